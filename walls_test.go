@@ -24,7 +24,7 @@ type wall struct {
 
 var walls = []wall{
 	{
-		from: below("pkg/fault", "pkg/position", "pkg/fanout", "pkg/rpc", "pkg/process", "pkg/config", "pkg/telemetry"),
+		from: below("pkg/fault", "pkg/grant", "pkg/position", "pkg/fanout", "pkg/rpc", "pkg/process", "pkg/config", "pkg/telemetry"),
 		forbids: func(pkg, imported string) bool {
 			inner, ours := strings.CutPrefix(imported, module)
 			return ours && inner != "pkg/fault" && !strings.HasPrefix(inner, pkg+"/internal/")
@@ -32,11 +32,19 @@ var walls = []wall{
 		reason: "the ground knows no noun of the product",
 	},
 	{
-		from: below("pkg/"),
+		from: below("pkg/service"),
+		forbids: func(_, imported string) bool {
+			inner, ours := strings.CutPrefix(imported, module)
+			return ours && !is("pkg/fault", "pkg/process", "pkg/config", "pkg/telemetry")(inner)
+		},
+		reason: "the program of a service stands on the ground alone",
+	},
+	{
+		from: func(pkg string) bool { return below("pkg/")(pkg) && pkg != testKit },
 		forbids: func(_, imported string) bool {
 			return strings.HasPrefix(imported, module+"services/")
 		},
-		reason: "what users import does not drag a service in",
+		reason: "what users import does not drag a service in; only the test kit runs the services",
 	},
 	{
 		from: func(pkg string) bool { return below("services/")(pkg) && !strings.HasSuffix(pkg, "test") }, // tests run the real peers of a service
@@ -48,7 +56,8 @@ var walls = []wall{
 	{
 		from: below("services/"),
 		forbids: func(_, imported string) bool {
-			return below("cmd/", "e2e/", "deploy/")(strings.TrimPrefix(imported, module)) && strings.HasPrefix(imported, module)
+			inner, ours := strings.CutPrefix(imported, module)
+			return ours && (below("cmd/", "e2e/", "deploy/")(inner) || inner == testKit)
 		},
 		reason: "what ties services together stands above them",
 	},
@@ -71,6 +80,13 @@ var walls = []wall{
 		reason: "implementations of one interface never lean on each other",
 	},
 	{
+		from: below("cmd/holdfast/internal/cli"),
+		forbids: func(_, imported string) bool {
+			return strings.HasPrefix(imported, module+"services/") || strings.HasPrefix(imported, module+"proto/holdfast/state/") || strings.HasPrefix(imported, module+"proto/holdfast/stream/")
+		},
+		reason: "an operator's commands use the public API",
+	},
+	{
 		from: below("e2e"),
 		forbids: func(_, imported string) bool {
 			return strings.HasPrefix(imported, module+"services/")
@@ -79,8 +95,12 @@ var walls = []wall{
 	},
 }
 
+// testKit runs all services in the tests of users.
+const testKit = "pkg/agenttest"
+
 var hearts = []string{
 	"services/state/internal/session",
+	"services/state/internal/governor",
 	"services/stream/internal/livelog",
 	"services/executor/internal/loop",
 	"services/gateway/internal/uistream",

@@ -22,7 +22,7 @@ const dictatedWords = 6
 const proxyLimit = 3 * time.Minute
 
 // documentation explains the configuration of a proxy.
-const documentation = "../services/gateway/STREAM.md"
+const documentation = "../docs/clients.md"
 
 // upgradeLines returns its nginx configuration lines for WebSockets.
 func upgradeLines(t *testing.T) []string {

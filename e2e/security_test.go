@@ -19,11 +19,11 @@ func TestAProcessThatWouldServeStrangersDoesNotStart(t *testing.T) {
 	}{
 		"a gateway without keys": {"gateway", nil, "HOLDFAST_GATEWAY_API_KEYS"},
 		"a gateway without keys beyond loopback": {"gateway",
-			[]string{"HOLDFAST_GATEWAY_INSECURE_NO_AUTH=true", "HOLDFAST_GATEWAY_LISTEN=0.0.0.0:0"}, "INSECURE_LISTEN"},
+			[]string{"HOLDFAST_GATEWAY_INSECURE_NO_AUTH=true", "HOLDFAST_GATEWAY_LISTEN=0.0.0.0:0"}, "set HOLDFAST_GATEWAY_LISTEN to a port"},
 		"a state service without a token beyond loopback": {"state",
-			[]string{"HOLDFAST_STATE_STORE=memory", "HOLDFAST_STATE_LISTEN=0.0.0.0:0"}, "INSECURE_LISTEN"},
+			[]string{"HOLDFAST_STATE_STORE=memory", "HOLDFAST_STATE_LISTEN=0.0.0.0:0"}, "set HOLDFAST_STATE_LISTEN to a port"},
 		"a stream service without a token beyond loopback": {"stream",
-			[]string{"HOLDFAST_STREAM_BUS=memory", "HOLDFAST_STREAM_LISTEN=0.0.0.0:0"}, "INSECURE_LISTEN"},
+			[]string{"HOLDFAST_STREAM_BUS=memory", "HOLDFAST_STREAM_LISTEN=0.0.0.0:0"}, "set HOLDFAST_STREAM_LISTEN to a port"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -106,7 +106,7 @@ func TestAnApprovalContinuesTheFirstTraceThroughARestartOfEverything(t *testing.
 		return ofExecutor(span) && span.Attrs["run.id"] == taken.RunID
 	})
 	waitSpan(t, collector, first, "of the call that was approved", func(span harness.Span) bool {
-		return ofExecutor(span) && span.Attrs["tool.call_id"] == question.ToolCallID
+		return ofExecutor(span) && span.Attrs["gen_ai.tool.call.id"] == question.ToolCallID
 	})
 	waitSpan(t, collector, second, "of the request that approves", func(span harness.Span) bool {
 		return span.Service == "holdfast-gateway" && span.Kind == "SPAN_KIND_SERVER"

@@ -2,67 +2,191 @@ package main
 
 import (
 	"context"
-	"embed"
 	"fmt"
+	"io"
 	"log/slog"
 	"strings"
 
+	"github.com/spf13/cobra"
+
+	"github.com/holdfast-run/holdfast/cmd/holdfast/internal/cli"
+	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/pkg/config"
+	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/services/executor"
 )
 
-// demo holds the demo agents: scripted.yaml, researcher.yaml and editor.yaml need no key. The file of a model provider is used if
-// its key is set. It also holds the script of the agent in Go.
-//
-//go:embed demo
-var demo embed.FS
+// newAgents returns the commands on agents, those of executors and those in files.
+func newAgents(t *cli.Terminal, g *cli.Gateway) *cobra.Command {
+	check := &cobra.Command{
+		Use: "check FILE…", Short: "Check files of agents, and print each mistake with its file and line", Args: cli.Arguments(1, maxAgentFiles),
+		Long: `Check files of agents as an executor in this environment reads them, with its API keys and permitted hosts:
+files, folders or patterns. Each mistake has a line with its file, line and column, and the command then
+ends with 1. It connects the MCP servers that the files name and the environment permits.`,
+		RunE: func(c *cobra.Command, args []string) error { return checkAgents(c.Context(), t, args) },
+	}
+	describe := &cobra.Command{
+		Use: "describe FILE…", Short: "Show the agents in files: models, tools, approvals, limits", Args: cli.Arguments(1, maxAgentFiles),
+		RunE: func(c *cobra.Command, args []string) error { return describeAgents(c.Context(), t, args) },
+	}
+	schema := &cobra.Command{
+		Use: "schema", Short: "Print the JSON Schema of files of agents, for editors", Args: cli.NoArguments,
+		RunE: func(*cobra.Command, []string) error {
+			_, err := t.Out.Write(executor.AgentsSchema())
+			return err
+		},
+	}
+	t.AddJSON(check, describe)
+	return cli.Group("agents", "List agents, and check and describe files of agents", cli.ListAgents(g), check, describe, schema)
+}
 
-// loadAgents loads agents from files and reloads them on changes. Without files it loads the demo agents.
-func loadAgents(ctx context.Context, c executor.AgentsConfig, environ []string, log *slog.Logger) (*executor.Registry, error) {
+// maxAgentFiles is the most arguments of agents check, as many as an executor reads files.
+const maxAgentFiles = 1000
+
+// readAgents reads files of agents as an executor does. Close the registry.
+func readAgents(ctx context.Context, t *cli.Terminal, files []string) (*executor.Registry, error) {
+	var c executor.AgentsConfig
+	if err := config.Load(&c, t.Environ); err != nil {
+		return nil, err
+	}
+	c.AgentsFiles = strings.Join(files, ";")
 	registry := executor.NewRegistry()
-	if c.AgentsFiles != "" {
-		return registry, registry.Load(ctx, c, executor.RegistryPeers{LookupEnv: lookup(environ), Log: log})
+	err := registry.Load(ctx, c, executor.RegistryPeers{LookupEnv: t.Lookup, Log: slog.New(slog.DiscardHandler)})
+	return registry, err
+}
+
+// checkAgents prints the mistakes of files. cli.ErrFailed: there are some.
+func checkAgents(ctx context.Context, t *cli.Terminal, files []string) (err error) {
+	registry, err := readAgents(ctx, t, files)
+	if registry != nil {
+		defer func() { _ = registry.Close() }()
 	}
-	agents, err := demoAgents(environ) //nolint:contextcheck // the demo agents connect to nothing
+	mistakes := []string{}
+	switch reason := fault.ReasonOf(err); {
+	case reason == "AGENTS_INVALID" || reason == "MCP_UNAVAILABLE":
+		f, _ := fault.From(err)
+		mistakes = strings.Split(f.Detail, "\n")
+	case err != nil:
+		return err
+	}
+	switch {
+	case t.JSON:
+		err = t.PrintJSON(map[string]any{"valid": len(mistakes) == 0, "mistakes": mistakes})
+	case len(mistakes) == 0:
+		_, err = fmt.Fprintf(t.Out, "%d agents, no mistakes: %s\n", len(registry.Types()), strings.Join(registry.Types(), ", "))
+	default:
+		_, err = io.WriteString(t.Out, strings.Join(mistakes, "\n")+"\n")
+	}
+	if err == nil && len(mistakes) > 0 {
+		return fmt.Errorf("%w: %d mistakes", cli.ErrFailed, len(mistakes))
+	}
+	return err
+}
+
+// agentView is what is shown of an agent.
+type agentView struct {
+	Name         string     `json:"name"`
+	Description  string     `json:"description,omitempty"`
+	Model        string     `json:"model,omitempty"`
+	Fallbacks    []string   `json:"fallbacks,omitempty"`
+	SystemPrompt string     `json:"systemPrompt,omitempty"`
+	MaxSteps     int        `json:"maxSteps,omitempty"`
+	Output       bool       `json:"outputSchema"`
+	Tools        []toolView `json:"tools"`
+}
+
+type toolView struct {
+	Name        string   `json:"name"`
+	Description string   `json:"description,omitempty"`
+	Traits      []string `json:"traits,omitempty"` // what sets it apart: client, approval, read-only, sub-agent
+}
+
+func describeAgents(ctx context.Context, t *cli.Terminal, files []string) error {
+	registry, err := readAgents(ctx, t, files)
+	if registry != nil {
+		defer func() { _ = registry.Close() }()
+	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err := registry.Use(agents); err != nil {
-		return nil, err
+	views := []agentView{}
+	for _, name := range registry.Types() {
+		if a, ok := registry.Get(name); ok {
+			views = append(views, viewOf(a))
+		}
 	}
-	return registry, registerShopper(registry)
+	if t.JSON {
+		return t.PrintJSON(views)
+	}
+	for i, v := range views {
+		if err := printAgent(t, i, v); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-func lookup(environ []string) func(string) (string, bool) {
-	return func(name string) (string, bool) {
-		for _, line := range environ {
-			if value, ok := strings.CutPrefix(line, name+"="); ok {
-				return value, true
-			}
-		}
-		return "", false
+func viewOf(a agent.Agent) agentView {
+	v := agentView{
+		Name: a.Name, Description: a.Description, Model: a.Model, Fallbacks: a.Fallbacks, SystemPrompt: a.SystemPrompt,
+		MaxSteps: a.MaxSteps, Output: len(a.OutputSchema) > 0, Tools: []toolView{},
 	}
+	for _, tool := range a.Tools {
+		v.Tools = append(v.Tools, toolView{tool.Name, tool.Description, traits(tool)})
+	}
+	return v
 }
 
-// demoAgents combines the scripted agents with agents for each provider key in the environment.
-func demoAgents(environ []string) (*executor.Agents, error) {
-	find := lookup(environ)
-	names := []string{"scripted", "researcher", "editor"}
-	for provider, variable := range map[string]string{"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY", "gemini": "GEMINI_API_KEY"} {
-		if key, ok := find(variable); ok && key != "" {
-			names = append(names, provider)
+func printAgent(t *cli.Terminal, i int, v agentView) error {
+	text := ""
+	if i > 0 {
+		text = "\n"
+	}
+	text += v.Name
+	if v.Description != "" {
+		text += ": " + cli.OneLine(v.Description)
+	}
+	text += "\n"
+	for _, line := range [][2]string{
+		{"model", strings.Join(append([]string{v.Model}, v.Fallbacks...), ", then ")}, {"prompt", cli.OneLine(v.SystemPrompt)},
+	} {
+		if line[1] != "" {
+			text += fmt.Sprintf("  %-7s %s\n", line[0], line[1])
 		}
 	}
-	agents := &executor.Agents{}
-	for _, name := range names {
-		text, err := demo.ReadFile("demo/" + name + ".yaml")
-		if err != nil {
-			return nil, fmt.Errorf("read the demo agents: %w", err)
-		}
-		more, err := executor.ParseAgents(text, "", find)
-		if err != nil {
-			return nil, fmt.Errorf("demo agents of %s: %w", name, err)
-		}
-		agents = agents.With(more)
+	if _, err := io.WriteString(t.Out, text); err != nil || len(v.Tools) == 0 {
+		return err
 	}
-	return agents, nil
+	rows := make([][]string, len(v.Tools))
+	for i, tool := range v.Tools {
+		rows[i] = []string{tool.Name, strings.Join(tool.Traits, ", "), cli.OneLine(tool.Description)}
+	}
+	return t.Table([]string{"  TOOL", "KIND", "DESCRIPTION"}, rows)
+}
+
+// traits says what sets a tool apart.
+func traits(t agent.Tool) []string {
+	var list []string
+	if t.SubAgent != "" {
+		list = append(list, "sub-agent")
+	}
+	if t.Client {
+		list = append(list, "client")
+	}
+	switch {
+	case t.Approval:
+		list = append(list, "approval")
+	case t.ApproveWhen != nil:
+		list = append(list, "approval by a rule")
+	}
+	if t.Approvers == agent.Others {
+		list = append(list, "approved by others")
+	}
+	switch {
+	case t.ReadOnly:
+		list = append(list, "read-only")
+	case t.Retry == agent.RetrySafe:
+		list = append(list, "safe")
+	}
+	return list
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -14,6 +13,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
+	"github.com/holdfast-run/holdfast/cmd/holdfast/internal/cli"
 	"github.com/holdfast-run/holdfast/pkg/config"
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/pkg/rpc"
@@ -39,6 +41,7 @@ type devOptions struct {
 	listen string
 	data   string
 	agents []string
+	expose bool
 }
 
 // devConfig is the configuration of the four services in one process.
@@ -48,17 +51,30 @@ type devConfig struct {
 	Executor  executor.Config
 	Agents    executor.AgentsConfig
 	Gateway   gateway.Config
+	Expose    exposeConfig
 	Telemetry telemetry.Config
 	Grace     time.Duration `env:"HOLDFAST_SHUTDOWN_GRACE" envDefault:"10s" doc:"time for calls and steps to end at shutdown"`
 }
 
-// dev runs the whole system until ctx ends.
-func dev(ctx context.Context, args, environ []string, stdout, stderr io.Writer) error {
-	o, err := devFlags(args, stderr)
-	if err != nil {
-		return err
+// newDev returns the command that runs the whole system.
+func newDev(t *cli.Terminal) *cobra.Command {
+	var o devOptions
+	c := &cobra.Command{
+		Use: "dev", Short: "Run all four services in this process, for development", Args: cli.NoArguments,
+		Long: `Run all four services in this process, on SQLite and an embedded JetStream whose files survive restarts.
+Files of agents that change are read again. Without files there are demo agents, which need no API key.`,
+		RunE: func(c *cobra.Command, _ []string) error { return dev(c.Context(), o, t) },
 	}
-	c, err := o.configure(environ)
+	c.Flags().StringVar(&o.listen, "listen", "127.0.0.1:8080", "the address of the gateway")
+	c.Flags().StringVar(&o.data, "data", ".holdfast", "the folder that keeps everything")
+	c.Flags().BoolVar(&o.expose, "expose", false, "let executors of other processes join, at HOLDFAST_STATE_LISTEN and HOLDFAST_STREAM_LISTEN")
+	c.Flags().StringArrayVar(&o.agents, "agents", nil, "a YAML file of agents, a folder or a pattern; may be given several times; the demo agents without")
+	return c
+}
+
+// dev runs the whole system until ctx ends.
+func dev(ctx context.Context, o devOptions, t *cli.Terminal) error {
+	c, err := o.configure(t.Environ)
 	if err != nil {
 		return err
 	}
@@ -67,12 +83,12 @@ func dev(ctx context.Context, args, environ []string, stdout, stderr io.Writer) 
 		return err
 	}
 	defer unlock()
-	t, err := telemetry.Setup(ctx, c.Telemetry, stderr)
+	tel, err := telemetry.Setup(ctx, c.Telemetry, t.Err)
 	if err != nil {
 		return err
 	}
-	defer flush(context.WithoutCancel(ctx), t)
-	return runHouse(ctx, o, c, environ, t.Log, stdout)
+	defer flush(context.WithoutCancel(ctx), tel)
+	return runHouse(ctx, o, c, t.Environ, tel.Log, t.Out)
 }
 
 // flush exports the last spans.
@@ -93,33 +109,33 @@ func runHouse(ctx context.Context, o devOptions, c devConfig, environ []string, 
 	if c.Gateway.DefaultAgent == "" {
 		c.Gateway.DefaultAgent = defaultAgent(agents.Types())
 	}
+	if err := gateway.CheckListen("--listen", o.listen, c.Gateway); err != nil {
+		return err
+	}
 	var network net.ListenConfig
 	listener, err := network.Listen(ctx, "tcp", o.listen)
 	if err != nil {
 		return fault.New(fault.Unavailable, "LISTEN_FAILED", "%v; choose another address with --listen", err)
 	}
 	defer listener.Close()
-	h, err := open(ctx, c, agents, rpc.NewProcess(), log)
+	lines := &runLines{out: stdout}
+	h, err := open(ctx, c, agents, rpc.NewProcess(), log, lines.hooks())
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, h.close()) }()
-	return h.run(ctx, c, listener, func() error {
-		return welcome(stdout, listener.Addr().String(), o, agents.Types())
+	var joining exposed
+	if o.expose {
+		if joining, err = c.Expose.listen(ctx, h); err != nil {
+			return err
+		}
+		defer joining.close()
+	}
+	return h.run(ctx, c, listener, joining, func() error {
+		lines.mu.Lock()
+		defer lines.mu.Unlock()
+		return welcome(stdout, listener.Addr().String(), o, agents.Types(), joining)
 	})
-}
-
-func devFlags(args []string, stderr io.Writer) (devOptions, error) {
-	var o devOptions
-	flags := flag.NewFlagSet("dev", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	flags.StringVar(&o.listen, "listen", "127.0.0.1:8080", "the address of the gateway")
-	flags.StringVar(&o.data, "data", ".holdfast", "the folder that keeps everything")
-	flags.Func("agents", "a YAML file of agents, a folder or a pattern; may be given several times; the demo agents without", func(path string) error {
-		o.agents = append(o.agents, path)
-		return nil
-	})
-	return o, parse(flags, args)
 }
 
 // configure applies the environment over the defaults of a single process.
@@ -163,16 +179,17 @@ func defaultAgent(names []string) string {
 	return names[0]
 }
 
-// welcome prints the address and an example request.
-func welcome(w io.Writer, address string, o devOptions, agents []string) error {
+// welcome prints the addresses and an example request. The lines of runs follow it.
+func welcome(w io.Writer, address string, o devOptions, agents []string, joining exposed) error {
 	_, err := fmt.Fprintf(w, `Holdfast is up.
 
-  open    http://%[1]s
+  open    http://%[1]s  (a chat), http://%[1]s/console/  (everything inside)
   or      curl -N http://%[1]s/chat -d '{"id":"hello-1","messages":[{"id":"m1","role":"user","parts":[{"type":"text","text":"What is 6 * 7?"}]}]}'
 
   agents  %[2]v  (choose one with "agentType" in the body)
   data    %[3]s  (stop with Ctrl-C, start again: everything is there)
-`, address, agents, o.data)
+%[4]s
+`, address, agents, o.data, joining.invitation())
 	return err
 }
 

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -24,7 +25,8 @@ const limit = 3 * time.Minute
 // running is a `holdfast dev` in this process.
 type running struct {
 	url    string
-	output string // its output
+	output string // its welcome
+	teller *teller
 	stop   context.CancelFunc
 	ended  chan error
 }
@@ -39,15 +41,14 @@ func start(t *testing.T, args ...string) *running {
 func startWith(t *testing.T, environ []string, args ...string) *running {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
-	r := &running{stop: stop, ended: make(chan error, 1)}
-	said := make(chan string, 1)
+	r := &running{stop: stop, ended: make(chan error, 1), teller: &teller{welcome: make(chan string, 1)}}
 	go func() {
-		err := run(ctx, append([]string{"dev", "--listen", "127.0.0.1:0"}, args...), environ, teller(said), io.Discard)
-		close(said)
+		err := run(ctx, append([]string{"dev", "--listen", "127.0.0.1:0"}, args...), environ, r.teller, io.Discard)
+		close(r.teller.welcome)
 		r.ended <- err
 	}()
 	select {
-	case r.output = <-said:
+	case r.output = <-r.teller.welcome:
 	case <-time.After(limit):
 	}
 	found := regexp.MustCompile(`http://[0-9.:]+`).FindString(r.output)
@@ -72,12 +73,30 @@ func TestAVariableThatIsSetToNothingHidesNoDefault(t *testing.T) {
 	}
 }
 
-// teller passes on the first write.
-type teller chan string
+// teller passes on the first write, the welcome, and keeps the others.
+type teller struct {
+	welcome chan string
+	mu      sync.Mutex
+	told    bool
+	later   strings.Builder
+}
 
-func (w teller) Write(p []byte) (int, error) {
-	w <- string(p)
+func (w *teller) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.told {
+		return w.later.Write(p)
+	}
+	w.told = true
+	w.welcome <- string(p)
 	return len(p), nil
+}
+
+// lines returns what was written after the welcome.
+func (w *teller) lines() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.later.String()
 }
 
 // end stops the process like Ctrl-C. It may be called twice.
@@ -196,6 +215,26 @@ agents: [{name: parrot, model: scripted/parrot}]
 	}
 }
 
+func TestAnAgentThatIsNewAtARestartAnswersAsSoonAsTheProcessIsUp(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	for _, name := range []string{"parrot", "raven", "jay", "crow"} {
+		file := filepath.Join(t.TempDir(), "agents.yaml")
+		text := fmt.Sprintf("models: {scripted: {script: '{models: {m: {chunk: whole, rules: [{reply: I am %[1]s}]}}}'}}\nagents: [{name: %[1]s, model: scripted/m}]\n", name)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r := start(t, "--data", data, "--agents", file)
+		if got := r.do(t, http.MethodPost, "/chat", fmt.Sprintf(`{"id":"%[1]s","agentType":"%[1]s","messages":[{"id":"m","role":"user","parts":[{"type":"text","text":"hello"}]}]}`, name)); !strings.Contains(got, "I am "+name) {
+			t.Errorf("got %s", got)
+		}
+		if got := r.do(t, http.MethodGet, "/readyz", ""); got != `{"status":"ok"}`+"\n" {
+			t.Errorf("got %s", got)
+		}
+		r.end(t)
+	}
+}
+
 func TestTheDemoShowsAnOutputWithASchemaAndAStateThatStays(t *testing.T) {
 	t.Parallel()
 	r := start(t, "--data", t.TempDir())
@@ -292,6 +331,9 @@ func TestWhatCannotStartSaysWhatToChange(t *testing.T) {
 			err := run(ctx, args, nil, io.Discard, io.Discard)
 			if f, ok := fault.From(err); !ok || f.Reason != reason || f.Detail == "" {
 				t.Errorf("got %v, want %s with a detail", err, reason)
+			}
+			if reason == "INSECURE_LISTEN" && !strings.Contains(err.Error(), `--listen is "0.0.0.0:0"`) {
+				t.Errorf("got %v, want it to name the option", err)
 			}
 		})
 	}

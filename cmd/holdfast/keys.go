@@ -2,19 +2,19 @@ package main
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
+	"github.com/spf13/cobra"
 
+	"github.com/holdfast-run/holdfast/cmd/holdfast/internal/cli"
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/services/gateway"
 )
@@ -24,36 +24,31 @@ const maxTenantBytes = 256
 
 // keyEntry is an entry of the gateway's keys file.
 type keyEntry struct {
-	Name           string     `yaml:"name"`
-	Tenant         string     `yaml:"tenant"`
-	SHA256         string     `yaml:"sha256"`
-	SystemMessages bool       `yaml:"systemMessages,omitempty"`
-	Expires        *time.Time `yaml:"expires,omitempty"`
+	Name    string     `json:"name" yaml:"name"`
+	Tenant  string     `json:"tenant" yaml:"tenant"`
+	SHA256  string     `json:"sha256" yaml:"sha256"`
+	Subject string     `json:"subject,omitempty" yaml:"subject,omitempty"`
+	Scopes  []string   `json:"scopes" yaml:"scopes,omitempty,flow"`
+	Expires *time.Time `json:"expires,omitempty" yaml:"expires,omitempty"`
 }
 
-// keysCommands are the commands on API keys.
-var keysCommands = map[string]func(args []string, stdout io.Writer) error{
-	"new": newKey, "list": listKeys, "revoke": revokeKey, "rotate": rotateKey,
+// newKeys returns the commands on API keys.
+func newKeys(t *cli.Terminal) *cobra.Command {
+	return cli.Group("keys", "Manage the API keys in a gateway's file", newKeyCommand(t), listKeysCommand(t), revokeKeyCommand(t), rotateKeyCommand(t))
 }
 
 // keyFlags are the flags of all commands on keys.
-type keyFlags struct {
-	*flag.FlagSet
-	tenant, name, file *string
-}
+type keyFlags struct{ tenant, name, file string }
 
-func newKeyFlags(command string, stdout io.Writer) keyFlags {
-	flags := flag.NewFlagSet("keys "+command, flag.ContinueOnError)
-	flags.SetOutput(stdout)
-	return keyFlags{
-		flags, flags.String("tenant", "", "the tenant that the key speaks for"), flags.String("name", "default", "what the key is for"),
-		flags.String("file", "", "the keys file of the gateway"),
-	}
+func (f *keyFlags) add(c *cobra.Command) {
+	c.Flags().StringVar(&f.tenant, "tenant", "", "the tenant that the key speaks for")
+	c.Flags().StringVar(&f.name, "name", "default", "what the key is for")
+	c.Flags().StringVar(&f.file, "file", "", "the keys file of the gateway")
 }
 
 // checkTenant gives Invalid (TENANT_MISSING, TENANT_INVALID).
 func (f keyFlags) checkTenant() error {
-	tenant := *f.tenant
+	tenant := f.tenant
 	if tenant == "" {
 		return fault.New(fault.Invalid, "TENANT_MISSING", "say whom the key is for: --tenant NAME")
 	}
@@ -63,30 +58,46 @@ func (f keyFlags) checkTenant() error {
 	return nil
 }
 
-// newKey creates a key for a tenant and appends its hash to the keys file.
-func newKey(args []string, stdout io.Writer) error {
-	flags := newKeyFlags("new", stdout)
-	validity := flags.Duration("expires", 0, "how long the key is valid, such as 720h; 0 for ever")
-	if err := parse(flags.FlagSet, args); err != nil {
-		return err
+func newKeyCommand(t *cli.Terminal) *cobra.Command {
+	var f keyFlags
+	var entry keyEntry
+	var validity time.Duration
+	c := &cobra.Command{
+		Use: "new --tenant NAME", Short: "Make an API key", Args: cli.NoArguments,
+		Long: `Make an API key. The key is printed once; its hash goes to the file, or is printed as well. Gateways take
+over changes of the file within seconds. The scope operate is for servers: it writes state and acts
+for all users. A key with a subject and without operate reaches only that user's sessions.`,
+		RunE: func(*cobra.Command, []string) error { return newKey(f, entry, validity, t.Out) },
 	}
-	if err := flags.checkTenant(); err != nil {
+	f.add(c)
+	c.Flags().DurationVar(&validity, "expires", 0, "how long the key is valid, such as 720h; 0 for ever")
+	c.Flags().StringSliceVar(&entry.Scopes, "scopes", gateway.DefaultScopes(), "what the key may do: a list of read, chat, approve, operate and admin")
+	c.Flags().StringVar(&entry.Subject, "subject", "", "the user of the key, for a key that reaches only the sessions of that user; empty for all users")
+	return c
+}
+
+// newKey creates a key with the properties of the entry, and appends its hash to the keys file. Invalid (SCOPE_UNKNOWN).
+func newKey(f keyFlags, entry keyEntry, validity time.Duration, stdout io.Writer) error {
+	if err := f.checkTenant(); err != nil {
 		return err
 	}
 	key, hash := gateway.NewAPIKey()
-	entry := keyEntry{Name: *flags.name, Tenant: *flags.tenant, SHA256: hash}
-	if *validity > 0 {
-		entry.Expires = expiry(*validity)
+	entry.Name, entry.Tenant, entry.SHA256 = f.name, f.tenant, hash
+	if err := gateway.CheckScopes(entry.Scopes); err != nil {
+		return err
+	}
+	if validity > 0 {
+		entry.Expires = expiry(validity)
 	}
 	text, err := yaml.Marshal([]keyEntry{entry})
 	if err != nil {
 		return fmt.Errorf("write the key's entry: %w", err)
 	}
-	if *flags.file == "" {
+	if f.file == "" {
 		_, err = fmt.Fprintf(stdout, "key (shown once): %s\n\nfor the keys file:\n%s", key, text)
 		return err
 	}
-	if err := appendFile(*flags.file, text); err != nil {
+	if err := appendFile(f.file, text); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(stdout, "%s\n", key)
@@ -99,86 +110,117 @@ func expiry(validity time.Duration) *time.Time {
 	return &at
 }
 
-// listKeys prints the keys of a file, without secrets.
-func listKeys(args []string, stdout io.Writer) error {
-	flags := newKeyFlags("list", stdout)
-	if err := parse(flags.FlagSet, args); err != nil {
-		return err
+func listKeysCommand(t *cli.Terminal) *cobra.Command {
+	var file string
+	c := &cobra.Command{
+		Use: "list --file FILE", Short: "Show the keys of a file, without secrets", Args: cli.NoArguments, DisableFlagsInUseLine: true,
+		RunE: func(*cobra.Command, []string) error { return listKeys(t, file) },
 	}
-	entries, err := readKeys(*flags.file)
+	c.Flags().StringVar(&file, "file", "", "the keys file of the gateway")
+	t.AddJSON(c)
+	return c
+}
+
+// listKeys prints the keys of a file, without secrets.
+func listKeys(t *cli.Terminal, file string) error {
+	entries, err := readKeys(file)
 	if err != nil {
 		return err
 	}
-	table := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(table, "NAME\tTENANT\tSHA256\tEXPIRES") // Flush returns the error
-	for _, e := range entries {
+	for i := range entries {
+		if len(entries[i].Scopes) == 0 {
+			entries[i].Scopes = gateway.DefaultScopes()
+		}
+	}
+	if t.JSON {
+		return t.PrintJSON(entries)
+	}
+	rows := make([][]string, len(entries))
+	for i, e := range entries {
 		expires := "never"
 		if e.Expires != nil {
 			expires = e.Expires.Format(time.RFC3339)
 		}
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%.12s\t%s\n", e.Name, e.Tenant, e.SHA256, expires)
+		rows[i] = []string{e.Name, e.Tenant, e.Subject, strings.Join(e.Scopes, ","), fmt.Sprintf("%.12s", e.SHA256), expires}
 	}
-	return table.Flush()
+	return t.Table([]string{"NAME", "TENANT", "SUBJECT", "SCOPES", "SHA256", "EXPIRES"}, rows)
 }
 
-// revokeKey removes the keys of a name and a tenant from a file. Gateways refuse them within seconds.
-func revokeKey(args []string, stdout io.Writer) error {
-	flags := newKeyFlags("revoke", stdout)
-	return changeKeys(flags, args, func(entries []keyEntry, isNamed func(keyEntry) bool) ([]keyEntry, string) {
-		return slices.DeleteFunc(entries, isNamed), ""
-	})
+func revokeKeyCommand(t *cli.Terminal) *cobra.Command {
+	var f keyFlags
+	c := &cobra.Command{
+		Use: "revoke --tenant NAME --file FILE", Short: "Remove the keys of a name; gateways refuse them within seconds", Args: cli.NoArguments,
+		Long: "Remove the keys of a name and a tenant from a file. Gateways refuse them within seconds. The file loses its comments.",
+		RunE: func(*cobra.Command, []string) error {
+			return changeKeys(f, t.Out, func(entries []keyEntry, isNamed func(keyEntry) bool) ([]keyEntry, string) {
+				return slices.DeleteFunc(entries, isNamed), ""
+			})
+		},
+	}
+	f.add(c)
+	return c
 }
 
-// rotateKey adds a key with the properties of the named ones, which expire after the grace. It prints the new key.
-func rotateKey(args []string, stdout io.Writer) error {
-	flags := newKeyFlags("rotate", stdout)
-	grace := flags.Duration("grace", day, "how long the former key stays valid")
-	return changeKeys(flags, args, func(entries []keyEntry, isNamed func(keyEntry) bool) ([]keyEntry, string) {
-		key, hash := gateway.NewAPIKey()
-		next := entries[slices.IndexFunc(entries, isNamed)]
-		next.SHA256, next.Expires = hash, nil
-		for i, e := range entries {
-			if at := expiry(*grace); isNamed(e) && (e.Expires == nil || e.Expires.After(*at)) {
-				entries[i].Expires = at
-			}
+func rotateKeyCommand(t *cli.Terminal) *cobra.Command {
+	var f keyFlags
+	var grace time.Duration
+	c := &cobra.Command{
+		Use: "rotate --tenant NAME --file FILE", Short: "Make the successor of a key, and let the key expire", Args: cli.NoArguments,
+		Long: "Add a key with the properties of the named ones, which expire after the grace, and print it. The file loses its comments.",
+		RunE: func(*cobra.Command, []string) error {
+			return changeKeys(f, t.Out, func(entries []keyEntry, isNamed func(keyEntry) bool) ([]keyEntry, string) {
+				return rotated(entries, isNamed, grace)
+			})
+		},
+	}
+	f.add(c)
+	c.Flags().DurationVar(&grace, "grace", day, "how long the former key stays valid")
+	return c
+}
+
+// rotated adds a key with the properties of the named ones, which expire after the grace.
+func rotated(entries []keyEntry, isNamed func(keyEntry) bool, grace time.Duration) (changed []keyEntry, key string) {
+	key, hash := gateway.NewAPIKey()
+	next := entries[slices.IndexFunc(entries, isNamed)]
+	next.SHA256, next.Expires = hash, nil
+	for i, e := range entries {
+		if at := expiry(grace); isNamed(e) && (e.Expires == nil || e.Expires.After(*at)) {
+			entries[i].Expires = at
 		}
-		return append(entries, next), key
-	})
+	}
+	return append(entries, next), key
 }
 
 const day = 24 * time.Hour
 
 // changeKeys changes the keys of a file. isNamed selects those of the flags; there is at least one. Invalid
 // (KEY_NOT_FOUND, LAST_KEY).
-func changeKeys(flags keyFlags, args []string, change func(entries []keyEntry, isNamed func(keyEntry) bool) (changed []keyEntry, key string)) error {
-	if err := parse(flags.FlagSet, args); err != nil {
+func changeKeys(f keyFlags, stdout io.Writer, change func(entries []keyEntry, isNamed func(keyEntry) bool) (changed []keyEntry, key string)) error {
+	if err := f.checkTenant(); err != nil {
 		return err
 	}
-	if err := flags.checkTenant(); err != nil {
-		return err
-	}
-	entries, err := readKeys(*flags.file)
+	entries, err := readKeys(f.file)
 	if err != nil {
 		return err
 	}
-	isNamed := func(e keyEntry) bool { return e.Name == *flags.name && e.Tenant == *flags.tenant }
+	isNamed := func(e keyEntry) bool { return e.Name == f.name && e.Tenant == f.tenant }
 	if !slices.ContainsFunc(entries, isNamed) {
-		return fault.New(fault.NotFound, "KEY_NOT_FOUND", "%s has no key %q of tenant %q; \"holdfast keys list\" shows its keys", *flags.file, *flags.name, *flags.tenant)
+		return fault.New(fault.NotFound, "KEY_NOT_FOUND", "%s has no key %q of tenant %q; \"holdfast keys list\" shows its keys", f.file, f.name, f.tenant)
 	}
 	changed, key := change(entries, isNamed)
 	if len(changed) == 0 {
-		return fault.New(fault.Conflict, "LAST_KEY", "%s would have no key, and gateways refuse such a file: make another key first", *flags.file)
+		return fault.New(fault.Conflict, "LAST_KEY", "%s would have no key, and gateways refuse such a file: make another key first", f.file)
 	}
 	text, err := yaml.Marshal(changed)
 	if err != nil {
 		return fmt.Errorf("write the keys file: %w", err)
 	}
 	// Written in place: a container may see the file alone, and would not see another one with its name.
-	if err := os.WriteFile(*flags.file, text, keysFileMode); err != nil {
+	if err := os.WriteFile(f.file, text, keysFileMode); err != nil {
 		return fmt.Errorf("write the keys file: %w", err)
 	}
 	if key != "" {
-		_, err = fmt.Fprintln(flags.Output(), key)
+		_, err = fmt.Fprintln(stdout, key)
 	}
 	return err
 }
@@ -228,17 +270,4 @@ func endLine(f *os.File) error {
 	}
 	_, err = f.WriteString("\n")
 	return err
-}
-
-// parse parses flags and refuses other arguments.
-func parse(flags *flag.FlagSet, args []string) error {
-	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
-		return err // the flags have been printed
-	} else if err != nil {
-		return fault.New(fault.Invalid, "FLAG_INVALID", "%v", err)
-	}
-	if flags.NArg() > 0 {
-		return fault.New(fault.Invalid, "ARGUMENT_UNKNOWN", "%s takes no argument %q", flags.Name(), flags.Arg(0))
-	}
-	return nil
 }

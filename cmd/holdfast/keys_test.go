@@ -23,14 +23,14 @@ func TestAKeyIsListedRotatedAndRevoked(t *testing.T) {
 		}
 		return out.String()
 	}
-	keys("new", "--tenant", "acme", "--name", "web")
+	keys("new", "--tenant", "acme", "--name", "web", "--scopes", "operate,read", "--subject", "ann")
 	keys("new", "--tenant", "acme", "--name", "ci", "--expires", "720h")
-	if err := os.WriteFile(file, append(read(t, file), "- {name: web, tenant: other, sha256: "+strings.Repeat("ab", 32)+", systemMessages: true}\n"...), 0o600); err != nil {
+	if err := os.WriteFile(file, append(read(t, file), "- {name: web, tenant: other, sha256: "+strings.Repeat("ab", 32)+", scopes: [operate]}\n"...), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	month := time.Now().Add(720 * time.Hour).UTC().Format("2006-01-02T")
 	list := strings.Split(strings.TrimSpace(keys("list")), "\n")
-	for i, want := range [][]string{{"NAME", "EXPIRES"}, {"web", "acme", "never"}, {"ci", "acme", month}, {"web", "other", "abababababab", "never"}} {
+	for i, want := range [][]string{{"NAME", "EXPIRES"}, {"web", "acme", "ann", "operate,read", "never"}, {"ci", "acme", "read,chat,approve", month}, {"web", "other", "operate", "abababababab", "never"}} {
 		for _, part := range want {
 			if i >= len(list) || !strings.Contains(list[i], part) {
 				t.Errorf("line %d lacks %q:\n%s", i, part, strings.Join(list, "\n"))
@@ -39,7 +39,7 @@ func TestAKeyIsListedRotatedAndRevoked(t *testing.T) {
 	}
 	next := strings.TrimSpace(keys("rotate", "--tenant", "other", "--name", "web", "--grace", "720h"))
 	if text := string(read(t, file)); strings.Contains(text, next) || !strings.HasPrefix(next, "hf_") || strings.Count(text, "tenant: other") != 2 ||
-		strings.Count(text, "systemMessages: true") != 2 || strings.Count(text, "expires: "+month) != 2 {
+		strings.Count(text, "scopes: [operate]") != 2 || strings.Count(text, "expires: "+month) != 2 {
 		t.Errorf("the successor %q and the expiry of the former key are not in\n%s", next, text)
 	}
 	keys("revoke", "--tenant", "other", "--name", "web")
@@ -48,6 +48,7 @@ func TestAKeyIsListedRotatedAndRevoked(t *testing.T) {
 		"KEY_NOT_FOUND": {"keys", "revoke", "--tenant", "acme", "--name", "ci", "--file", file},
 		"LAST_KEY":      {"keys", "revoke", "--tenant", "acme", "--name", "web", "--file", file},
 		"FILE_MISSING":  {"keys", "list"},
+		"SCOPE_UNKNOWN": {"keys", "new", "--tenant", "acme", "--scopes", "chat,root"},
 	} {
 		if err := run(t.Context(), args, nil, io.Discard, io.Discard); fault.ReasonOf(err) != reason {
 			t.Errorf("%s: got %v, want %s", args, err, reason)

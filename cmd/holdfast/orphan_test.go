@@ -45,7 +45,7 @@ func TestARunWhoseAgentIsGoneEndsAllTheSameWhenItIsStoppedOrOutOfTime(t *testing
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				b := openBubble(t, "HOLDFAST_STATE_CLAIM_POLL=1s")
+				b := openBubble(t, "HOLDFAST_STATE_CLAIM_POLL=1s", "HOLDFAST_STATE_AGENT_GONE_AFTER=0s") // the run waits for its end
 				defer b.close()
 				served := b.join(patient(t))
 				time.Sleep(time.Second)
@@ -84,4 +84,29 @@ func TestARunWhoseAgentIsGoneEndsAllTheSameWhenItIsStoppedOrOutOfTime(t *testing
 			})
 		})
 	}
+}
+
+func TestARunWhoseAgentIsGoneFailsAfterTenMinutesButNotInAnOutage(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, b *bubble) {
+		served := b.join(patient(t))
+		time.Sleep(time.Second)
+		served.vanish()
+		b.start("s", "patient", "hello")
+		time.Sleep(time.Hour) // no executor lives
+		if run := b.await("s", statev1.RunStatus_RUN_STATUS_QUEUED).GetCurrentRun(); run.GetQueuedReason().GetReason() != statev1.QueuedReason_REASON_NO_EXECUTOR {
+			t.Errorf("got the run %v", run)
+		}
+		b.join(stranger(t))
+		began := time.Now()
+		time.Sleep(9 * time.Minute)
+		b.await("s", statev1.RunStatus_RUN_STATUS_QUEUED)
+		over := b.await("s", statev1.RunStatus_RUN_STATUS_FAILED)
+		if took := time.Since(began); took < 10*time.Minute || took > 11*time.Minute+30*time.Second {
+			t.Errorf("the run has failed after %v", took)
+		}
+		if failure := over.GetCurrentRun().GetFailure(); failure.GetCode() != "framework_agent_gone" || failure.GetError() == "" {
+			t.Errorf("got %v", failure)
+		}
+	}, "HOLDFAST_STATE_CLAIM_POLL=1s")
 }

@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"time"
 
+	"go.opentelemetry.io/otel"
 	"google.golang.org/grpc"
 
+	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/pkg/process"
 	"github.com/holdfast-run/holdfast/pkg/rpc"
@@ -25,6 +28,7 @@ import (
 type services struct {
 	network  rpc.Network
 	log      *slog.Logger
+	agents   *executor.Registry
 	state    *state.Service
 	stream   *stream.Service
 	executor *executor.Service
@@ -32,23 +36,23 @@ type services struct {
 }
 
 // open opens the services and starts nothing. If one fails, it closes the others.
-func open(ctx context.Context, c devConfig, agents *executor.Registry, network rpc.Network, log *slog.Logger) (_ *services, err error) {
-	h := &services{network: network, log: log}
+func open(ctx context.Context, c devConfig, agents *executor.Registry, network rpc.Network, log *slog.Logger, hooks agent.Hooks) (_ *services, err error) {
+	h := &services{network: network, log: log, agents: agents}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, h.close())
 		}
 	}()
-	if h.state, err = state.New(ctx, c.State, state.Peers{Log: log}); err != nil {
+	if h.state, err = state.New(ctx, c.State, state.Peers{Log: log, Meter: otel.Meter("holdfast.state")}); err != nil {
 		return nil, fmt.Errorf("open state: %w", err)
 	}
-	if h.stream, err = stream.New(ctx, c.Stream, stream.Peers{Log: log}); err != nil {
+	if h.stream, err = stream.New(ctx, c.Stream, stream.Peers{Log: log, Meter: otel.Meter("holdfast.stream")}); err != nil {
 		return nil, fmt.Errorf("open stream: %w", err)
 	}
-	if h.executor, err = executor.New(ctx, c.Executor, executor.Peers{Network: network, Log: log, Registry: agents}); err != nil {
+	if h.executor, err = executor.New(ctx, c.Executor, executor.Peers{Network: network, Log: log, Meter: otel.Meter("holdfast.executor"), Registry: agents, Hooks: hooks}); err != nil {
 		return nil, fmt.Errorf("open executor: %w", err)
 	}
-	if h.gateway, err = gateway.New(ctx, c.Gateway, gateway.Peers{Network: network, Log: log}); err != nil {
+	if h.gateway, err = gateway.New(ctx, c.Gateway, gateway.Peers{Network: network, Log: log, Meter: otel.Meter("holdfast.gateway")}); err != nil {
 		return nil, fmt.Errorf("open gateway: %w", err)
 	}
 	return h, nil
@@ -75,47 +79,39 @@ func (h *services) close() error {
 // endGrace is how long a server may take after its grace period to cut remaining calls.
 const endGrace = 6 * time.Second
 
-// run runs the services until ctx ends. It calls up once when the system accepts requests and knows its agents.
+// run runs the services until ctx ends. It calls up once when the system accepts requests and serves all its agents.
 // Gateway and executor end first, so that a step in flight can still be committed.
-func (h *services) run(ctx context.Context, c devConfig, public net.Listener, up func() error) error {
-	base, stopBase := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopBase()
-	front, stopFront := context.WithCancel(ctx)
-	defer stopFront()
-
-	baseEnded := make(chan error, 1) // for the single result
-	go func() {
-		defer stopFront()
-		baseEnded <- process.Run(base, c.Grace+endGrace,
+func (h *services) run(ctx context.Context, c devConfig, public net.Listener, joining exposed, up func() error) error {
+	return runInOrder(ctx, c.Grace+endGrace,
+		append(joining.tasks(h, c),
 			h.serve("state", stateAddress, h.state, c),
 			h.serve("stream", streamAddress, h.stream, c),
 			process.Task{Name: "state work", Run: h.state.Run},
 			process.Task{Name: "stream work", Run: h.stream.Run},
-		)
-	}()
-	err := process.Run(front, c.Grace+endGrace,
-		h.serve("executor", executorAddress, h.executor, c),
-		process.Task{Name: "executor work", Run: h.executor.Run},
-		process.Task{Name: "gateway work", Run: h.gateway.Run},
-		process.Task{Name: "gateway", Run: func(ctx context.Context) error {
-			return h.gateway.Serve(ctx, public, c.Grace)
-		}},
-		process.Task{Name: "welcome", Run: func(ctx context.Context) error {
-			if err := h.awaitAgents(ctx); err != nil {
-				return err
-			}
-			return up()
-		}},
+		),
+		[]process.Task{
+			h.serve("executor", executorAddress, h.executor, c),
+			{Name: "executor work", Run: h.executor.Run},
+			{Name: "gateway work", Run: h.gateway.Run},
+			{Name: "gateway", Run: func(ctx context.Context) error {
+				return h.gateway.Serve(ctx, public, c.Grace)
+			}},
+			{Name: "welcome", Run: func(ctx context.Context) error {
+				if err := h.awaitReady(ctx); err != nil {
+					return err
+				}
+				return up()
+			}},
+		},
 	)
-	stopBase()
-	return errors.Join(err, <-baseEnded)
 }
 
-// awaitPause is the pause between two polls for the agents.
+// awaitPause is the pause between two looks.
 const awaitPause = 10 * time.Millisecond
 
-// awaitAgents returns once the executor has announced its agents.
-func (h *services) awaitAgents(ctx context.Context) error {
+// awaitReady returns once the gateway is ready and the executor serves all agents, so that a first message is answered.
+// The agents alone would not do: the store knows those of former starts.
+func (h *services) awaitReady(ctx context.Context) error {
 	conn, err := rpc.Dial(h.network, stateAddress, rpc.ClientConfig{})
 	if err != nil {
 		return err
@@ -124,7 +120,7 @@ func (h *services) awaitAgents(ctx context.Context) error {
 	sessions := statev1.NewSessionServiceClient(conn)
 	for {
 		answer, err := sessions.ListAgents(ctx, &statev1.ListAgentsRequest{})
-		if err == nil && len(answer.GetAgents()) > 0 {
+		if err == nil && h.serves(answer) && len(h.gateway.NotReady(ctx)) == 0 {
 			return nil
 		}
 		if err != nil && !errors.Is(err, fault.Unavailable) {
@@ -138,25 +134,43 @@ func (h *services) awaitAgents(ctx context.Context) error {
 	}
 }
 
+// serves reports whether executors serve all agents of this process.
+func (h *services) serves(listed *statev1.ListAgentsResponse) bool {
+	for _, name := range h.agents.Types() {
+		known := slices.ContainsFunc(listed.GetAgents(), func(a *statev1.Agent) bool { return a.GetAgentType() == name })
+		if !known || slices.Contains(listed.GetUnservedAgentTypes(), name) {
+			return false
+		}
+	}
+	return true
+}
+
 // registrar is a service with gRPC handlers.
 type registrar interface {
 	Register(grpc.ServiceRegistrar)
 }
 
-// serve returns the task that serves a service on the network.
+// serve returns the task that serves a service on the network of this process.
 func (h *services) serve(name, address string, hall registrar, c devConfig) process.Task {
 	return process.Task{Name: name, Run: func(ctx context.Context) error {
-		server, err := rpc.NewServer(rpc.ServerConfig{Log: h.log, Untraced: []string{
+		listener, err := h.network.Listen(ctx, address)
+		if err != nil {
+			return err
+		}
+		return h.serveOn(name, listener, rpc.Security{}, hall, c).Run(ctx)
+	}}
+}
+
+// serveOn returns the task that serves a service on a listener.
+func (h *services) serveOn(name string, listener net.Listener, security rpc.Security, hall registrar, c devConfig) process.Task {
+	return process.Task{Name: name, Run: func(ctx context.Context) error {
+		server, err := rpc.NewServer(rpc.ServerConfig{Security: security, Log: h.log, Untraced: []string{
 			statev1.WorkService_Heartbeat_FullMethodName, streamv2.StreamService_Append_FullMethodName,
 		}})
 		if err != nil {
 			return err
 		}
 		hall.Register(server)
-		listener, err := h.network.Listen(ctx, address)
-		if err != nil {
-			return err
-		}
 		return rpc.Serve(ctx, server, listener, c.Grace)
 	}}
 }

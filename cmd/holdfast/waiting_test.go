@@ -217,7 +217,7 @@ func TestSuspendedSessionsOutliveAStopOfEverythingAndAWeek(t *testing.T) { //nol
 			}
 			for _, runID := range []string{asked[id].GetRunId(), runID} {
 				of := attribute.String("run.id", runID)
-				if first, other := told.of(s.trace, of), told.of(answerer, of); !slices.Equal(first, []string{"holdfast.run"}) || len(other) > 0 {
+				if first, other := told.of(s.trace, of), told.of(answerer, of); !slices.Equal(first, []string{"invoke_agent careful"}) || len(other) > 0 {
 					t.Errorf("run %s of session %s has the spans %q in its first trace and %q in that of who answers", runID, id, first, other)
 				}
 			}
@@ -225,8 +225,8 @@ func TestSuspendedSessionsOutliveAStopOfEverythingAndAWeek(t *testing.T) { //nol
 		if n := len(ran.list()); n != 2 {
 			t.Errorf("%d tools have run, want the approved ones once each", n)
 		}
-		of := attribute.String("tool.name", "pay")
-		if got := told.of(sessions["approval"].trace, of); !slices.Equal(got, []string{"holdfast.tool"}) {
+		of := attribute.String("gen_ai.tool.name", "pay")
+		if got := told.of(sessions["approval"].trace, of); !slices.Equal(got, []string{"execute_tool pay"}) {
 			t.Errorf("the approved call has the spans %q in the first trace", got)
 		}
 	})
@@ -272,10 +272,10 @@ func TestASessionOfAnEarlierReleaseGoesOnInItsTraceAfterAWeek(t *testing.T) { //
 		if run.GetStatus() != statev1.RunStatus_RUN_STATUS_COMPLETED || run.GetOutput() != `"All is answered."` {
 			t.Errorf("the run is %v, want it completed", run)
 		}
-		if got := told.of(trace, attribute.String("run.id", run.GetRunId())); !slices.Equal(got, []string{"holdfast.run"}) {
+		if got := told.of(trace, attribute.String("run.id", run.GetRunId())); !slices.Equal(got, []string{"invoke_agent support"}) {
 			t.Errorf("the run has the spans %q in the first trace", got)
 		}
-		if got := told.of(trace, attribute.String("tool.call_id", "call_1")); !slices.Equal(got, []string{"holdfast.tool"}) {
+		if got := told.of(trace, attribute.String("gen_ai.tool.call.id", "call_1")); !slices.Equal(got, []string{"execute_tool book"}) {
 			t.Errorf("the approved call has the spans %q in the first trace", got)
 		}
 	})

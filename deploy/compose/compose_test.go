@@ -34,7 +34,14 @@ type composeFile struct {
 		Build struct {
 			Args map[string]string `yaml:"args"`
 		} `yaml:"build"`
+		Networks []string `yaml:"networks"`
+		Memory   string   `yaml:"mem_limit"`
+		Pids     int      `yaml:"pids_limit"`
+		ReadOnly bool     `yaml:"read_only"`
 	} `yaml:"services"`
+	Networks map[string]struct {
+		Internal bool `yaml:"internal"`
+	} `yaml:"networks"`
 }
 
 func load(t *testing.T) composeFile {
@@ -96,11 +103,58 @@ func TestEveryContainerLoadsItsConfiguration(t *testing.T) {
 	}
 }
 
-func TestEveryServiceBeyondLoopbackWantsTheSharedToken(t *testing.T) {
+func TestEveryServiceHasTheTokenOfItsRoleAndAcceptsThoseOfOthers(t *testing.T) {
 	t.Parallel()
-	for name := range configurations {
-		if load(t).Services[name].Environment["HOLDFAST_INTERNAL_TOKEN"] == "" {
-			t.Errorf("the container %s has no token", name)
+	required := func(name string) string { return "${" + name + ":?set it in .env, see README.md}" }
+	for name, want := range map[string]map[string]string{
+		"state":    {"HOLDFAST_INTERNAL_TOKENS": "/tokens/tokens", "HOLDFAST_GRANT_SECRET": required("HOLDFAST_GRANT_SECRET"), "HOLDFAST_INTERNAL_TOKEN": ""},
+		"stream":   {"HOLDFAST_INTERNAL_TOKENS": "/tokens/tokens", "HOLDFAST_GRANT_SECRET": required("HOLDFAST_GRANT_SECRET"), "HOLDFAST_INTERNAL_TOKEN": ""},
+		"executor": {"HOLDFAST_INTERNAL_TOKENS": "/tokens/tokens", "HOLDFAST_GRANT_SECRET": "", "HOLDFAST_INTERNAL_TOKEN": required("HOLDFAST_EXECUTOR_TOKEN")},
+		"gateway":  {"HOLDFAST_INTERNAL_TOKENS": "", "HOLDFAST_GRANT_SECRET": "", "HOLDFAST_INTERNAL_TOKEN": required("HOLDFAST_GATEWAY_TOKEN")},
+	} {
+		service := load(t).Services[name]
+		for variable, value := range want {
+			if got := service.Environment[variable]; got != value {
+				t.Errorf("the container %s has %s=%q, want %q", name, variable, got, value)
+			}
+		}
+		if mounts := slices.Contains(service.Volumes, "./tokens:/tokens:ro"); mounts != (want["HOLDFAST_INTERNAL_TOKENS"] != "") {
+			t.Errorf("the container %s mounts the file of tokens: %v", name, mounts)
+		}
+	}
+}
+
+func TestOnlyStateReachesTheDatabaseAndOnlyStreamReachesNATS(t *testing.T) {
+	t.Parallel()
+	file := load(t)
+	of := map[string][]string{}
+	for name, service := range file.Services {
+		if len(service.Networks) == 0 {
+			t.Errorf("the container %s is in the network that all share", name)
+		}
+		for _, network := range service.Networks {
+			of[network] = append(of[network], name)
+		}
+	}
+	for network, want := range map[string][]string{
+		"database": {"postgres", "state"}, "log": {"nats-1", "nats-2", "nats-3", "stream"}, "services": {"executor", "gateway", "state", "stream"},
+		"models": {"executor"}, "public": {"gateway"},
+	} {
+		slices.Sort(of[network])
+		if !slices.Equal(of[network], want) {
+			t.Errorf("got %v in the network %s, want %v", of[network], network, want)
+		}
+		if got, internal := file.Networks[network].Internal, network != "models" && network != "public"; got != internal {
+			t.Errorf("the network %s is internal: %v, want %v", network, got, internal)
+		}
+	}
+}
+
+func TestEveryContainerIsBoundedAndReadOnly(t *testing.T) {
+	t.Parallel()
+	for name, service := range load(t).Services {
+		if service.Memory == "" || service.Pids <= 0 || !service.ReadOnly {
+			t.Errorf("the container %s has the limits %q of memory and %d of processes, read-only: %v", name, service.Memory, service.Pids, service.ReadOnly)
 		}
 	}
 }
@@ -111,7 +165,7 @@ func TestSecretsStayOutOfTheImages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, secret := range []string{".env", ".env.production", "api-keys.yaml", "ca.pem", "server.key"} {
+	for _, secret := range []string{".env", ".env.production", "api-keys.yaml", "tokens", "ca.pem", "server.key"} {
 		isIgnored := func(pattern string) bool {
 			anywhere, ok := strings.CutPrefix(pattern, "**/")
 			matches, err := path.Match(anywhere, secret)

@@ -2,12 +2,14 @@ package compose_test
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -23,6 +25,16 @@ import (
 
 // patience bounds every wait of a test.
 const patience = 3 * time.Minute
+
+// natsPassword begins like a number, which NATS would not take for a text without the quotes of compose.yaml.
+const natsPassword = "12e4567890"
+
+func TestMain(m *testing.M) {
+	if err := os.Setenv("NATS_PASSWORD", `"`+natsPassword+`"`); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
 
 var nodes = []string{"nats-1", "nats-2", "nats-3"}
 
@@ -86,7 +98,7 @@ func TestTheStreamServiceUsesAllNodes(t *testing.T) {
 	environment := load(t).Services["stream"].Environment
 	var urls []string
 	for _, name := range nodes {
-		urls = append(urls, fmt.Sprintf("nats://%s:%d", name, optionsOf(t, name).Port))
+		urls = append(urls, fmt.Sprintf("nats://stream:${NATS_PASSWORD}@%s:%d", name, optionsOf(t, name).Port))
 	}
 	if got, want := environment["HOLDFAST_STREAM_NATS_URL"], strings.Join(urls, ","); got != want {
 		t.Errorf("got %s, want %s", got, want)
@@ -120,7 +132,15 @@ func TestTheNodesFormAClusterAndSayThatTheyAreHealthy(t *testing.T) {
 		urls = append(urls, ns.ClientURL())
 		mustGetHealthy(t, ns, nodes[i])
 	}
-	nc, err := nats.Connect(strings.Join(urls, ","))
+	for name, option := range map[string]nats.Option{
+		"nobody": nil, "stream with another password": nats.UserInfo("stream", "another"), "another user": nats.UserInfo("gateway", natsPassword),
+	} {
+		if nc, err := nats.Connect(urls[0], option); !errors.Is(err, nats.ErrAuthorization) {
+			nc.Close()
+			t.Errorf("NATS lets %s in: %v", name, err)
+		}
+	}
+	nc, err := nats.Connect(strings.Join(urls, ","), nats.UserInfo("stream", natsPassword))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/e2e/harness"
 	"github.com/holdfast-run/holdfast/e2e/pgtest"
+	"github.com/holdfast-run/holdfast/pkg/grant"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 )
 
@@ -50,34 +51,55 @@ agents:
   - {name: patient, model: scripted/patient}
 `, "STEPS", fmt.Sprint(stepsOfRun))
 
-// BenchmarkExecutorSteps measures the cost of a step with a free model, beside the raw database and the raw log.
+// BenchmarkExecutorSteps measures the cost of a step with a free model, beside the raw database and the raw log, and
+// the cost with signed grants beside that without.
 func BenchmarkExecutorSteps(b *testing.B) {
 	for b.Loop() {
 		commits := rawStepCommits(b, pgtest.URL(b))
 		publishes := rawPublishes(b)
-		s := harness.Start(b, harness.Options{Agents: stepAgents, LogLevel: "warn"})
-		direct := newDirect(b, s.State)
-		direct.steps(b, 16, "warm", warmUp)
-
 		fmt.Printf("\nSteps of runs with %d steps, a model without delay and a tool without cost, nobody reading:\n", stepsOfRun)
 		fmt.Printf("raw SQL, one transaction a step commit, %d connections: %7.0f commits/s\n", rawWriters, commits)
 		fmt.Printf("raw JetStream, fenced publish, %d writers:              %7.0f publishes/s\n", rawWriters, publishes)
-		processes := []*harness.Process{s.Executors[0], s.State, s.Stream}
-		for _, n := range stepSessions {
-			before, database := cpu(processes), databaseCPU(b)
-			begin := time.Now()
-			rate := direct.steps(b, n, fmt.Sprint("steps-", n), stepWindow)
-			steps := rate * time.Since(begin).Seconds()
-			perStep := float64(n) / rate * 1000
-			fmt.Printf("%3d runs at a time: %7.0f steps/s, %6.2f ms a step of a run = %.2fx raw commits/s; processor time a step:", n, rate, perStep, rate/commits)
-			for i, used := range cpu(processes) {
-				fmt.Printf(" %s %.2f ms,", processes[i].Name, ms(used-before[i])/steps)
-			}
-			fmt.Printf(" database %.2f ms\n", ms(databaseCPU(b)-database)/steps)
-			b.ReportMetric(rate, fmt.Sprintf("steps/s-%d", n))
-			b.ReportMetric(perStep, fmt.Sprintf("ms/step-%d", n))
+		plain := measureSteps(b, "steps", commits)
+		secret := "HOLDFAST_GRANT_SECRET=" + strings.Repeat("s", grant.MinSecret)
+		granted := measureSteps(b, "granted", commits, secret)
+		for i, n := range stepSessions {
+			ratio := float64(granted[i]) / float64(plain[i])
+			fmt.Printf("%3d runs at a time: processor time of a step with grants = %.2fx that without\n", n, ratio)
+			b.ReportMetric(ratio, fmt.Sprintf("x-grants-%d", n))
 		}
 	}
+}
+
+// measureSteps measures a system whose state and stream have the variables, at each of stepSessions. It returns the
+// processor times of a step, with the database's.
+func measureSteps(b *testing.B, name string, commits float64, env ...string) []time.Duration {
+	b.Helper()
+	s := harness.Start(b, harness.Options{Agents: stepAgents, LogLevel: "warn", StateEnv: env, StreamEnv: env})
+	defer end(s)
+	direct := newDirect(b, s.State)
+	direct.steps(b, 16, "warm", warmUp)
+	processes := []*harness.Process{s.Executors[0], s.State, s.Stream}
+	var costs []time.Duration
+	for _, n := range stepSessions {
+		before, database := cpu(processes), databaseCPU(b)
+		begin := time.Now()
+		rate := direct.steps(b, n, fmt.Sprint("steps-", n), stepWindow)
+		steps := rate * time.Since(begin).Seconds()
+		perStep := float64(n) / rate * 1000
+		fmt.Printf("%s, %3d runs at a time: %7.0f steps/s, %6.2f ms a step of a run = %.2fx raw commits/s; processor time a step:", name, n, rate, perStep, rate/commits)
+		total := databaseCPU(b) - database
+		fmt.Printf(" database %.2f ms", ms(total)/steps)
+		for i, used := range cpu(processes) {
+			fmt.Printf(", %s %.2f ms", processes[i].Name, ms(used-before[i])/steps)
+			total += used - before[i]
+		}
+		fmt.Printf(", together %.2f ms\n", ms(total)/steps)
+		costs = append(costs, time.Duration(float64(total)/steps))
+		b.ReportMetric(rate, fmt.Sprintf("%s/s-%d", name, n))
+		b.ReportMetric(perStep, fmt.Sprintf("ms/%s-%d", name, n))
+	}
+	return costs
 }
 
 // BenchmarkLiveRuns measures the memory of runs that wait for a slow model.

@@ -24,6 +24,8 @@ type Client struct {
 	Key string // the API key; empty sends none
 	// Traceparent is the W3C trace context of the requests; empty sends none.
 	Traceparent string
+	// OnRetry, if not nil, receives each failure after which Converse tries again. It may be called concurrently.
+	OnRetry func(error)
 }
 
 // Answer is a complete HTTP response.
@@ -221,15 +223,17 @@ func (c Client) Native(t testing.TB, session string, from int64) *NativeStream {
 func (c Client) Messages(t testing.TB, session string) []UIMessage {
 	t.Helper()
 	var all []UIMessage
-	for {
-		path := "/messages?limit=50&offset=" + strconv.Itoa(len(all)) + "&sessionId=" + url.QueryEscape(session)
+	for offset := 0; ; { // an offset counts stored messages, several of which may be one UI message
+		path := "/messages?limit=50&offset=" + strconv.Itoa(offset) + "&sessionId=" + url.QueryEscape(session)
 		var page struct {
 			Messages []UIMessage `json:"messages"`
-			Total    int         `json:"total"`
+			Offset   int         `json:"offset"`
+			Limit    int         `json:"limit"`
 			HasMore  bool        `json:"hasMore"`
 		}
 		c.get(t, path, &page)
 		all = append(all, page.Messages...)
+		offset = page.Offset + page.Limit
 		if !page.HasMore {
 			return all
 		}

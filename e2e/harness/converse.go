@@ -39,6 +39,9 @@ func (c Client) Converse(ctx context.Context, session, agent, text string) (UIMe
 		} else if stream != nil && !errors.Is(err, ErrDropped) {
 			return UIMessage{}, explain(stream, err)
 		}
+		if c.OnRetry != nil {
+			c.OnRetry(err)
+		}
 		select {
 		case <-time.After(retryPause):
 		case <-ctx.Done():

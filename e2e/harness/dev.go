@@ -9,6 +9,7 @@ import (
 type Dev struct {
 	Client
 	*Process
+	Agents string // the file of its agents, which it reads again when it changes
 }
 
 // StartDev starts `holdfast dev` with the agents and waits until it is ready. It ends with the test. Its data
@@ -17,19 +18,20 @@ func StartDev(t testing.TB, agents string, env ...string) *Dev {
 	t.Helper()
 	dir := t.TempDir()
 	address := FreeAddress(t)
+	file := writeFile(t, dir, "agents.yaml", agents)
 	p := &Process{
 		Name:    "holdfast dev",
 		Address: address,
 		t:       t,
 		path:    Binary(t, "holdfast"),
 		args: []string{"dev", "--listen", address, "--data", filepath.Join(dir, "data"),
-			"--agents", writeFile(t, dir, "agents.yaml", agents)},
+			"--agents", file},
 		env:   append(append(baseEnv(), "HOLDFAST_LOG_LEVEL=debug", "HOLDFAST_EXECUTOR_NOTES_DIR="+dir), env...),
 		ready: ok("http://" + address + "/readyz"),
 	}
 	t.Cleanup(p.cleanup)
 	p.Start()
-	d := &Dev{Client: Client{URL: "http://" + address}, Process: p}
+	d := &Dev{Client: Client{URL: "http://" + address}, Process: p, Agents: file}
 	d.waitAgents(t)
 	return d
 }

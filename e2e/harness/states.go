@@ -36,7 +36,7 @@ func StartStates(t testing.TB, replicas int, env ...string) []*Process {
 // of the piped methods share one stream.
 func DialInternal(t testing.TB, address string, piped ...string) *grpc.ClientConn {
 	t.Helper()
-	conn, err := rpc.Dial(rpc.TCP(), address, rpc.ClientConfig{Security: rpc.Security{Token: internalToken}, Piped: piped})
+	conn, err := rpc.Dial(rpc.TCP(), address, rpc.ClientConfig{Security: rpc.Security{Token: InternalToken}, Piped: piped})
 	if err != nil {
 		t.Fatalf("dial %s: %v", address, err)
 	}

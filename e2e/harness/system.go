@@ -28,8 +28,8 @@ const (
 	OtherKey = "e2e-key-of-the-other-tenant"
 )
 
-// internalToken secures the calls between services.
-const internalToken = "e2e-internal-token"
+// InternalToken secures the calls between services, unless an option names other tokens.
+const InternalToken = "e2e-internal-token"
 
 // Shutdown after SIGTERM. A short drainGrace interrupts steps in flight, so tests meet executors that return
 // half a step. StopLimit is how long any process may take.
@@ -58,6 +58,9 @@ type Options struct {
 	NATS *NATS
 	// Streams is the number of stream replicas; 0 means 1, more need NATS.
 	Streams int
+	// Fronts puts a proxy before the only state and the only stream service, so that a test can replace their
+	// processes. See Successor.
+	Fronts bool
 }
 
 // NoExecutors starts a system without executors.
@@ -75,7 +78,9 @@ type System struct {
 	// Streams are all stream replicas; Stream is the first. With several, the gateway reads from the first and
 	// the executors write to the second, each through a switchable proxy.
 	Streams                     []*Process
-	GatewayFront, ExecutorFront *Proxy // nil with one replica
+	GatewayFront, ExecutorFront *Proxy // nil with one replica; one and the same with Options.Fronts
+	// StateFront is before the state service; nil without Options.Fronts.
+	StateFront *Proxy
 	// StreamDir is the data folder of the stream service; unused with NATS.
 	StreamDir string
 	// Effects reads the file of the tools' effects.
@@ -103,7 +108,7 @@ func Start(t testing.TB, o Options) *System {
 	s.executorEnv = append([]string{
 		"HOLDFAST_EXECUTOR_NOTES_DIR=" + s.Effects.dir,
 		"HOLDFAST_EXECUTOR_DRAIN_GRACE=" + drainGrace.String(),
-		"HOLDFAST_EXECUTOR_STATE_ADDRESS=" + s.State.Address,
+		"HOLDFAST_EXECUTOR_STATE_ADDRESS=" + s.stateAddress(0),
 		"HOLDFAST_EXECUTOR_STREAM_ADDRESS=" + writeTo,
 	}, o.ExecutorEnv...)
 	if o.Executors != NoExecutors {
@@ -126,6 +131,17 @@ func (s *System) addStates(o Options, url string) {
 		s.States = append(s.States, o.service(s.t, "state", replica(o.States, i), env...))
 	}
 	s.State = s.States[0]
+	if o.Fronts {
+		s.StateFront = StartProxy(s.t, s.State.Address)
+	}
+}
+
+// stateAddress returns the address at which other services reach a state replica.
+func (s *System) stateAddress(i int) string {
+	if s.StateFront != nil {
+		return s.StateFront.Address
+	}
+	return s.States[i].Address
 }
 
 // addGateways adds the gateway replicas.
@@ -134,12 +150,15 @@ func (s *System) addGateways(o Options, keys, readFrom string) {
 	for i := range max(o.Gateways, 1) {
 		p := o.service(s.t, "gateway", replica(o.Gateways, i), append([]string{
 			"HOLDFAST_GATEWAY_API_KEYS=" + keys,
-			"HOLDFAST_GATEWAY_STATE_ADDRESS=" + s.States[i%len(s.States)].Address,
+			"HOLDFAST_GATEWAY_STATE_ADDRESS=" + s.stateAddress(i%len(s.States)),
 			"HOLDFAST_GATEWAY_STREAM_ADDRESS=" + readFrom,
 			// A state service that waits for a processor must not fail a request.
 			"HOLDFAST_GATEWAY_STATE_PATIENCE=" + startLimit.String(),
 		}, o.GatewayEnv...)...)
 		p.ready = ok("http://" + p.Address + "/readyz")
+		if o.Executors == NoExecutors { // it becomes ready when the first executor has announced its agents
+			p.ready = ok("http://" + p.Address + "/healthz")
+		}
 		s.Gateways = append(s.Gateways, p)
 	}
 	s.Gateway = s.Gateways[0]
@@ -174,6 +193,11 @@ func (s *System) addStreams(o Options) (readFrom, writeTo string) {
 	if o.Streams <= 1 {
 		s.Stream = o.service(s.t, "stream", "", env...)
 		s.Streams = []*Process{s.Stream}
+		if o.Fronts {
+			s.GatewayFront = StartProxy(s.t, s.Stream.Address)
+			s.ExecutorFront = s.GatewayFront
+			return s.GatewayFront.Address, s.GatewayFront.Address
+		}
 		return s.Stream.Address, s.Stream.Address
 	}
 	for i := range o.Streams {
@@ -230,7 +254,7 @@ func (o Options) service(t testing.TB, name, suffix string, env ...string) *Proc
 		ready:   grpcReady(address),
 		env: append(baseEnv(),
 			"HOLDFAST_"+strings.ToUpper(name)+"_LISTEN="+address,
-			"HOLDFAST_INTERNAL_TOKEN="+internalToken,
+			"HOLDFAST_INTERNAL_TOKEN="+InternalToken,
 			"HOLDFAST_SHUTDOWN_GRACE="+grace.String(),
 			"HOLDFAST_LOG_LEVEL="+cmp.Or(o.LogLevel, "debug"),
 		),
@@ -289,7 +313,7 @@ func (s *System) Live(p *Process) int { return len(s.liveRuns(p)) }
 func (s *System) liveRuns(p *Process) []string {
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
-	conn, err := rpc.Dial(rpc.TCP(), p.Address, rpc.ClientConfig{Security: rpc.Security{Token: internalToken}})
+	conn, err := rpc.Dial(rpc.TCP(), p.Address, rpc.ClientConfig{Security: rpc.Security{Token: InternalToken}})
 	if err != nil {
 		s.t.Fatalf("dial %s: %v", p.Name, err)
 	}
@@ -305,7 +329,7 @@ func keysFile(tenantsAndKeys ...string) string {
 	var b strings.Builder
 	for i := 0; i < len(tenantsAndKeys); i += 2 {
 		digest := sha256.Sum256([]byte(tenantsAndKeys[i+1]))
-		fmt.Fprintf(&b, "- {name: e2e, tenant: %s, sha256: %s}\n", tenantsAndKeys[i], hex.EncodeToString(digest[:]))
+		fmt.Fprintf(&b, "- {name: e2e, tenant: %s, scopes: [operate], sha256: %s}\n", tenantsAndKeys[i], hex.EncodeToString(digest[:]))
 	}
 	return b.String()
 }

@@ -60,6 +60,15 @@ export async function outlive(chat, { texts, half }, tell) {
   return { looks: [await chat.look()], cut };
 }
 
+// Says something that waits until the test makes room, when the page has said why.
+export async function waitForSlot(chat, { texts }, tell) {
+  await chat.say(texts[0]);
+  await chat.noticed('no free slot');
+  tell('queued');
+  await chat.settled();
+  return { looks: [await chat.look()] };
+}
+
 // Says something to a server that the test has taken away at "open".
 export async function sayToNobody(chat, { gateway, texts }, tell) {
   tell('open');

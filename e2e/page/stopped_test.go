@@ -1,6 +1,7 @@
 package page_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"testing"
@@ -15,20 +16,7 @@ func TestAPageThatAsksIsToldThatTheConversationWasStopped(t *testing.T) {
 		{Until: "failed", AsksNobody: true}, {Reload: true}, {Say: "hello"},
 	}}
 	r := run(t, "answers", o, func(session string) {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, d.URL+"/chat/"+url.PathEscape(session)+"/abort", nil)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		_ = response.Body.Close()
-		if response.StatusCode != http.StatusAccepted {
-			t.Errorf("the stop was answered with %s", response.Status)
-		}
+		stop(t, d.URL, session)
 	})
 	r.checkReachable(t)
 	r.Looks[0].checkAsks(t, askedToWrite)
@@ -40,6 +28,24 @@ func TestAPageThatAsksIsToldThatTheConversationWasStopped(t *testing.T) {
 	}
 }
 
+// stop aborts the session. It may have ended before.
+func stop(t *testing.T, gateway, session string) {
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, gateway+"/chat/"+url.PathEscape(session)+"/abort", nil)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	_ = response.Body.Close()
+	if response.StatusCode != http.StatusAccepted {
+		t.Errorf("the stop was answered with %s", response.Status)
+	}
+}
+
 func TestAPageThatAsksGoesOnWhenSomebodyElseHasAnswered(t *testing.T) {
 	t.Parallel()
 	d := harness.StartDev(t, agents())
@@ -47,4 +53,20 @@ func TestAPageThatAsksGoesOnWhenSomebodyElseHasAnswered(t *testing.T) {
 	r := run(t, "answers", o, func(session string) { approve(t, d.Client, session) })
 	r.checkReachable(t)
 	r.last().checkMessages(t, "You: write it", "Agent: It is written.", "Agent calls note, done")
+}
+
+func TestAPageSaysWhyAnAnswerHasNotBegun(t *testing.T) {
+	t.Parallel()
+	const before = 20 // stories in the only slot, longer than a browser takes to start
+	d := harness.StartDev(t, agents(), "HOLDFAST_EXECUTOR_SLOTS=1")
+	for i := range before {
+		d.Chat(t, fmt.Sprint("story-", i), "demo", "Tell me a story")
+	}
+	r := run(t, "waitForSlot", options{Gateway: d.URL, Texts: []string{"hello"}}, func(string) {
+		for i := range before {
+			stop(t, d.URL, fmt.Sprint("story-", i))
+		}
+	})
+	r.checkReachable(t)
+	r.last().checkMessages(t, "You: hello", "Agent: You said: hello")
 }

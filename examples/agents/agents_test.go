@@ -26,11 +26,16 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// path is the input of the tools.
+type path struct {
+	Path string `json:"path"`
+}
+
 // serveFiles is an MCP server with the tools of the example's server.
 func serveFiles() {
 	server := mcp.NewServer(&mcp.Implementation{Name: "files", Version: "1"}, nil)
 	for _, name := range []string{"read_text_file", "list_directory", "write_file", "move_file"} {
-		mcp.AddTool(server, &mcp.Tool{Name: name}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
+		mcp.AddTool(server, &mcp.Tool{Name: name}, func(context.Context, *mcp.CallToolRequest, path) (*mcp.CallToolResult, any, error) {
 			return &mcp.CallToolResult{}, nil, nil
 		})
 	}

@@ -23,15 +23,14 @@ func clock(_ context.Context, _ *agent.Call, _ struct{}) (string, error) {
 	return time.Now().Format(time.RFC1123), nil
 }
 
+var weather = agent.Agent{Name: "weather", Model: "openai/gpt-5-mini", SystemPrompt: "You tell people the weather.", Tools: []agent.Tool{
+	agent.NewTool("forecast", "Tells tomorrow's weather in a city.", forecast, agent.ReadOnly()),
+	agent.NewTool("clock", "Tells the date and the time.", clock, agent.ReadOnly()),
+}}
+
 func main() {
 	agents := executor.NewRegistry()
-	if err := agents.Register(agent.Agent{
-		Name: "weather", Model: "openai/gpt-5-mini", SystemPrompt: "You tell people the weather.",
-		Tools: []agent.Tool{
-			agent.NewTool("forecast", "Tells tomorrow's weather in a city.", forecast, agent.ReadOnly()),
-			agent.NewTool("clock", "Tells the date and the time.", clock, agent.ReadOnly()),
-		},
-	}); err != nil {
+	if err := agents.Register(weather); err != nil {
 		log.Fatal(err)
 	}
 	executor.Main(agents)

@@ -20,7 +20,7 @@
 //		Tools:        []agent.Tool{forecast},
 //	}
 //
-// examples/weather is a complete program. Package agenttest calls a tool in a test.
+// examples/weather is a complete program. Package tooltest calls a tool in a test, and pkg/agenttest tests whole agents.
 //
 // A session has messages ([Message]) and a custom state ([State]). A tool can read and change the
 // state, send events to the readers of the session, and record usage: see [Host].
@@ -90,6 +90,10 @@ type Agent struct {
 	// the schema is refused with STATE_INVALID, whoever makes it. A write is not refused for what was
 	// wrong before it, for example for a required property that a new session does not have yet. Nil
 	// checks nothing.
+	//
+	// Clients write the state as a whole only with the scope operate. With the member
+	// "x-client-writable": true, the scope chat suffices on a socket of /agents. A state that an
+	// approval rule reads must not be writable.
 	StateSchema json.RawMessage
 	// OutputSchema is a JSON Schema for the output, of type object. A run then completes only with
 	// a valid output, from FinishTool or from a tool with FinishWith. If it is nil, the output is the

@@ -90,6 +90,8 @@ func TestEveryProblemOfAToolIsReported(t *testing.T) {
 		{"tools[0].retry", "never, safe", tool(func(t *agent.Tool) { t.Retry = "x" })},
 		{"tools[0].timeout", "below 0", tool(func(t *agent.Tool) { t.Timeout = -1 })},
 		{"tools[0].answerWithin", "neither Client nor an approval", tool(func(t *agent.Tool) { t.AnswerWithin = 1 })},
+		{"tools[0].approvers", "no approval", tool(func(t *agent.Tool) { t.Approvers = agent.Others })},
+		{"tools[0].approvers", "one of others", tool(func(t *agent.Tool) { t.Approval, t.Approvers = true, "x" })},
 		{"tools[0]", "neither Execute, Client nor SubAgent", tool(func(t *agent.Tool) { t.Execute = nil })},
 		{"tools[0]", "both Execute and Client", tool(func(t *agent.Tool) { t.Client = true })},
 		{"tools[1].readOnly", "does not run it", func(a *agent.Agent) { a.Tools[1].ReadOnly = true }},

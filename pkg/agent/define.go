@@ -98,6 +98,9 @@ func ApproveWhen[In any](needs func(in In, state State) bool) ToolOption {
 	}
 }
 
+// Approvers says who may approve the calls: see Tool.Approvers.
+func Approvers(who ApproverRule) ToolOption { return func(t *Tool) { t.Approvers = who } }
+
 // FinishWith makes a successful call end the run, with its result as the output: see Tool.FinishWith.
 func FinishWith() ToolOption { return func(t *Tool) { t.FinishWith = true } }
 

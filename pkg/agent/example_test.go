@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
-	"github.com/holdfast-run/holdfast/pkg/agent/agenttest"
+	"github.com/holdfast-run/holdfast/pkg/agent/tooltest"
 )
 
 // A tool with typed input and output. Its schema comes from the type.
@@ -80,11 +80,11 @@ func ExampleWithID() {
 		return "uploaded", nil
 	})
 
-	host, err := agenttest.NewHost(nil)
+	host, err := tooltest.NewHost(nil)
 	if err != nil {
 		panic(err)
 	}
-	if _, err := agenttest.Run(context.Background(), upload, host, `{"files":["a.txt","b.txt"]}`); err != nil {
+	if _, err := tooltest.Run(context.Background(), upload, host, `{"files":["a.txt","b.txt"]}`); err != nil {
 		panic(err)
 	}
 	for _, e := range host.Events() {

@@ -58,6 +58,8 @@ type Tool struct {
 	// returns true. If ApproveWhen fails (see Agent), the call waits.
 	Approval    bool
 	ApproveWhen func(input json.RawMessage, state State) bool
+	// Approvers says who may approve the calls. Anybody who reaches the session may deny them.
+	Approvers ApproverRule
 	// AnswerWithin limits the wait for a client or a human; 0 means no limit.
 	AnswerWithin time.Duration
 	// Execute runs a call. The model receives a returned string as it is, any other value as JSON,
@@ -65,6 +67,18 @@ type Tool struct {
 	// concurrently.
 	Execute func(ctx context.Context, call *Call) (any, error)
 }
+
+// ApproverRule says who may approve a call.
+type ApproverRule string
+
+// The rules.
+const (
+	// Anyone allows everybody who reaches the session.
+	Anyone ApproverRule = ""
+	// Others allows every authenticated caller of the tenant with the right to approve, but not the one
+	// that started the run. A caller without credentials is not allowed.
+	Others ApproverRule = "others"
+)
 
 // Repeatable reports whether a call may run again if its outcome is unknown.
 func (t Tool) Repeatable() bool { return t.ReadOnly || t.Retry == RetrySafe }

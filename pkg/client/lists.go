@@ -105,3 +105,17 @@ func (c *Client) UsageEntries(ctx context.Context, session string, kinds ...even
 		return got.GetEntries(), got.GetHasMore(), err
 	})
 }
+
+// AuditEvents lists the events of the audit log that meet the conditions of r, newest first or as r says, from its
+// cursor on. Needs the scope admin: Denied (SCOPE_MISSING).
+func (c *Client) AuditEvents(ctx context.Context, r *agentv1.ListAuditEventsRequest) iter.Seq2[*eventv1.AuditEvent, error] {
+	r = proto.CloneOf(r)
+	r.Limit = cmp.Or(r.GetLimit(), page)
+	return entries(func() ([]*eventv1.AuditEvent, bool, error) {
+		got, err := callAgain(ctx, c, c.agents.ListAuditEvents, r)
+		if n := len(got.GetEvents()); n > 0 {
+			r.Cursor = got.GetEvents()[n-1].GetCursor()
+		}
+		return got.GetEvents(), got.GetHasMore(), err
+	})
+}

@@ -79,6 +79,15 @@ var every = map[string]func(context.Context, *client.Client) error{
 	"QueryUsage": func(ctx context.Context, c *client.Client) error {
 		return second(c.QueryUsage(ctx, &agentv1.QueryUsageRequest{}))
 	},
+	"EraseUser":   func(ctx context.Context, c *client.Client) error { return second(c.EraseUser(ctx, "u")) },
+	"EraseTenant": func(ctx context.Context, c *client.Client) error { return second(c.EraseTenant(ctx)) },
+	"ListAuditEvents": func(ctx context.Context, c *client.Client) error {
+		return drain(c.AuditEvents(ctx, &agentv1.ListAuditEventsRequest{}))
+	},
+	"CreateToken": func(ctx context.Context, c *client.Client) error {
+		return second(c.CreateToken(ctx, &agentv1.CreateTokenRequest{}))
+	},
+	"ListKeys":   func(ctx context.Context, c *client.Client) error { return second(c.Keys(ctx)) },
 	"ListAgents": func(ctx context.Context, c *client.Client) error { return second(c.Agents(ctx)) },
 }
 
@@ -109,7 +118,7 @@ func refusing() http.Handler {
 
 func TestReadsAreRepeatedInAnOutageAndWritesAreNot(t *testing.T) {
 	t.Parallel()
-	writes := []string{"Start", "Resume", "Interrupt", "Abort", "UpdateSession", "DeleteSession", "AppendMessages", "TruncateMessages", "Branch", "Rewind", "SubmitToolResult"}
+	writes := []string{"Start", "Resume", "Interrupt", "Abort", "UpdateSession", "DeleteSession", "AppendMessages", "TruncateMessages", "Branch", "Rewind", "SubmitToolResult", "EraseUser", "EraseTenant", "CreateToken"}
 	for name, method := range every {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -174,6 +183,19 @@ func (p *pages) ListMessages(_ context.Context, r *agentv1.ListMessagesRequest) 
 	return answer, nil
 }
 
+func (p *pages) ListAuditEvents(_ context.Context, r *agentv1.ListAuditEventsRequest) (*agentv1.ListAuditEventsResponse, error) {
+	if err := p.fail(); err != nil {
+		return nil, err
+	}
+	from := 0
+	_, _ = fmt.Sscan(r.GetCursor(), &from)
+	answer := &agentv1.ListAuditEventsResponse{HasMore: from+2 < 5}
+	for i := from; i < min(from+2, 5); i++ {
+		answer.Events = append(answer.Events, &eventv1.AuditEvent{Action: fmt.Sprint(r.GetAction(), i), Cursor: fmt.Sprint(i + 1)})
+	}
+	return answer, nil
+}
+
 func (p *pages) Start(_ context.Context, r *agentv1.StartRequest) (*agentv1.StartResponse, error) {
 	p.mu.Lock()
 	p.keys = append(p.keys, r.GetSessionId()+" "+r.GetRequestKey())
@@ -228,7 +250,13 @@ func TestAListHasTheEntriesOfAllPagesThroughOutages(t *testing.T) {
 			break
 		}
 	}
-	if want := []string{"s0", "s1", "s2", "s3", "s4", "m0", "m1", "m2", "m3"}; !slices.Equal(ids, want) {
+	for e, err := range c.AuditEvents(t.Context(), &agentv1.ListAuditEventsRequest{Action: "a"}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, e.GetAction())
+	}
+	if want := []string{"s0", "s1", "s2", "s3", "s4", "m0", "m1", "m2", "m3", "a0", "a1", "a2", "a3", "a4"}; !slices.Equal(ids, want) {
 		t.Errorf("got %v, want %v", ids, want)
 	}
 }

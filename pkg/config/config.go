@@ -8,8 +8,8 @@
 //	}
 //
 // The tags are those of github.com/caarlos0/env: env names the variable and may add ",required"; envDefault is
-// the value of an unset variable; envPrefix precedes the names in a nested struct. doc describes the variable.
-// An empty variable counts as unset.
+// the value of an unset variable; envPrefix precedes the names in a nested struct. doc describes the variable, and
+// secret:"true" keeps its value out of Settings. An empty variable counts as unset.
 package config
 
 import (
@@ -30,6 +30,7 @@ type Variable struct {
 	Default  string // as written in the tag; "" for none
 	Doc      string
 	Required bool
+	Secret   bool // its value must not be shown
 }
 
 // Load fills target, a pointer to a struct, from environ, a list of "NAME=value" as returned by os.Environ.
@@ -147,6 +148,7 @@ func (f field) variable() Variable {
 		Default:  f.Tag.Get("envDefault"),
 		Doc:      f.Tag.Get("doc"),
 		Required: slices.Contains(flags, "required") || slices.Contains(flags, "notEmpty"),
+		Secret:   f.Tag.Get("secret") == "true",
 	}
 }
 

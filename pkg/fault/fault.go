@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
+	"time"
 )
 
 // Fault is a failure on which a caller can act. It is immutable once returned, so goroutines may share it; With
@@ -59,6 +60,35 @@ func (f *Fault) WithSizes(size, limit int64) *Fault {
 		with = with.With(SizeBytes, strconv.FormatInt(size, 10))
 	}
 	return with
+}
+
+// Metadata keys of a fault of the kind Exhausted.
+const (
+	LimitName  = "limit"
+	LimitValue = "limitValue"
+	retryAfter = "retryAfterMs"
+)
+
+// WithLimit returns a copy of f with the name and the value of the limit that was reached.
+func (f *Fault) WithLimit(name string, value float64) *Fault {
+	return f.With(LimitName, name).With(LimitValue, strconv.FormatFloat(value, 'f', -1, 64))
+}
+
+// WithRetryAfter returns a copy of f with how long the caller should wait before it repeats the request, in whole
+// milliseconds, rounded up.
+func (f *Fault) WithRetryAfter(wait time.Duration) *Fault {
+	return f.With(retryAfter, strconv.FormatInt(int64((wait+time.Millisecond-1)/time.Millisecond), 10))
+}
+
+// RetryAfter returns the wait of WithRetryAfter; 0 for none.
+func (f *Fault) RetryAfter() time.Duration {
+	ms, _ := strconv.ParseInt(f.Meta[retryAfter], 10, 64) // 0 if it is missing
+	return time.Duration(max(ms, 0)) * time.Millisecond
+}
+
+// RetryAfterSeconds returns RetryAfter in whole seconds, rounded up, as in the HTTP header Retry-After.
+func (f *Fault) RetryAfterSeconds() int64 {
+	return int64((f.RetryAfter() + time.Second - 1) / time.Second)
 }
 
 // Error returns "REASON: detail", or the reason alone without a detail.

@@ -11,17 +11,10 @@ import (
 	"syscall"
 )
 
-// Exit codes. A shell reports 128+2 for a program ended by SIGINT.
-const (
-	exitOK          = 0
-	exitFailed      = 1
-	exitInterrupted = 130
-)
-
 // Main runs the process and exits. The context of run ends at the first SIGINT or SIGTERM; a second signal exits
 // at once with 130. The exit code is 0 if run returns nil, or its context's error after a signal; otherwise Main
-// prints the error to standard error and exits with 1. Main does not return, and deferred functions of its
-// caller do not run.
+// prints the error to standard error and exits with its ExitCode. Main does not return, and deferred functions of
+// its caller do not run.
 func Main(run func(ctx context.Context) error) {
 	signals := make(chan os.Signal, 2) // for both meaningful signals
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -52,5 +45,5 @@ func report(ctx context.Context, stderr io.Writer, err error) int {
 		return exitOK
 	}
 	fmt.Fprintf(stderr, "%s: %v\n", filepath.Base(os.Args[0]), err)
-	return exitFailed
+	return ExitCode(err)
 }

@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
 func TestTheExitCodeSaysHowTheProcessEnded(t *testing.T) {
@@ -26,6 +29,7 @@ func TestTheExitCodeSaysHowTheProcessEnded(t *testing.T) {
 		{"done", nil, func(context.Context) error { return nil }, 0, ""},
 		{"failed", nil, func(context.Context) error { return broken }, 1, "no database"},
 		{"asked to stop", []os.Signal{syscall.SIGTERM}, untilEnd, 0, ""},
+		{"refused", nil, func(context.Context) error { return fmt.Errorf("call: %w", fault.New(fault.Denied, "X", "no")) }, 4, "X: no"},
 		{"failed while stopping", []os.Signal{os.Interrupt}, func(ctx context.Context) error { <-ctx.Done(); return broken }, 1, "no database"},
 	}
 	for _, test := range tests {
@@ -61,4 +65,31 @@ func TestASecondSignalEndsTheProcessAtOnce(t *testing.T) {
 			t.Errorf("exit code = %d, want 130", got)
 		}
 	})
+}
+
+func TestEveryKindOfFaultHasAnExitCodeInTheHelp(t *testing.T) {
+	t.Parallel()
+	for _, kind := range fault.Kinds() {
+		code := ExitCode(fault.New(kind, "X", ""))
+		if code == 0 || (code == 1) != (kind == fault.Internal) || !strings.Contains(ExitCodes, fmt.Sprintf("\n  %d  ", code)) {
+			t.Errorf("%v ends with %d, want a code of the help other than 0, and 1 for internal alone", kind, code)
+		}
+	}
+	if ExitCode(nil) != 0 || ExitCode(errors.New("x")) != 1 {
+		t.Errorf("got %d and %d, want 0 and 1", ExitCode(nil), ExitCode(errors.New("x")))
+	}
+}
+
+func TestTheVersionNamesTheCommit(t *testing.T) {
+	t.Parallel()
+	build := debug.BuildInfo{GoVersion: "go1.26.0", Settings: []debug.BuildSetting{
+		{Key: "vcs.revision", Value: "0123456789abcdef0123456789abcdef01234567"}, {Key: "vcs.modified", Value: "true"},
+	}}
+	if got, want := describe(&build), "(devel), commit 0123456789ab, modified, go1.26.0"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	build.Main.Version, build.Settings = "v1.2.3", nil
+	if got, want := describe(&build), "v1.2.3, go1.26.0"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"strconv"
 
 	"connectrpc.com/connect"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -26,6 +27,9 @@ func ConnectError(err error) error {
 	}
 	if detail, err := connect.NewErrorDetail(a.info); err == nil {
 		out.AddDetail(detail)
+	}
+	if f, ok := fault.From(err); ok && f.RetryAfter() > 0 {
+		out.Meta().Set("Retry-After", strconv.FormatInt(f.RetryAfterSeconds(), 10))
 	}
 	return out
 }
@@ -57,7 +61,7 @@ func FromConnect(err error) error {
 // and panics and other errors are logged and become INTERNAL. It does not affect clients. A nil log is
 // slog.Default.
 func ConnectInterceptor(log *slog.Logger) connect.Interceptor {
-	return connectInterceptor{boundary{orDefault(log)}}
+	return connectInterceptor{newBoundary(log, nil)}
 }
 
 type connectInterceptor struct{ boundary boundary }

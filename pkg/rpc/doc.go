@@ -25,6 +25,12 @@
 // connections without the machine's network, for tests that need real connections. The same server and client
 // code runs on all networks.
 //
+// # Roles
+//
+// A caller has the role that its token and its certificate name (see Security), and may call the methods whose contract
+// names the role (see MethodRoles). Other calls are Denied (ROLE_REFUSED). The role is checked before each handler, also
+// for calls over a pipe, and handlers get it from RoleOf. Callers within the process may call everything.
+//
 // # Pipes
 //
 // Calls of the methods in ClientConfig.Piped share one long-lived stream per connection, whose frames hold all

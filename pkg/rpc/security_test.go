@@ -9,8 +9,10 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"math/big"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -100,10 +102,23 @@ func (a authority) write(name, kind string, der []byte) string {
 // identity returns the security of a service with a certificate for the hosts.
 func (a authority) identity(name string, hosts ...string) rpc.Security {
 	a.t.Helper()
+	return a.identityWith(name, "", hosts...)
+}
+
+// identityWith adds a URI to the certificate, unless it is empty.
+func (a authority) identityWith(name, id string, hosts ...string) rpc.Security {
+	a.t.Helper()
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name},
 		NotAfter: time.Now().Add(time.Hour), DNSNames: hosts, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	if id != "" {
+		uri, err := url.Parse(id)
+		if err != nil {
+			a.t.Fatal(err)
+		}
+		template.URIs = []*url.URL{uri}
 	}
 	key := newKey(a.t)
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
@@ -251,20 +266,25 @@ func TestAnOpenServiceStaysOnLoopback(t *testing.T) {
 		{":7001", rpc.Security{Token: strings.Repeat("x", 31)}, false},
 		{"127.0.0.1:7001", rpc.Security{Token: "x"}, true},
 		{":7001", mutual, true},
+		{":7001", rpc.Security{TokensFile: "tokens"}, true},
 		{":7001", rpc.Security{CertFile: "c", KeyFile: "k"}, false},
 	}
 	for _, test := range tests {
 		var warnings logbook
-		err := rpc.CheckListen(test.address, test.security, warnings.logger())
+		err := rpc.CheckListen("HOLDFAST_THIS_LISTEN", test.address, test.security, warnings.logger())
 		if test.ok && err != nil || !test.ok && (!errors.Is(err, fault.Invalid) || fault.ReasonOf(err) != "INSECURE_LISTEN") {
 			t.Errorf("CheckListen(%q, %+v) = %v, allowed should be %v", test.address, test.security, err, test.ok)
 		}
-		if err != nil && !strings.Contains(err.Error(), "HOLDFAST_INTERNAL_TOKEN") {
-			t.Errorf("CheckListen(%q) = %v, want the variable to set", test.address, err)
+		if err != nil && (!strings.Contains(err.Error(), "HOLDFAST_INTERNAL_TOKEN") || !strings.Contains(err.Error(), fmt.Sprintf("HOLDFAST_THIS_LISTEN is %q", test.address))) {
+			t.Errorf("CheckListen(%q) = %v, want the variables to set", test.address, err)
 		}
 		plain := err == nil && test.address == ":7001" && test.security.CAFile == ""
 		if got := strings.Contains(warnings.String(), "without encryption"); got != plain {
 			t.Errorf("CheckListen(%q, %+v) warns: %v, want %v", test.address, test.security, got, plain)
+		}
+		shared := plain && test.security.TokensFile == ""
+		if got := strings.Contains(warnings.String(), "every service may call everything"); got != shared {
+			t.Errorf("CheckListen(%q, %+v) warns of the shared token: %v, want %v", test.address, test.security, got, shared)
 		}
 	}
 }

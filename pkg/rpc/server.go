@@ -2,8 +2,6 @@ package rpc
 
 import (
 	"context"
-	"crypto/sha256"
-	"crypto/subtle"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
@@ -12,13 +10,16 @@ import (
 
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc/filters"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/metadata"
 
-	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/pkg/rpc/internal/inproc"
 	"github.com/holdfast-run/holdfast/pkg/rpc/internal/pipe"
 )
@@ -43,6 +44,7 @@ type ServerConfig struct {
 	MaxMessageBytes int          // 0 is DefaultMaxMessageBytes
 	Log             *slog.Logger // nil is slog.Default
 	Untraced        []string     // as in ClientConfig
+	Meter           metric.Meter // counts errors; nil is that of the process
 }
 
 // Server is a gRPC server. It also accepts calls over pipes (ClientConfig.Piped) and within its process
@@ -51,31 +53,40 @@ type Server struct {
 	*grpc.Server
 	pipes   *pipe.Server
 	process *inproc.Server
+	allowed permissions
 }
 
-// RegisterService adds a service. Call it before Serve.
+// RegisterService adds a service. Its contract names the roles that may call its methods: see MethodRoles. Call it before
+// Serve.
 func (s *Server) RegisterService(desc *grpc.ServiceDesc, service any) {
+	s.allowed.add(desc.ServiceName)
 	s.pipes.Add(desc, service)
 	s.process.Add(desc, service)
 	s.Server.RegisterService(desc, service)
 }
 
 // NewServer returns a server whose handlers return faults and plain errors; the package comment says which of
-// them travel. It recovers panics, checks the token on every call except the health service's, creates spans for
-// traced calls, and registers the gRPC health service as SERVING. It starts nothing.
+// them travel. It recovers panics, checks the caller and its role on every call except the health service's and those
+// of the same process, creates spans for traced calls, and registers the gRPC health service as SERVING. It
+// starts nothing.
 //
-// Invalid (TLS_INVALID, TOKEN_INVALID): the files or the token of c.Security are unusable.
+// Invalid (TLS_INVALID, TOKEN_INVALID, TOKENS_INVALID): the files or the token of c.Security are unusable.
 func NewServer(c ServerConfig) (*Server, error) {
 	if err := c.Security.check(); err != nil {
 		return nil, err
 	}
-	transport, err := c.Security.serverCredentials()
+	transport, err := c.Security.serverCredentials(orDefault(c.Log))
 	if err != nil {
 		return nil, err
 	}
-	guard := newGuard(c)
+	guard, err := newGuard(c)
+	if err != nil {
+		return nil, err
+	}
 	limit := messageLimit(c.MaxMessageBytes)
-	server := &Server{pipes: pipe.NewServer(limit, guard.close), process: inproc.NewServer(guard.close)}
+	server := &Server{
+		pipes: pipe.NewServer(limit, guard.admit, guard.close), process: inproc.NewServer(guard.close), allowed: guard.allowed,
+	}
 	options := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(pipe.Codec()),
 		grpc.Creds(transport),
@@ -120,22 +131,18 @@ func orDefault(log *slog.Logger) *slog.Logger {
 	return log
 }
 
-// guard runs before every handler. It checks the token, and converts errors into statuses.
+// guard runs before every handler. It checks the caller, and converts errors into statuses.
 type guard struct {
 	boundary boundary
-	token    [sha256.Size]byte
-	open     bool // no token is required
+	callers  callers
+	allowed  permissions
 	// takeTrace makes the guard adopt the caller's trace; otherwise the call's span does.
 	takeTrace bool
 }
 
-func newGuard(c ServerConfig) guard {
-	return guard{
-		boundary:  boundary{orDefault(c.Log)},
-		token:     sha256.Sum256([]byte(c.Security.Token)),
-		open:      c.Security.Token == "",
-		takeTrace: !recordsSpans(),
-	}
+func newGuard(c ServerConfig) (guard, error) {
+	who, err := newCallers(c.Security, orDefault(c.Log))
+	return guard{boundary: newBoundary(c.Log, c.Meter), callers: who, allowed: permissions{}, takeTrace: !recordsSpans()}, err
 }
 
 func (g guard) unary(ctx context.Context, r any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (_ any, err error) {
@@ -143,21 +150,48 @@ func (g guard) unary(ctx context.Context, r any, info *grpc.UnaryServerInfo, nex
 		ctx = receiveTrace(ctx)
 	}
 	defer g.close(ctx, info.FullMethod, &err)
-	if err := g.admit(ctx, info.FullMethod); err != nil {
+	ctx, err = g.admit(ctx, info.FullMethod)
+	if err != nil {
 		return nil, err
 	}
 	return next(ctx, r)
 }
 
 func (g guard) stream(server any, s grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
+	ctx := s.Context()
 	if g.takeTrace {
-		s = tracedStream{s, receiveTrace(s.Context())}
+		ctx = receiveTrace(ctx)
 	}
-	defer g.close(s.Context(), info.FullMethod, &err)
-	if err := g.admit(s.Context(), info.FullMethod); err != nil {
+	defer g.close(ctx, info.FullMethod, &err)
+	ctx, err = g.admit(ctx, info.FullMethod)
+	if err != nil {
 		return err
 	}
-	return next(server, s)
+	return next(server, &admittedStream{s, ctx, g, info.FullMethod})
+}
+
+// admittedStream is a stream with the context of its caller's role. It ends when the caller's token is revoked.
+type admittedStream struct {
+	grpc.ServerStream
+	ctx    context.Context //nolint:containedctx // a stream is one call
+	guard  guard
+	method string
+}
+
+func (s *admittedStream) Context() context.Context { return s.ctx }
+
+func (s *admittedStream) SendMsg(m any) error {
+	if err := s.guard.readmit(s.ctx, s.method); err != nil {
+		return err
+	}
+	return s.ServerStream.SendMsg(m)
+}
+
+func (s *admittedStream) RecvMsg(m any) error {
+	if err := s.ServerStream.RecvMsg(m); err != nil {
+		return err
+	}
+	return s.guard.readmit(s.ctx, s.method)
 }
 
 // close is deferred around a handler and determines the returned error.
@@ -173,27 +207,67 @@ func (g guard) close(ctx context.Context, method string, err *error) {
 	*err = StatusError(*err)
 }
 
-// admit compares digests, so its duration reveals nothing about the token or its length.
-func (g guard) admit(ctx context.Context, method string) error {
-	if g.open || strings.HasPrefix(method, "/"+grpc_health_v1.Health_ServiceDesc.ServiceName+"/") {
-		return nil
+// admit checks the caller of a method, and returns the context with its role. Unauthenticated (BAD_TOKEN,
+// ROLE_UNKNOWN), Denied (ROLE_REFUSED).
+func (g guard) admit(ctx context.Context, method string) (context.Context, error) {
+	if strings.HasPrefix(method, "/"+grpc_health_v1.Health_ServiceDesc.ServiceName+"/") {
+		return ctx, nil
 	}
-	for _, header := range metadata.ValueFromIncomingContext(ctx, tokenHeader) {
-		token, bearer := strings.CutPrefix(header, tokenScheme)
-		digest := sha256.Sum256([]byte(token))
-		if bearer && subtle.ConstantTimeCompare(digest[:], g.token[:]) == 1 {
-			return nil
-		}
+	role, err := g.callers.role(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return fault.New(fault.Unauthenticated, "BAD_TOKEN", "the service token is missing or wrong")
+	if method != pipe.FullName { // the calls of a pipe are checked one by one
+		err = g.allowed.check(role, method)
+	}
+	return withRole(ctx, role), err
 }
 
-// boundary logs errors that are not faults, once.
-type boundary struct{ log *slog.Logger }
+// readmit repeats admit for an open stream, if tokens can change.
+func (g guard) readmit(ctx context.Context, method string) error {
+	if g.callers.tokens == nil {
+		return nil
+	}
+	_, err := g.admit(ctx, method)
+	return err
+}
 
-// report logs err if the caller receives only INTERNAL.
+// boundary counts errors, and logs those that are not faults, once.
+type boundary struct {
+	log    *slog.Logger
+	errors metric.Int64Counter
+}
+
+// newBoundary returns a boundary. A nil meter is that of the process: see otel.SetMeterProvider.
+func newBoundary(log *slog.Logger, meter metric.Meter) boundary {
+	if meter == nil {
+		meter = otel.Meter("holdfast.rpc")
+	}
+	counter, err := meter.Int64Counter("holdfast.rpc.errors", metric.WithUnit("{call}"),
+		metric.WithDescription("calls that failed at a server, by rpc.method and reason: that of the fault, or the code"))
+	if err != nil { // the name is valid
+		counter = noop.Int64Counter{}
+	}
+	return boundary{log: orDefault(log), errors: counter}
+}
+
+// count counts an error by its reason.
+func (b boundary) count(ctx context.Context, method string, a answer) {
+	if a.code == codes.Canceled || !b.errors.Enabled(ctx) { // a caller that leaves is no error
+		return
+	}
+	reason := a.code.String()
+	if a.info != nil {
+		reason = a.info.GetReason()
+	}
+	b.errors.Add(ctx, 1, metric.WithAttributes(attribute.String("rpc.method", strings.TrimPrefix(method, "/")), attribute.String("reason", reason)))
+}
+
+// report counts err, and logs it if the caller receives only INTERNAL.
 func (b boundary) report(ctx context.Context, method string, err error) {
-	if _, logged := err.(panicError); logged || !visibleError(err).internal() { //nolint:errorlint // made by panicked, never wrapped
+	visible := visibleError(err)
+	b.count(ctx, method, visible)
+	if _, logged := err.(panicError); logged || !visible.internal() { //nolint:errorlint // made by panicked, never wrapped
 		return
 	}
 	b.log.ErrorContext(ctx, "call failed", "method", method, "error", err)

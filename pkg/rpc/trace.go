@@ -9,7 +9,6 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/stats"
 )
@@ -56,11 +55,3 @@ func receiveTrace(ctx context.Context) context.Context {
 	}
 	return propagation.TraceContext{}.Extract(ctx, carrier)
 }
-
-// tracedStream is a stream within its caller's trace.
-type tracedStream struct {
-	grpc.ServerStream
-	ctx context.Context //nolint:containedctx // a stream is one call
-}
-
-func (s tracedStream) Context() context.Context { return s.ctx }

@@ -1,5 +1,5 @@
 // Package telemetry sets up a process's observability: log lines on a writer, spans and metrics to an
-// OpenTelemetry collector.
+// OpenTelemetry collector, and metrics to Prometheus on a listener of their own.
 //
 // A trace must survive work that waits in a database. Traceparent turns the trace of a context into two short
 // texts to store, and WithTraceparent resumes it in another process or after days.
@@ -7,6 +7,7 @@ package telemetry
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -16,12 +17,9 @@ import (
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetricgrpc"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
 	"go.opentelemetry.io/otel/metric"
-	"go.opentelemetry.io/otel/metric/noop"
 	"go.opentelemetry.io/otel/propagation"
-	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
@@ -38,6 +36,7 @@ const measuresLimit = time.Second
 type Config struct {
 	ServiceName string // in spans, for example "holdfast-state"
 	Endpoint    string `env:"OTEL_EXPORTER_OTLP_ENDPOINT" doc:"URL of an OpenTelemetry collector's gRPC port, such as http://localhost:4317; empty sends no spans and no measurements"`
+	Listen      string `env:"HOLDFAST_METRICS_LISTEN" doc:"address to serve Prometheus metrics on, such as 127.0.0.1:9464, at /metrics; empty serves none. It needs no credential: keep it private"`
 	LogLevel    string `env:"HOLDFAST_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
 	LogFormat   string `env:"HOLDFAST_LOG_FORMAT" envDefault:"text" doc:"text or json"`
 }
@@ -46,19 +45,24 @@ type Config struct {
 type Telemetry struct {
 	Log       *slog.Logger
 	stopSpans func(context.Context) error // flushes and ends spans
-	metrics   metric.MeterProvider
-	stop      func(context.Context) error // ends metrics
+	metrics   *Metrics
+	server    *metricsServer // nil without Config.Listen
 }
 
-// Meter returns the meter of a part of the process, for example "holdfast.state". Without an endpoint its
-// measurements are dropped at no cost.
+// Meter returns the meter of a part of the process, for example "holdfast.state". Without an endpoint and a
+// listener, its measurements are dropped at no cost.
 func (t *Telemetry) Meter(name string) metric.Meter { return t.metrics.Meter(name) }
+
+// MetricsAddress returns the address that serves /metrics, or "" if none does.
+func (t *Telemetry) MetricsAddress() string { return t.server.address() }
 
 // Setup sets the process's global tracer and meter providers, propagators (W3C trace context and baggage) and
 // OpenTelemetry error handler. Call it once, early. Log lines go to w; spans go to the endpoint and to each
 // extra processor. Without both, the tracer provider is the no-op one of go.opentelemetry.io/otel/trace/noop, so
 // other packages can skip the cost of spans: a caller's trace passes through, and none begins here. The
 // OpenTelemetry SDK reads further OTEL_* variables (headers, certificates, sampling).
+//
+// With Config.Listen, a server of its own answers GET /metrics there until Shutdown.
 //
 // An error names the variable to change. Setup does not wait for the endpoint.
 func Setup(ctx context.Context, c Config, w io.Writer, extra ...sdktrace.SpanProcessor) (*Telemetry, error) {
@@ -70,15 +74,19 @@ func Setup(ctx context.Context, c Config, w io.Writer, extra ...sdktrace.SpanPro
 	if err != nil {
 		return nil, err
 	}
-	metrics, stop, err := newMetrics(ctx, c)
+	metrics, err := NewMetrics(ctx, c)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, stopSpans(ctx))
+	}
+	server, err := serveMetrics(ctx, c.Listen, metrics.Handler(), log)
+	if err != nil {
+		return nil, errors.Join(err, metrics.Shutdown(ctx), stopSpans(ctx))
 	}
 	otel.SetTracerProvider(provider)
-	otel.SetMeterProvider(metrics)
+	otel.SetMeterProvider(metrics.provider)
 	otel.SetTextMapPropagator(propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{}))
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("telemetry failed", "error", err) }))
-	return &Telemetry{Log: log, stopSpans: stopSpans, metrics: metrics, stop: stop}, nil
+	return &Telemetry{Log: log, stopSpans: stopSpans, metrics: metrics, server: server}, nil
 }
 
 func describe(c Config) (*resource.Resource, error) {
@@ -87,24 +95,6 @@ func describe(c Config) (*resource.Resource, error) {
 		return nil, fmt.Errorf("describe the process to telemetry: %w", err)
 	}
 	return named, nil
-}
-
-// newMetrics returns a provider that exports to the endpoint every minute, or every OTEL_METRIC_EXPORT_INTERVAL,
-// and a function to end it.
-func newMetrics(ctx context.Context, c Config) (metric.MeterProvider, func(context.Context) error, error) {
-	if c.Endpoint == "" {
-		return noop.NewMeterProvider(), func(context.Context) error { return nil }, nil
-	}
-	named, err := describe(c)
-	if err != nil {
-		return nil, nil, err
-	}
-	exporter, err := otlpmetricgrpc.New(ctx, otlpmetricgrpc.WithEndpointURL(c.Endpoint))
-	if err != nil {
-		return nil, nil, fmt.Errorf("export measurements to %s: %w", c.Endpoint, err)
-	}
-	provider := sdkmetric.NewMeterProvider(sdkmetric.WithResource(named), sdkmetric.WithReader(sdkmetric.NewPeriodicReader(exporter)))
-	return provider, provider.Shutdown, nil
 }
 
 func newProvider(ctx context.Context, c Config, extra []sdktrace.SpanProcessor) (trace.TracerProvider, func(context.Context) error, error) {
@@ -162,7 +152,8 @@ func (t *Telemetry) Shutdown(ctx context.Context) error {
 func (t *Telemetry) stopMetrics(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, measuresLimit)
 	defer cancel()
-	if err := t.stop(ctx); err != nil {
+	t.server.close()
+	if err := t.metrics.Shutdown(ctx); err != nil {
 		t.Log.WarnContext(ctx, "the last measurements were not sent", "error", err)
 	}
 }

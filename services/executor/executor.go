@@ -12,25 +12,23 @@ import (
 	"errors"
 	"log/slog"
 	mathrand "math/rand/v2"
-	"os"
-	"os/signal"
+	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/metric"
 	"google.golang.org/grpc"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
-	"github.com/holdfast-run/holdfast/pkg/config"
 	"github.com/holdfast-run/holdfast/pkg/fault"
-	"github.com/holdfast-run/holdfast/pkg/process"
 	"github.com/holdfast-run/holdfast/pkg/rpc"
 	"github.com/holdfast-run/holdfast/pkg/telemetry"
 	executorv1 "github.com/holdfast-run/holdfast/proto/holdfast/executor/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
+	"github.com/holdfast-run/holdfast/services/executor/internal/agents"
 	"github.com/holdfast-run/holdfast/services/executor/internal/method"
 	"github.com/holdfast-run/holdfast/services/executor/internal/registry"
 	"github.com/holdfast-run/holdfast/services/executor/internal/server"
@@ -60,7 +58,7 @@ type (
 // NewRegistry returns a registry without agents.
 func NewRegistry() *Registry { return registry.New() }
 
-// ParseAgents reads agents in YAML (see package internal/agents for their form). Relative
+// ParseAgents reads agents in YAML (see docs/agents-yaml.md). Relative
 // paths in the YAML are relative to dir. lookupEnv finds the environment variables of
 // AgentsConfig, and those that the YAML names and may name; nil finds none. A registry or an
 // executor that is given the set closes it.
@@ -70,6 +68,9 @@ func NewRegistry() *Registry { return registry.New() }
 func ParseAgents(data []byte, dir string, lookupEnv func(string) (string, bool)) (*Agents, error) {
 	return registry.ParseAgents(data, dir, lookupEnv)
 }
+
+// AgentsSchema returns the JSON Schema of an agents file, for editors.
+func AgentsSchema() []byte { return slices.Clone(agents.Schema) }
 
 // Peers is what an executor works with.
 type Peers struct {
@@ -84,6 +85,7 @@ type Peers struct {
 	Network   rpc.Network      // nil is rpc.TCP
 	Security  rpc.Security     // towards the state and stream services
 	Log       *slog.Logger     // nil is slog.Default
+	Meter     metric.Meter     // nil measures nothing
 	Now       func() time.Time // nil is time.Now
 	NewID     func() string    // nil returns random ids
 	// Passed is called when a run passes a fault point, for tests that end the process there; it
@@ -134,12 +136,7 @@ func open(c Config, p Peers) (*Service, error) {
 		return nil, fault.New(fault.Invalid, "AGENTS_MISSING", "the executor has no agents; give it a registry, or agents in YAML")
 	}
 	p = p.withDefaults()
-	if p.Agents != nil {
-		if err := p.Registry.Use(p.Agents); err != nil {
-			return nil, err
-		}
-	}
-	agents, err := registry.NewCatalog(p.Registry, p.Hooks, p.LookupEnv)
+	agents, err := p.catalog()
 	if err != nil {
 		return nil, err
 	}
@@ -154,21 +151,39 @@ func open(c Config, p Peers) (*Service, error) {
 		Sessions:   statev1.NewSessionServiceClient(state),
 		Runs:       statev1.NewRunServiceClient(state),
 		Files:      statev1.NewFileServiceClient(state),
+		Governors:  statev1.NewGovernorServiceClient(state),
 		Stream:     streamv2.NewStreamServiceClient(stream),
 		Agents:     agents,
-		Log:        p.Log.With("executor", id),
+		Log:        p.Log.With("executor", executorName(id)),
 		Tracer:     otel.Tracer(tracerName),
 		Now:        p.Now,
 		NewID:      func() string { return strings.ToLower(p.NewID()) },
 		Jitter:     mathrand.Float64,
 		Passed:     p.passed(),
 	})
+	if err := w.Measure(p.Meter); err != nil {
+		return nil, errors.Join(err, state.Close(), stream.Close())
+	}
 	s := &server.Server{
-		ExecutorID: id, Slots: c.Slots, Agents: agents.Definitions, Live: w.LiveRunIDs,
+		Name: executorName(id), Slots: c.Slots, Agents: agents.Definitions, Live: w.LiveRunIDs,
 		Methods: method.New(agents, statev1.NewSessionServiceClient(state), c.MethodCalls, c.MaxResultBytes, p.Log),
 	}
 	return &Service{registry: p.Registry, agents: agents, log: p.Log, worker: w, server: s, state: state, stream: stream}, nil
 }
+
+// catalog returns the agents of the registry, which takes in those in YAML.
+func (p Peers) catalog() (*registry.Catalog, error) {
+	if p.Agents != nil {
+		if err := p.Registry.Use(p.Agents); err != nil {
+			return nil, err
+		}
+	}
+	return registry.NewCatalog(p.Registry, p.Hooks, p.LookupEnv)
+}
+
+// executorName returns the beginning of an executor's id, for logs and descriptions. Who knows the whole id can take the
+// executor's claims.
+func executorName(id string) string { return id[:len(id)/4] }
 
 // dial prepares the connections to the state and the stream service.
 func dial(c Config, p Peers) (state, stream *grpc.ClientConn, err error) {
@@ -273,99 +288,4 @@ func (s *Service) Run(ctx context.Context) error {
 // Close closes the connections and the registry. Call it after Run.
 func (s *Service) Close() error {
 	return errors.Join(s.state.Close(), s.stream.Close(), s.registry.Close())
-}
-
-// endGrace is how long the server may take after its grace to cut the remaining calls.
-const endGrace = 6 * time.Second
-
-// Main is the main function of an executor with the agents of the registry: it reads
-// its configuration from the environment (see ProcessConfig), serves, and ends the
-// process. It also serves agents in the YAML files that the environment names. It
-// does not return.
-func Main(r *Registry) {
-	process.ReserveHeap(process.ServiceReserve)
-	process.Main(func(ctx context.Context) error {
-		return Run(ctx, os.Environ(), Peers{Registry: r})
-	})
-}
-
-// Run is Main for programs with a main function of their own: it runs an executor, configured by
-// environ, until ctx ends. It ignores Agents, Log, Security, Network and LookupEnv of the peers.
-//
-// Invalid (CONFIG_INVALID, MODEL_INVALID, INSECURE_LISTEN), and the faults of Registry.Load and
-// of listening.
-func Run(ctx context.Context, environ []string, p Peers) (err error) {
-	c := ProcessConfig{Telemetry: telemetry.Config{ServiceName: "holdfast-executor"}}
-	if err := config.Load(&c, environ); err != nil {
-		return err
-	}
-	t, err := telemetry.Setup(ctx, c.Telemetry, os.Stderr)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, t.Shutdown(ctx)) }()
-	p.Agents, p.Registry = nil, orNew(p.Registry)
-	p.Log, p.Security, p.Network, p.LookupEnv = t.Log, c.Internal, rpc.TCP(), lookupIn(environ)
-	defer func() { err = errors.Join(err, p.Registry.Close()) }()
-	if err := c.loadAgents(ctx, p); err != nil {
-		return err
-	}
-	if err := rpc.CheckListen(c.Listen, c.Internal, t.Log); err != nil {
-		return err
-	}
-	service, err := New(ctx, c.Config, p)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, service.Close()) }()
-	return service.serve(ctx, c, p.Network)
-}
-
-// loadAgents loads the agents in YAML.
-func (c ProcessConfig) loadAgents(ctx context.Context, p Peers) error {
-	if c.AgentsFiles != "" {
-		return p.Registry.Load(ctx, c.AgentsConfig, RegistryPeers{LookupEnv: p.LookupEnv, Log: p.Log})
-	}
-	if len(p.Registry.Types()) == 0 {
-		return fault.New(fault.Invalid, "CONFIG_INVALID", "HOLDFAST_EXECUTOR_AGENTS is not set, and no agent is registered: name YAML files with agents")
-	}
-	return nil
-}
-
-// serve serves and works until ctx ends.
-func (s *Service) serve(ctx context.Context, c ProcessConfig, network rpc.Network) error {
-	listener, err := network.Listen(ctx, c.Listen)
-	if err != nil {
-		return err
-	}
-	defer listener.Close() // rpc.Serve has closed it already, unless it never ran
-	server, err := rpc.NewServer(rpc.ServerConfig{Security: c.Internal, Log: s.log})
-	if err != nil {
-		return err
-	}
-	s.Register(server)
-	s.log.InfoContext(ctx, "executor serves", "address", listener.Addr().String(), "agents", len(s.registry.Types()))
-	tasks := []process.Task{
-		{Name: "serve", Run: func(ctx context.Context) error { return rpc.Serve(ctx, server, listener, c.Grace) }},
-		{Name: "work", Run: s.Run},
-	}
-	if c.AgentsFiles != "" {
-		tasks = append(tasks, process.Task{Name: "reload", Run: s.reloadOnHangup})
-	}
-	return process.Run(ctx, c.Grace+endGrace, tasks...)
-}
-
-// reloadOnHangup reloads the files of agents at each SIGHUP, until ctx ends.
-func (s *Service) reloadOnHangup(ctx context.Context) error {
-	signals := make(chan os.Signal, 1) // a pending signal stands for all that follow
-	signal.Notify(signals, syscall.SIGHUP)
-	defer signal.Stop(signals)
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-signals:
-			registry.ReloadAndLog(ctx, s.registry, s.log)
-		}
-	}
 }

@@ -119,7 +119,7 @@ func TestAnExecutorAnnouncesItsAgentsAndDescribesItself(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, err := executorv1.NewExecutorServiceClient(conn).Describe(t.Context(), &executorv1.DescribeRequest{})
-		if err != nil || got.GetExecutorId() != "executor 1" || got.GetSlots() != 256 || len(got.GetAgents()) != 1 {
+		if err != nil || got.GetExecutorId() != "ex" || got.GetSlots() != 256 || len(got.GetAgents()) != 1 {
 			t.Fatalf("Describe = %v, %v", got, err)
 		}
 		if a := got.GetAgents()[0]; a.GetModel() != "scripted/demo" || a.GetMaxSteps() != 50 || len(a.GetTools()) != 1 || a.GetTools()[0] != "wait" {

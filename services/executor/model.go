@@ -68,6 +68,14 @@ const (
 	CodeUnsupported     = model.CodeUnsupported
 )
 
+// The limits of a provider: see Registry.Limit.
+type (
+	// Limits bound model calls, over all executors.
+	Limits = model.Limits
+	// ProviderLimits bound the calls of a provider, and of its single models.
+	ProviderLimits = model.ProviderLimits
+)
+
 // ModelConfig configures a model for OpenModel.
 type ModelConfig = registry.ModelConfig
 

@@ -30,8 +30,10 @@ func openWithKeys(t *testing.T) (h *fixture, acme, other string) {
 	if acme == other || sumA == sumB {
 		t.Fatal("two keys are the same")
 	}
-	file := keysFile(t, "- {name: a, tenant: acme, sha256: "+sumA+"}\n- name: b\n  tenant: other one\n  sha256: "+sumB+"\n")
-	return open(t, func(c *gateway.Config) { c.APIKeys, c.InsecureNoAuth = file, false }), "Bearer " + acme, "Bearer " + other
+	file := keysFile(t, "- {name: a, tenant: acme, scopes: [admin], sha256: "+sumA+"}\n- name: b\n  tenant: other one\n  scopes: [admin]\n  sha256: "+sumB+"\n")
+	return open(t, func(c *gateway.Config) {
+		c.APIKeys, c.InsecureNoAuth, c.TokenSecrets = file, false, []string{strings.Repeat("s", 32)}
+	}), "Bearer " + acme, "Bearer " + other
 }
 
 func TestACallWithoutAGoodKeyIsUnauthenticated(t *testing.T) {
@@ -88,10 +90,26 @@ func TestConfigurationsThatAreNotSafeAreRefused(t *testing.T) {
 		change func(*gateway.Config)
 		reason string
 	}{
-		"nothing is said":         {func(*gateway.Config) {}, "CONFIG_INVALID"},
-		"both are said":           {func(c *gateway.Config) { c.APIKeys, c.InsecureNoAuth = good, true }, "CONFIG_INVALID"},
-		"no file":                 {func(c *gateway.Config) { c.APIKeys = "/nowhere" }, "API_KEYS_INVALID"},
-		"an empty file":           {func(c *gateway.Config) { c.APIKeys = keysFile(t, "") }, "API_KEYS_INVALID"},
+		"nothing is said": {func(*gateway.Config) {}, "CONFIG_INVALID"},
+		"both are said":   {func(c *gateway.Config) { c.APIKeys, c.InsecureNoAuth = good, true }, "CONFIG_INVALID"},
+		"no file":         {func(c *gateway.Config) { c.APIKeys = "/nowhere" }, "API_KEYS_INVALID"},
+		"an empty file":   {func(c *gateway.Config) { c.APIKeys = keysFile(t, "") }, "API_KEYS_INVALID"},
+		"a short secret":  {func(c *gateway.Config) { c.APIKeys, c.TokenSecrets = good, []string{"short"} }, "CONFIG_INVALID"},
+		"no lifetime of tokens": {func(c *gateway.Config) {
+			c.APIKeys, c.TokenMaxTTL, c.TokenSecrets = good, 0, []string{strings.Repeat("s", 32)}
+		}, "CONFIG_INVALID"},
+		"no failures":            {func(c *gateway.Config) { c.APIKeys, c.AuthFailures = good, 0 }, "CONFIG_INVALID"},
+		"an issuer without more": {func(c *gateway.Config) { c.JWT.Issuer = "https://login.example.com" }, "CONFIG_INVALID"},
+		"a JWT and no auth":      {func(c *gateway.Config) { c.JWT.Issuer, c.InsecureNoAuth = "https://login.example.com", true }, "CONFIG_INVALID"},
+		"a right of old": {func(c *gateway.Config) {
+			c.APIKeys = keysFile(t, "- {name: a, tenant: x, sha256: "+sum+", systemMessages: true}")
+		}, "API_KEYS_INVALID"},
+		"an unknown scope": {func(c *gateway.Config) {
+			c.APIKeys = keysFile(t, "- {name: a, tenant: x, sha256: "+sum+", scopes: [root]}")
+		}, "API_KEYS_INVALID"},
+		"a long user": {func(c *gateway.Config) {
+			c.APIKeys = keysFile(t, "- {name: a, tenant: x, sha256: "+sum+", subject: "+strings.Repeat("x", 257)+"}")
+		}, "API_KEYS_INVALID"},
 		"a short digest":          {func(c *gateway.Config) { c.APIKeys = keysFile(t, "- {name: a, tenant: x, sha256: ab}") }, "API_KEYS_INVALID"},
 		"no tenant":               {func(c *gateway.Config) { c.APIKeys = keysFile(t, "- {name: a, sha256: "+sum+"}") }, "API_KEYS_INVALID"},
 		"another key":             {func(c *gateway.Config) { c.APIKeys = keysFile(t, "- {name: a, tenant: x, sha: "+sum+"}") }, "API_KEYS_INVALID"},
@@ -127,11 +145,11 @@ func TestWithoutKeysOnlyLoopbackIsServed(t *testing.T) {
 		"127.0.0.1:8080": true, "localhost:8080": true, "[::1]:8080": true, "127.9.9.9:1": true,
 		":8080": false, "0.0.0.0:8080": false, "192.0.2.1:80": false, "example.com:80": false, "[::]:80": false, "": false,
 	} {
-		err := gateway.CheckListen(address, gateway.Config{InsecureNoAuth: true})
+		err := gateway.CheckListen("HOLDFAST_GATEWAY_LISTEN", address, gateway.Config{InsecureNoAuth: true})
 		if (err == nil) != ok {
 			t.Errorf("%q: got %v", address, err)
 		}
-		if err := gateway.CheckListen(address, gateway.Config{APIKeys: "file"}); err != nil {
+		if err := gateway.CheckListen("HOLDFAST_GATEWAY_LISTEN", address, gateway.Config{APIKeys: "file"}); err != nil {
 			t.Errorf("%q with keys: got %v", address, err)
 		}
 	}
@@ -202,7 +220,7 @@ func TestOnlyAllowedOriginsMayRead(t *testing.T) {
 func TestAgentsAreListedWithTheDefault(t *testing.T) {
 	t.Parallel()
 	h := open(t, func(c *gateway.Config) { c.DefaultAgent = "" })
-	if got, want := text(t, h.request(t, http.MethodGet, "/agents", "")), `{"agents":[{"agentType":"demo","description":"answers"},{"agentType":"other","description":""}],"default":""}`+"\n"; got != want {
+	if got, want := text(t, h.request(t, http.MethodGet, "/agents", "")), `{"agents":[{"agentType":"demo","description":"answers","executors":1,"lastAnnouncedAt":0,"queuedRuns":0,"oldestQueuedAt":0},{"agentType":"other","description":"","executors":1,"lastAnnouncedAt":0,"queuedRuns":0,"oldestQueuedAt":0}],"default":""}`+"\n"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	wantFault(t, h.request(t, http.MethodPost, "/chat", chatBody("s1", "hi")), 400, "AGENT_REQUIRED")
@@ -219,7 +237,8 @@ func TestReadinessNamesWhoIsMissing(t *testing.T) {
 	t.Parallel()
 	h := open(t, func(c *gateway.Config) { c.StreamAddress = "nobody" })
 	response := h.request(t, http.MethodGet, "/readyz", "")
-	if got, want := text(t, response), `{"notReady":["stream"],"status":"unavailable"}`+"\n"; got != want || response.StatusCode != http.StatusServiceUnavailable {
+	const want = `{"notReady":["stream"],"reasons":["the stream service does not answer at the address in HOLDFAST_GATEWAY_STREAM_ADDRESS"],"status":"unavailable"}` + "\n"
+	if got := text(t, response); got != want || response.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("got %d %s, want %s", response.StatusCode, got, want)
 	}
 }

@@ -188,6 +188,20 @@ func TestAMethodChangesTheStateForEveryClient(t *testing.T) {
 	}
 }
 
+func TestAMethodReachesNoSessionOfAnotherUser(t *testing.T) {
+	t.Parallel()
+	path, keys := rightsFile(t, map[string]string{"ann": "subject: ann", "bob": "subject: bob"})
+	h, _ := openWithMethods(t, func(c *gateway.Config) { c.APIKeys, c.InsecureNoAuth = path, false })
+	ann, _ := h.agentClient(t, "demo/room", "Authorization", keys["ann"])
+	ann.say(rpcCall("c1", "increment", ""))
+	ann.until(`"done":true,"result":1}`)
+	bob, _ := h.agentClient(t, "demo/room", "Authorization", keys["bob"])
+	bob.say(rpcCall("c1", "increment", ""))
+	bob.want(`{"type":"rpc","id":"c1","success":false,"error":"there is no session \"demo:room\""}`)
+	ann.say(rpcCall("c2", "increment", ""))
+	ann.until(`"done":true,"result":2}`)
+}
+
 func TestTheStateOfAMethodComesBeforeItsResult(t *testing.T) {
 	t.Parallel()
 	h, _ := openWithMethods(t)

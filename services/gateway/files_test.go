@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -289,7 +290,7 @@ func TestAnEditKeepsAFileThatTheClientSendsBack(t *testing.T) {
 
 func TestASocketTakesFilesLargerThanItsOtherFrames(t *testing.T) {
 	t.Parallel()
-	h := open(t, nil)
+	h := open(t, func(c *gateway.Config) { c.ReadTimeout = 5 * time.Minute }) // a busy machine takes long for 20 MiB
 	s := h.talk(t)
 	frame := func(request, session, url string) string {
 		return fmt.Sprintf(`{"type":"send","requestId":%q,"id":%q,"messages":[%s],"trigger":"submit-message"}`, request, session, photoMessage("m1", "look", url))

@@ -15,7 +15,7 @@ func flatExchanges(t *testing.T, h *fixture, checkpoint string) map[string][]exc
 	h.begin(t, "failed", "hi", nil).Fail("No.", "provider_failed")
 	playAnswer(h.begin(t, "doomed", "hi", nil))
 	runs, sessions, checkpoints, usage := runExchanges(checkpoint), sessionExchanges(), checkpointExchanges(checkpoint), usageExchanges()
-	for _, more := range []map[string][]exchange{sessions, checkpoints, usage} {
+	for _, more := range []map[string][]exchange{sessions, checkpoints, usage, auditExchanges(), accessExchanges()} {
 		for route, exchanges := range more {
 			runs[route] = exchanges
 		}
@@ -42,6 +42,22 @@ func pageOf(path string) []exchange {
 // sent is a request with a body.
 func sent(path, body string, status int, code string) exchange {
 	return exchange{about: body[:min(len(body), 60)], path: path, body: body, status: status, code: code}
+}
+
+func accessExchanges() map[string][]exchange {
+	return map[string][]exchange{
+		"POST /tokens": {
+			sent("/tokens", `{"subject":"ann"}`, http.StatusOK, ""),
+			sent("/tokens", `{"subject":"ann","scopes":["chat","read"],"ttlSeconds":86400}`, http.StatusOK, ""),
+			sent("/tokens", `{}`, http.StatusBadRequest, "ID_INVALID"),
+			sent("/tokens", `{"subject":"ann","scopes":["root"]}`, http.StatusBadRequest, "SCOPE_UNKNOWN"),
+			sent("/tokens", `{"subject":"ann","ttlSeconds":86401}`, http.StatusBadRequest, "TTL_INVALID"),
+			sent("/tokens", `{"subject":"ann","ttlSeconds":-1}`, http.StatusBadRequest, "TTL_INVALID"),
+		},
+		"GET /keys": {
+			{about: "the keys", path: "/keys", status: http.StatusOK},
+		},
+	}
 }
 
 func runExchanges(checkpoint string) map[string][]exchange {
@@ -188,8 +204,8 @@ func TestAConversationIsManagedOverPlainHTTP(t *testing.T) {
 	if next := text(t, h.request(t, http.MethodGet, "/sessions?cursor="+url.QueryEscape(cursor), "")); !strings.Contains(next, `"sessionId":"s1"`) || strings.Contains(next, "total") {
 		t.Errorf("the second page: got %s, want s1 and no total", next)
 	}
-	ask(http.MethodDelete, "/sessions/s2", "", `{"deleted":1}`)
-	ask(http.MethodDelete, "/sessions/s1", "", `{"deleted":1}`)
+	ask(http.MethodDelete, "/sessions/s2", "", `{"deleted":1,"removed":{"sessions":1,"messages":1,"runs":1,"checkpoints":0,`)
+	ask(http.MethodDelete, "/sessions/s1", "", `{"deleted":1,"removed":{"sessions":1,"messages":4,"runs":1,"checkpoints":2,`)
 	ask(http.MethodGet, "/sessions", "", `"sessions":[]`)
 }
 

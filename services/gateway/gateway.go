@@ -17,19 +17,23 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
 
+	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/pkg/rpc"
 	executorv1 "github.com/holdfast-run/holdfast/proto/holdfast/executor/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/api"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/audit"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/chat"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/chat/chatws"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/cloudflare"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/erasure"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/files"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/flat"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/follow"
@@ -56,9 +60,12 @@ type Service struct {
 	state     *grpc.ClientConn
 	stream    *grpc.ClientConn
 	executors []*grpc.ClientConn
-	keys      *auth.Keys // nil without API keys
+	callers   *auth.Credentials
 	streams   *httpapi.Streams
+	bodies    *httpapi.Memory
+	meters    *httpapi.Meters
 	handler   http.Handler
+	audit     *audit.Reporter
 
 	described []httpapi.Route // for the tests of the OpenAPI document
 }
@@ -70,25 +77,58 @@ func New(_ context.Context, c Config, p Peers) (*Service, error) {
 		return nil, err
 	}
 	p = p.complete()
-	var keys *auth.Keys
-	if c.APIKeys != "" {
-		var err error
-		if keys, err = auth.ReadKeys(c.APIKeys, p.Now); err != nil {
-			return nil, err
-		}
+	callers, err := credentials(c, p)
+	if err != nil {
+		return nil, err
 	}
-	origins := auth.Origins{Allowed: c.CORSOrigins, Loopback: keys == nil}
+	origins := auth.Origins{Allowed: c.CORSOrigins, Loopback: callers.Open}
 	if err := origins.CheckOrigins(); err != nil {
 		return nil, err
 	}
-	s := &Service{config: c, peers: p, keys: keys, streams: httpapi.NewStreams(c.MaxStreams)}
+	s := &Service{
+		config: c, peers: p, callers: callers, bodies: httpapi.NewMemory(c.BodyMemory),
+		streams: httpapi.NewStreams(httpapi.StreamLimits{All: c.MaxStreams, Tenant: c.MaxTenantStreams, User: c.MaxUserStreams}),
+	}
+	if s.meters, err = httpapi.NewMeters(p.Meter, s.streams); err != nil {
+		return nil, err
+	}
+	callers.NotAdmitted = s.meters.NotAdmitted
 	if err := s.dial(); err != nil {
 		return nil, err
 	}
-	if err := s.build(keys, origins); err != nil {
+	s.audit = &audit.Reporter{State: statev1.NewAuditServiceClient(s.state), Now: p.Now, NewID: p.NewID, Log: p.Log}
+	if callers.Audit == nil {
+		callers.Audit = s.audit
+	}
+	if err := s.build(origins); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
+}
+
+// credentials returns what authenticates callers.
+func credentials(c Config, p Peers) (callers *auth.Credentials, err error) {
+	callers = &auth.Credentials{Open: !c.hasCredentials(), Audit: p.Audit, Log: p.Log, Now: p.Now}
+	if callers.Open && len(c.TokenSecrets) == 0 { // nobody checks its tokens, but apps in development can ask for them
+		c.TokenSecrets = []string{rand.Text() + rand.Text()}
+	}
+	if callers.Throttle, err = auth.NewThrottle(c.AuthFailures, c.AuthWindow, p.Now); err != nil {
+		return nil, err
+	}
+	if c.APIKeys != "" {
+		if callers.Keys, err = auth.ReadKeys(c.APIKeys, p.Now); err != nil {
+			return nil, err
+		}
+	}
+	if c.JWT.Issuer != "" {
+		if callers.Issuer, err = auth.NewIssuer(c.JWT, p.Now); err != nil {
+			return nil, err
+		}
+	}
+	if len(c.TokenSecrets) > 0 {
+		callers.Tokens, err = auth.NewMinter(c.TokenSecrets, c.TokenMaxTTL)
+	}
+	return callers, err
 }
 
 func (p Peers) complete() Peers {
@@ -126,16 +166,19 @@ func (s *Service) dial() (err error) {
 }
 
 // build makes the handler of all routes.
-func (s *Service) build(keys *auth.Keys, origins auth.Origins) error {
-	p := s.parts(keys)
-	methods := s.methods(keys, p)
+func (s *Service) build(origins auth.Origins) error {
+	p := s.parts()
+	methods := s.methods(p)
 	mounts, err := methods.Handlers()
 	if err != nil {
 		return fmt.Errorf("build the Connect service: %w", err)
 	}
 	server := &httpapi.Server{
-		Keys: keys, Origins: origins, Log: s.peers.Log, Now: s.peers.Now, Routes: slices.Concat(s.routes(p), s.flatRoutes(methods)),
-		Mounts: mounts,
+		Callers: s.callers, Origins: origins, Log: s.peers.Log, Now: s.peers.Now, Routes: slices.Concat(s.routes(p), s.flatRoutes(methods)),
+		Mounts: mounts, Meters: s.meters,
+	}
+	if err := server.Check(); err != nil {
+		return err
 	}
 	s.described = server.Routes
 	s.handler = httpapi.TimeWrites(retry.PerRequest(chat.ResumeBehindQuery(server.Handler())), s.config.WriteTimeout, s.peers.Now)
@@ -145,7 +188,7 @@ func (s *Service) build(keys *auth.Keys, origins auth.Origins) error {
 // routes returns the routes that have handlers of their own.
 func (s *Service) routes(p *parts) []httpapi.Route {
 	return slices.Concat(s.chatRoutes(p), s.agentRoutes(p), s.streamRoutes(p), s.viewRoutes(p), p.stops.Routes(), p.answers.Routes(),
-		p.files.Routes(), s.health().Routes(), openapi.Routes(), page.Routes())
+		p.files.Routes(), p.export.Routes(), s.health().Routes(), openapi.Routes(), page.Routes())
 }
 
 // parts are shared by several handlers.
@@ -160,44 +203,62 @@ type parts struct {
 	hub      *live.Hub
 	chats    *chat.Chat
 	files    *files.Files
+	eraser   *erasure.Eraser
+	export   *audit.Export
 }
 
-func (s *Service) parts(keys *auth.Keys) *parts {
+func (s *Service) parts() *parts {
 	c := s.config
 	policy := retry.Policy{Limit: c.StatePatience, Now: s.peers.Now}
-	runs, calls := statev1.NewRunServiceClient(s.state), statev1.NewCallServiceClient(s.state)
-	sessions := &conversation.Reader{Runs: runs, Sessions: statev1.NewSessionServiceClient(s.state), Policy: policy, DefaultAgent: c.DefaultAgent}
+	state := s.stateOfCallers()
+	runs, calls := statev1.NewRunServiceClient(state), statev1.NewCallServiceClient(state)
+	sessions := &conversation.Reader{Runs: runs, Sessions: statev1.NewSessionServiceClient(state), Policy: policy, DefaultAgent: c.DefaultAgent}
 	hub := &live.Hub{Client: streamv2.NewStreamServiceClient(s.stream), Log: s.peers.Log, Records: c.ReaderChunks, Bytes: c.ReaderBytes}
 	p := &parts{
 		runs: runs, calls: calls, sessions: sessions, policy: policy, hub: hub,
-		files: files.New(statev1.NewFileServiceClient(s.state), policy, files.Limits{
-			File: c.MaxFileBytes, Files: c.MaxFiles, Memory: c.FileMemory, Text: c.MaxBodyBytes, Body: c.MaxUploadBytes, Timeout: c.ReadTimeout,
+		files: files.New(statev1.NewFileServiceClient(state), policy, files.Limits{
+			File: c.MaxFileBytes, Files: c.MaxFiles, Memory: c.FileMemory, Text: c.MaxBodyBytes, Body: c.MaxUploadBytes, Bodies: s.bodies, Timeout: c.ReadTimeout,
 		}, c.PublicURL),
 		follower: &follow.Follower{Sessions: sessions, Live: hub, HeartbeatInterval: c.Heartbeat},
 		stops: &stop.Stops{
 			Runs: runs, Sessions: sessions, Streams: s.streams, Policy: policy,
 			Limits: s.limits(maxStopBytes, "give a shorter reason"),
 		},
+		eraser: s.eraser(policy), export: &audit.Export{Streams: s.streams, State: statev1.NewAuditServiceClient(state), Policy: policy},
 		answers: &submit.Answers{
 			Calls: calls, Policy: policy, Limits: s.limits(c.MaxBodyBytes, "send a smaller result, or raise HOLDFAST_GATEWAY_MAX_BODY_BYTES"),
 		},
 	}
-	p.chats = s.newChat(keys, p)
+	p.chats = s.newChat(p)
 	return p
+}
+
+// eraser returns the eraser for requests, and for Run.
+func (s *Service) eraser(policy retry.Policy) *erasure.Eraser {
+	return &erasure.Eraser{
+		Callers: statev1.NewErasureServiceClient(s.stateOfCallers()), State: statev1.NewErasureServiceClient(s.state),
+		Stream: streamv2.NewStreamServiceClient(s.stream), Policy: policy, Limit: s.config.ErasureTime, NewID: s.peers.NewID, Log: s.peers.Log,
+	}
+}
+
+// stateOfCallers is the connection to the state service for requests on behalf of callers.
+func (s *Service) stateOfCallers() grpc.ClientConnInterface {
+	return auth.Stamped{ClientConnInterface: s.state, Audit: s.callers.Audit}
 }
 
 // limits bounds request bodies. advice is for the sender of a larger one.
 func (s *Service) limits(bytes int64, advice string) httpapi.Limits {
-	return httpapi.Limits{MaxBytes: bytes, Timeout: s.config.ReadTimeout, Now: s.peers.Now, Advice: advice}
+	return httpapi.Limits{MaxBytes: bytes, Timeout: s.config.ReadTimeout, Now: s.peers.Now, Advice: advice, Memory: s.bodies}
 }
 
 // methods returns the methods of the Connect service.
-func (s *Service) methods(keys *auth.Keys, p *parts) *api.Server {
+func (s *Service) methods(p *parts) *api.Server {
 	return &api.Server{
-		Files: p.files,
-		Keys:  keys, Runs: p.runs, Checkpoints: statev1.NewCheckpointServiceClient(s.state), Usage: statev1.NewUsageServiceClient(s.state), Sessions: p.sessions,
+		Files:   p.files,
+		Callers: s.callers, Runs: p.runs, Checkpoints: statev1.NewCheckpointServiceClient(s.stateOfCallers()), Usage: statev1.NewUsageServiceClient(s.stateOfCallers()), Sessions: p.sessions,
 		Follower: p.follower, Stops: p.stops, Answers: p.answers, Streams: s.streams, Health: s.health(),
-		Policy: p.policy, NewID: s.peers.NewID, Log: s.peers.Log, MaxBytes: int(s.config.MaxBodyBytes),
+		Audit: p.export.State, Erasure: p.eraser, Policy: p.policy, NewID: s.peers.NewID, Log: s.peers.Log,
+		MaxBytes: int(s.config.MaxBodyBytes), Bodies: s.bodies,
 	}
 }
 
@@ -217,21 +278,21 @@ func (s *Service) chatRoutes(p *parts) []httpapi.Route {
 }
 
 // newChat returns the chat for all transports.
-func (s *Service) newChat(keys *auth.Keys, p *parts) *chat.Chat {
+func (s *Service) newChat(p *parts) *chat.Chat {
 	c := s.config
 	return chat.New(
-		chat.Config{ReplayWindow: c.ReplayWindow, Padding: c.HeartbeatPadding, Major: uistream.Major(c.AISDK), Metadata: c.MessageMetadata, History: c.ChatHistory},
+		chat.Config{ReplayWindow: c.ReplayWindow, Padding: c.HeartbeatPadding, Major: uistream.Major(c.AISDK), Metadata: c.MessageMetadata, History: c.ChatHistory, MaxParts: c.MaxParts},
 		chat.Parts{
 			Runs: p.runs, Calls: p.calls, Sessions: p.sessions, Follower: p.follower, Streams: s.streams, Policy: p.policy, Files: p.files,
 			Limits: s.limits(c.MaxBodyBytes, "send the last message only, or raise HOLDFAST_GATEWAY_MAX_BODY_BYTES"),
-			NewID:  s.peers.NewID, Log: s.peers.Log, MaySystem: keys.MaySendSystem,
+			NewID:  s.peers.NewID, Log: s.peers.Log,
 		})
 }
 
 // agentRoutes serve clients of Cloudflare Agents.
 func (s *Service) agentRoutes(p *parts) []httpapi.Route {
 	c := s.config
-	methods := &cloudflare.Methods{}
+	methods := &cloudflare.Methods{Sessions: statev1.NewSessionServiceClient(s.state), Timeout: c.MethodTimeout}
 	for _, conn := range s.executors {
 		methods.Executors = append(methods.Executors, executorv1.NewExecutorServiceClient(conn))
 	}
@@ -258,20 +319,41 @@ func (s *Service) viewRoutes(p *parts) []httpapi.Route {
 }
 
 func (s *Service) health() *httpapi.Health {
-	return &httpapi.Health{Services: map[string]grpc.ClientConnInterface{"state": s.state, "stream": s.stream}}
+	return &httpapi.Health{
+		Services: []httpapi.Dependency{
+			{Name: "state", Variable: "HOLDFAST_GATEWAY_STATE_ADDRESS", Conn: s.state},
+			{Name: "stream", Variable: "HOLDFAST_GATEWAY_STREAM_ADDRESS", Conn: s.stream},
+		},
+		Agents: func(ctx context.Context) (known, served int, err error) {
+			got, err := statev1.NewSessionServiceClient(s.state).ListAgents(ctx, &statev1.ListAgentsRequest{})
+			known = len(got.GetAgents())
+			return known, known - len(got.GetUnservedAgentTypes()), err
+		},
+	}
+}
+
+// NotReady returns why GET /readyz would answer 503, in words; nil for a ready gateway.
+func (s *Service) NotReady(ctx context.Context) (reasons []string) {
+	problems, _ := s.health().Check(ctx)
+	for _, p := range problems {
+		reasons = append(reasons, p.Text)
+	}
+	return reasons
 }
 
 // Handler returns the handler of all routes. Prefer Serve, which ends open streams at shutdown.
 func (s *Service) Handler() http.Handler { return s.handler }
 
-// Run takes over changes of the API keys until ctx ends, and then cuts the open streams, so that clients
-// reconnect.
+// Run takes over changes of the API keys until ctx ends, and ends the streams of callers whose credential has ended. It
+// then cuts the open streams, so that clients reconnect.
 func (s *Service) Run(ctx context.Context) error {
-	if s.keys != nil {
-		s.keys.Watch(ctx, s.peers.Log)
-	}
+	var background sync.WaitGroup
+	background.Go(func() { s.audit.Run(ctx) })
+	background.Go(func() { s.eraser(retry.Policy{Now: s.peers.Now}).Run(ctx) })
+	s.callers.Watch(ctx, func() { s.streams.EndCallers(s.callers.Check) })
 	<-ctx.Done()
 	s.streams.Drain()
+	background.Wait()
 	return nil
 }
 
@@ -286,3 +368,21 @@ func (s *Service) Close() error {
 
 // NewAPIKey returns an API key and its digest for the file of HOLDFAST_GATEWAY_API_KEYS.
 func NewAPIKey() (key, sha256hex string) { return auth.New() }
+
+// DefaultScopes returns the scopes of an API key that names none.
+func DefaultScopes() []string {
+	var names []string
+	for _, s := range auth.DefaultScopes() {
+		names = append(names, string(s))
+	}
+	return names
+}
+
+// CheckScopes gives Invalid (SCOPE_UNKNOWN) for a name without a scope.
+func CheckScopes(names []string) error {
+	_, unknown := auth.ParseScopes(names)
+	if len(unknown) > 0 {
+		return fault.New(fault.Invalid, "SCOPE_UNKNOWN", "there is no scope %.50q; the scopes are read, chat, approve, operate and admin", unknown[0])
+	}
+	return nil
+}

@@ -54,6 +54,12 @@ func openOn(t testing.TB, listener net.Listener, change func(*gateway.Config), a
 // openOver starts a gateway on services that run already.
 func openOver(t testing.TB, listener net.Listener, world *gatewaytest.World, change func(*gateway.Config)) *fixture {
 	t.Helper()
+	return openWith(t, listener, world, gateway.Peers{}, change)
+}
+
+// openWith is openOver with peers.
+func openWith(t testing.TB, listener net.Listener, world *gatewaytest.World, p gateway.Peers, change func(*gateway.Config)) *fixture {
+	t.Helper()
 	c := gateway.Config{}
 	if err := config.Load(&c, nil); err != nil {
 		t.Fatal(err)
@@ -64,7 +70,8 @@ func openOver(t testing.TB, listener net.Listener, world *gatewaytest.World, cha
 	if change != nil {
 		change(&c)
 	}
-	service, err := gateway.New(t.Context(), c, gateway.Peers{Network: world.Network, Log: slog.New(slog.DiscardHandler)})
+	p.Network, p.Log = world.Network, slog.New(slog.DiscardHandler)
+	service, err := gateway.New(t.Context(), c, p)
 	if err != nil {
 		t.Fatal(err)
 	}

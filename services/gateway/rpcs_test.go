@@ -30,6 +30,8 @@ type rpcCase struct {
 	// foreign is the reason for another tenant: SESSION_NOT_FOUND if empty. "none" means that the
 	// request succeeds, without anything of this tenant.
 	foreign string
+	// admin: the request needs the scope admin.
+	admin bool
 }
 
 var longID = strings.Repeat("x", 257)
@@ -94,6 +96,15 @@ var rpcCases = map[string]rpcCase{
 		},
 		invalid: &agentv1.UpdateSessionRequest{SessionId: "s1", UserId: &longID},
 	},
+	"EraseUser": {
+		good:    func(string, string, string) proto.Message { return &agentv1.EraseUserRequest{UserId: "nobody"} },
+		invalid: &agentv1.EraseUserRequest{}, foreign: "none", admin: true,
+	},
+	"EraseTenant": {good: func(string, string, string) proto.Message { return &agentv1.EraseTenantRequest{} }, foreign: "none", admin: true},
+	"ListAuditEvents": {
+		good:    func(string, string, string) proto.Message { return &agentv1.ListAuditEventsRequest{} },
+		invalid: &agentv1.ListAuditEventsRequest{SessionId: longID}, foreign: "none", admin: true,
+	},
 	"DeleteSession": {
 		good:    func(id, _, _ string) proto.Message { return &agentv1.DeleteSessionRequest{SessionId: id} },
 		invalid: &agentv1.DeleteSessionRequest{},
@@ -157,6 +168,14 @@ var rpcCases = map[string]rpcCase{
 		good:    func(id, _, _ string) proto.Message { return &agentv1.QueryUsageRequest{SessionIds: []string{id}} },
 		invalid: &agentv1.QueryUsageRequest{SessionIds: []string{longID}}, foreign: "none",
 	},
+	"CreateToken": {
+		good:    func(_, _, _ string) proto.Message { return &agentv1.CreateTokenRequest{Subject: "ann"} },
+		invalid: &agentv1.CreateTokenRequest{Subject: longID}, foreign: "none",
+	},
+	"ListKeys": {
+		good:    func(_, _, _ string) proto.Message { return &agentv1.ListKeysRequest{} },
+		foreign: "none",
+	},
 	"ListAgents": {
 		good:    func(_, _, _ string) proto.Message { return &agentv1.ListAgentsRequest{} },
 		foreign: "none",
@@ -195,8 +214,8 @@ func TestEveryRPCOfTheServiceAnswersOverEveryProtocol(t *testing.T) {
 			h, acme, other := openWithKeys(t)
 			playAsking(t, h, "asking")
 			own, foreign, keyless := protocols(t, h, acme)[protocol], protocols(t, h, other)[protocol], protocols(t, h, "")[protocol]
-			for i := range methods.Len() {
-				name := string(methods.Get(i).Name())
+			operator := protocols(t, h, operatorToken(t, own))[protocol]
+			for _, name := range eraseLast(methods) {
 				c, known := rpcCases[name]
 				if !known {
 					t.Errorf("%s has no case", name)
@@ -212,6 +231,10 @@ func TestEveryRPCOfTheServiceAnswersOverEveryProtocol(t *testing.T) {
 					_, err = call(t.Context(), own, name, c.invalid)
 					wantRefusal(t, name+" with an invalid id", err, connect.CodeInvalidArgument, orElse(c.reason, "ID_INVALID"))
 				}
+				if c.admin {
+					_, err = call(t.Context(), operator, name, good)
+					wantRefusal(t, name+" without the scope", err, connect.CodePermissionDenied, "SCOPE_MISSING")
+				}
 				answer, err := call(t.Context(), foreign, name, good)
 				if c.foreign == "none" {
 					wantNothingOf(t, name, name, answer, err)
@@ -224,6 +247,28 @@ func TestEveryRPCOfTheServiceAnswersOverEveryProtocol(t *testing.T) {
 			}
 		})
 	}
+}
+
+// operatorToken mints a token with the scope operate, for all users.
+func operatorToken(t *testing.T, client agentv1connect.AgentServiceClient) string {
+	t.Helper()
+	minted, err := client.CreateToken(t.Context(), &agentv1.CreateTokenRequest{Subject: "ann", Scopes: []string{"operate"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return "Bearer " + minted.GetToken()
+}
+
+// eraseLast returns the names of the methods, with the one that leaves nothing for the others at the end.
+func eraseLast(methods protoreflect.MethodDescriptors) []string {
+	const last = "EraseTenant"
+	var names []string
+	for i := range methods.Len() {
+		if name := string(methods.Get(i).Name()); name != last {
+			names = append(names, name)
+		}
+	}
+	return append(names, last)
 }
 
 func orElse(reason, fallback string) string {

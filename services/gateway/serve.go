@@ -10,14 +10,8 @@ import (
 	"time"
 )
 
-// Limits on connections.
-const (
-	headerTimeout  = 10 * time.Second
-	idleTimeout    = 2 * time.Minute
-	maxHeaderBytes = 64 << 10
-	// leaveTimeout is how long handlers may take to return after they were cut.
-	leaveTimeout = 5 * time.Second
-)
+// leaveTimeout is how long handlers may take to return after they were cut.
+const leaveTimeout = 5 * time.Second
 
 // Serve serves HTTP/1.1 and unencrypted HTTP/2 on the listener until ctx ends or the listener
 // fails. It then cuts the open streams, gives other requests the grace, and closes the listener. It
@@ -26,13 +20,15 @@ const (
 // Invalid (INSECURE_LISTEN): see CheckListen.
 func (s *Service) Serve(ctx context.Context, listener net.Listener, grace time.Duration) error {
 	if address, tcp := listener.Addr().(*net.TCPAddr); tcp {
-		if err := CheckListen(address.String(), s.config); err != nil {
+		if err := CheckListen("the address of the listener", address.String(), s.config); err != nil {
 			return errors.Join(err, listener.Close())
 		}
 	}
+	open := &connections{Listener: listener, max: s.config.MaxConnections, log: s.peers.Log, now: s.peers.Now}
 	server := s.newServer()
+	server.ConnState = open.changed
 	served := make(chan error, 1) // room for the only result, so that the goroutine can end
-	go func() { served <- server.Serve(listener) }()
+	go func() { served <- server.Serve(open) }()
 	select {
 	case err := <-served:
 		return fmt.Errorf("serve on %s: %w", listener.Addr(), errors.Join(err, server.Close()))
@@ -53,13 +49,15 @@ func (s *Service) newServer() *http.Server {
 	return &http.Server{
 		Handler:           s.handler,
 		Protocols:         protocols,
-		ReadHeaderTimeout: headerTimeout,
+		ReadHeaderTimeout: s.config.HeaderTimeout,
 		ReadTimeout:       s.config.ReadTimeout,
 		WriteTimeout:      s.config.WriteTimeout,
-		HTTP2:             &http.HTTP2Config{SendPingTimeout: s.config.Heartbeat, WriteByteTimeout: s.config.WriteTimeout},
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          slog.NewLogLogger(s.peers.Log.Handler(), slog.LevelDebug),
+		HTTP2: &http.HTTP2Config{
+			SendPingTimeout: s.config.Heartbeat, WriteByteTimeout: s.config.WriteTimeout, MaxConcurrentStreams: s.config.MaxHTTP2Streams,
+		},
+		IdleTimeout:    s.config.IdleTimeout,
+		MaxHeaderBytes: s.config.MaxHeaderBytes,
+		ErrorLog:       slog.NewLogLogger(s.peers.Log.Handler(), slog.LevelDebug),
 	}
 }
 

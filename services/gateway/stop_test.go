@@ -179,3 +179,15 @@ func TestShutdownEndsStopsThatAreWaitedFor(t *testing.T) {
 		t.Errorf("took %v", took)
 	}
 }
+
+func TestAChatThatAShutdownCutsBeforeItsAnswerIsToldToConnectAgain(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	reached, held := make(chan struct{}), make(chan struct{})
+	h.State.HoldStarts(func(*statev1.StartRunRequest) { close(reached); <-held })
+	t.Cleanup(func() { close(held) })
+	answered := h.postAsync(t, "/chat", chatBody("s1", "hi"))
+	<-reached
+	go func() { _ = h.stop() }()
+	wantFault(t, <-answered, http.StatusServiceUnavailable, "GATEWAY_STOPPING")
+}

@@ -149,7 +149,7 @@ func TestAnAbortEndsThePendingCallsOfALiveReader(t *testing.T) {
 		stream.until("") // the start
 		h.Stream.SetUnavailable(true)
 		h.State.FailNext(1 << 20) // the gateway sees neither the step nor the stop
-		waitFor(t, "no earlier call is in flight", func() bool { return h.State.InFlight() == 0 })
+		waitFor(t, "no earlier call or read is in flight", func() bool { return h.State.InFlight() == 0 && h.Stream.OpenReads() == 0 })
 		playAsk(run, 1, "c1", "y1")
 		h.State.Abort("default", "s1")
 		h.State.FailNext(0)

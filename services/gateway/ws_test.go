@@ -203,7 +203,7 @@ func TestASocketThatDoesNotAnswerPingsIsLeft(t *testing.T) {
 	waitFor(t, "there are two", func() bool { return h.service.OpenStreams() == 2 })
 	waitFor(t, "the gateway has left one", func() bool { return h.service.OpenStreams() == 1 })
 	run.Complete()
-	if frames := <-ended; len(frames) != 2 || frames[1].Type != "end" {
+	if frames := <-ended; len(frames) == 0 || frames[len(frames)-1].Type != "end" {
 		t.Errorf("the one that answers got %s", texts(frames))
 	}
 }

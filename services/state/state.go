@@ -1,6 +1,6 @@
 // Package state is the state service, the only door to the database: what happened in every
-// session. Its packages are session (the rules), store (the rows), server (the gRPC services),
-// scheduler (the hand-out of runs) and sweep (the work due by time).
+// session. Its packages are session (the rules), governor (the rules of providers' limits), store (the
+// rows), server (the gRPC services), scheduler (the hand-out of runs) and sweep (the work due by time).
 package state
 
 import (
@@ -18,8 +18,11 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/grant"
 	"github.com/holdfast-run/holdfast/pkg/rpc"
 	"github.com/holdfast-run/holdfast/pkg/telemetry"
+	"github.com/holdfast-run/holdfast/services/state/internal/meters"
+	"github.com/holdfast-run/holdfast/services/state/internal/quota"
 	"github.com/holdfast-run/holdfast/services/state/internal/server"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
@@ -41,6 +44,7 @@ type Config struct {
 	Files       string `env:"HOLDFAST_STATE_FILES" envDefault:"database" doc:"where the bytes of files are stored: database, folder, s3. A change does not move stored files"`
 	FilesFolder string `env:"HOLDFAST_STATE_FILES_FOLDER" doc:"folder of the bytes of files, shared by all replicas; for HOLDFAST_STATE_FILES=folder"`
 	S3          bucket.Config
+	Quotas      string        `env:"HOLDFAST_STATE_QUOTAS" doc:"YAML file of the quotas of tenants and users; a change takes effect within seconds. Empty for none"`
 	OpenWithin  time.Duration `env:"HOLDFAST_STATE_OPEN_WITHIN" envDefault:"60s" doc:"how long to wait at the start for an unreachable database"`
 	SilentAfter time.Duration `env:"HOLDFAST_STATE_SILENT_AFTER" envDefault:"2500ms" doc:"an executor without a heartbeat for this long loses its runs"`
 	BrokenAfter time.Duration `env:"HOLDFAST_STATE_BROKEN_AFTER" envDefault:"1s" doc:"the same after the claim stream of the executor broke, as by its death; at least two heartbeat intervals. 0 means HOLDFAST_STATE_SILENT_AFTER"`
@@ -48,6 +52,7 @@ type Config struct {
 	ExpireEvery time.Duration `env:"HOLDFAST_STATE_EXPIRE_EVERY" envDefault:"1m" doc:"interval of the looks for expired sessions and unused files"`
 	Group       group.Config
 	Server      server.Config
+	Grants      grant.Config
 }
 
 // ProcessConfig is the configuration of a process with this service only.
@@ -65,7 +70,7 @@ type Peers struct {
 	Now   func() time.Time
 	NewID func() string // unique; ASCII letters and digits
 	Log   *slog.Logger
-	Meter metric.Meter // measures the store's grouped writes
+	Meter metric.Meter
 }
 
 func (p Peers) withDefaults() Peers {
@@ -86,21 +91,32 @@ func (p Peers) withDefaults() Peers {
 
 // Service is the state service.
 type Service struct {
-	store      store.Store
-	closeBlobs func() error
-	server     *server.Server
-	sweep      *sweep.Sweep
+	store       store.Store
+	closeBlobs  func() error
+	watchQuotas func(context.Context) // until the context ends
+	server      *server.Server
+	meters      *meters.Meters
+	sweep       *sweep.Sweep
 }
 
 // New opens the store and updates its schema. It starts nothing. It retries an unreachable
 // database for Config.OpenWithin.
 //
-// Invalid (CONFIG_INVALID), Unavailable (STORE_UNAVAILABLE).
+// Invalid (CONFIG_INVALID, QUOTAS_INVALID), Unavailable (STORE_UNAVAILABLE).
 func New(ctx context.Context, c Config, p Peers) (*Service, error) {
 	p = p.withDefaults()
 	if err := c.check(); err != nil {
 		return nil, err
 	}
+	keys, err := c.Grants.Keys()
+	if err != nil {
+		return nil, err
+	}
+	quotas, err := quota.Read(c.Quotas)
+	if err != nil {
+		return nil, err
+	}
+	c.Server.Quotas = quotas
 	opened, err := open(ctx, c, p)
 	if err != nil {
 		return nil, fmt.Errorf("open the %s store: %w", c.Store, err)
@@ -109,11 +125,20 @@ func New(ctx context.Context, c Config, p Peers) (*Service, error) {
 	if opened.Blobs, closeBlobs, err = c.openBlobs(opened.Blobs); err != nil {
 		return nil, errors.Join(err, opened.Close())
 	}
-	s := &Service{store: opened, closeBlobs: closeBlobs, server: server.New(c.Server, opened, p.Now, p.NewID, p.Log)}
+	s := &Service{
+		store: opened, closeBlobs: closeBlobs, watchQuotas: func(ctx context.Context) { quotas.Watch(ctx, p.Log) },
+		server: server.New(c.Server, opened, keys, p.Now, p.NewID, p.Log),
+	}
+	if s.meters, err = meters.New(p.Meter, opened, p.Now); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	s.server.Measure(s.meters)
 	s.sweep = &sweep.Sweep{
-		Store: opened, Every: c.SweepEvery, SilentAfter: c.SilentAfter, BrokenAfter: c.BrokenAfter, ExpireEvery: c.ExpireEvery,
+		Meters: s.meters,
+		Store:  opened, Every: c.SweepEvery, SilentAfter: c.SilentAfter, BrokenAfter: c.BrokenAfter, ExpireEvery: c.ExpireEvery,
 		Suspects: s.server.Suspects(), Now: p.Now, Wake: s.server.Wake, TimeOut: s.server.TimeOut, Expire: s.server.Expire,
-		Files: sweep.Files{Store: opened, Blobs: opened.Blobs, Now: func() session.Millis { return session.Millis(p.Now().UnixMilli()) }}.Run, Log: p.Log,
+		Files: sweep.Files{Store: opened, Blobs: opened.Blobs, Now: func() session.Millis { return session.Millis(p.Now().UnixMilli()) }}.Run,
+		Audit: s.server.ExpireAudit, Log: p.Log,
 	}
 	return s, nil
 }
@@ -217,6 +242,7 @@ func (s *Service) Register(r grpc.ServiceRegistrar) { s.server.Register(r) }
 func (s *Service) Run(ctx context.Context) error {
 	var background sync.WaitGroup
 	background.Go(func() { s.server.Run(ctx) })
+	background.Go(func() { s.watchQuotas(ctx) })
 	err := s.sweep.Run(ctx)
 	s.server.Stop()
 	background.Wait()
@@ -224,4 +250,7 @@ func (s *Service) Run(ctx context.Context) error {
 }
 
 // Close closes the store. Calls in flight fail.
-func (s *Service) Close() error { return errors.Join(s.store.Close(), s.closeBlobs()) }
+func (s *Service) Close() error {
+	s.meters.Close()
+	return errors.Join(s.store.Close(), s.closeBlobs())
+}

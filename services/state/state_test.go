@@ -41,8 +41,15 @@ func defaults(t *testing.T, environ ...string) state.Config {
 // run runs the service until stop is called, or the test ends.
 func run(t *testing.T, c state.Config) *house {
 	t.Helper()
+	return runWith(t, c, state.Peers{})
+}
+
+// runWith is run with peers.
+func runWith(t *testing.T, c state.Config, p state.Peers) *house {
+	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	service, err := state.New(t.Context(), c, state.Peers{Log: log})
+	p.Log = log
+	service, err := state.New(t.Context(), c, p)
 	must(t, err)
 	g, err := rpc.NewServer(rpc.ServerConfig{Log: log})
 	must(t, err)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/config"
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/grant"
 	"github.com/holdfast-run/holdfast/pkg/rpc"
 	"github.com/holdfast-run/holdfast/pkg/telemetry"
 )
@@ -31,6 +32,8 @@ type Config struct {
 	Check          time.Duration `env:"HOLDFAST_STREAM_CHECK" envDefault:"5s" doc:"time within which a live record that was lost on the way is noticed, and its readers read again"`
 	Sync           time.Duration `env:"HOLDFAST_STREAM_SYNC" envDefault:"5s" doc:"how often the embedded server has the disk keep what it was given, at least 10ms; 0s: before each acknowledgement, so that a power cut loses nothing"`
 	BootTimeout    time.Duration `env:"HOLDFAST_STREAM_BOOT_TIMEOUT" envDefault:"30s" doc:"how long the start waits for the live log"`
+
+	Grants grant.Config
 }
 
 // ProcessConfig configures a process with this service alone.

@@ -49,10 +49,13 @@ func New(ctx context.Context, c Config, p Peers) (*Service, error) {
 	if p.Meter == nil {
 		p.Meter = noop.Meter{}
 	}
+	keys, err := c.Grants.Keys()
+	if err != nil {
+		return nil, err
+	}
 	s := &Service{}
-	var err error
 	if err = s.open(ctx, c, p.Log); err == nil {
-		s.server, err = server.New(s.log, c.ChunkBytes+recordRoom, p.Meter)
+		s.server, err = server.New(s.log, keys, c.ChunkBytes+recordRoom, p.Meter)
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())

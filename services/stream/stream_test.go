@@ -32,7 +32,14 @@ type fixture struct {
 // start runs the service on an in-memory network.
 func start(t *testing.T, c stream.Config) *fixture {
 	t.Helper()
-	service, err := stream.New(t.Context(), c, stream.Peers{Log: slog.New(slog.DiscardHandler)})
+	return startWith(t, c, stream.Peers{})
+}
+
+// startWith is start with peers.
+func startWith(t *testing.T, c stream.Config, p stream.Peers) *fixture {
+	t.Helper()
+	p.Log = slog.New(slog.DiscardHandler)
+	service, err := stream.New(t.Context(), c, p)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -72,6 +72,40 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/audit": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists entries of the audit log, newest first. */
+        get: operations["listAuditEvents"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/audit/export": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns the audit log as lines of JSON, the oldest entries first. The body ends cleanly only if it is complete. Continue later, or after a cut, with the cursor of the last line. */
+        get: operations["exportAudit"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/branch": {
         parameters: {
             query?: never;
@@ -310,6 +344,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/keys": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists the API keys of the tenant, without their secrets, with their last use at this gateway. */
+        get: operations["listKeys"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/messages": {
         parameters: {
             query?: never;
@@ -351,7 +402,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Tells whether the gateway can serve. */
+        /** Tells whether the gateway can serve. It stays ready while no executor is connected. */
         get: operations["getReadiness"];
         put?: never;
         post?: never;
@@ -567,6 +618,40 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/tenant": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Removes everything of the tenant, and says what. Repeat it until done is true. */
+        delete: operations["eraseTenant"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/tokens": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Mints a short-lived token for the browser of a user, so that no API key needs to be in a page. It is sent like an API key, and ends with the credential that has minted it. */
+        post: operations["createToken"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/usage": {
         parameters: {
             query?: never;
@@ -601,6 +686,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/users/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Removes everything of a user, and says what. Repeat it until done is true. */
+        delete: operations["eraseUser"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/ws": {
         parameters: {
             query?: never;
@@ -625,16 +727,77 @@ export interface components {
         Agent: {
             agentType: string;
             description: string;
+            /**
+             * Format: int64
+             * @description the connected executors that serve the agent
+             */
+            executors: number;
+            /**
+             * Format: int64
+             * @description when an executor last announced the agent, if none serves it; otherwise 0
+             */
+            lastAnnouncedAt: number;
+            /**
+             * Format: int64
+             * @description since when the oldest of them is queued; 0 without any
+             */
+            oldestQueuedAt: number;
+            /**
+             * Format: int64
+             * @description the queued runs of the tenant; of all agents together, at most 10,000 are counted
+             */
+            queuedRuns: number;
         };
         AgentList: {
             agents: components["schemas"]["Agent"][];
             /** @description the agent of sessions that name none; empty if there is none */
             default: string;
         };
+        ApiKey: {
+            /**
+             * Format: int64
+             * @description Unix time in milliseconds; 0 for never.
+             */
+            expiresAt: number;
+            /**
+             * Format: int64
+             * @description When this gateway has admitted the key last, as Unix time in milliseconds; 0 for not since the gateway started. Other gateways know of their own requests.
+             */
+            lastUsedAt: number;
+            name: string;
+            scopes: string[];
+            /** @description The only user whose sessions the key reaches; empty for all. */
+            subject: string;
+        };
         Approval: {
             approved?: boolean | null;
             id: string;
             reason?: string;
+        };
+        /** @description AuditEvent is an entry of the audit log: who did what, to which target, with which outcome. It never holds the content of messages, of custom state or of calls. */
+        AuditEvent: {
+            /** @description A stable name, such as call.approved, session.deleted or key.added. */
+            action: string;
+            /** @description "user:" and a subject, "key:" and the name of an API key, "address:" and a host for callers without valid credentials, "gateway", or "local" for a gateway without credentials. */
+            actor: string;
+            /**
+             * Format: int64
+             * @description When the entry was written, in milliseconds since the Unix epoch.
+             */
+            at: number;
+            /** @description The place behind the event, for the next page. */
+            cursor: string;
+            /** @description A small JSON object; empty for none. */
+            detail?: unknown;
+            /** @description Unique in its tenant and session. */
+            id: string;
+            /** @description done; late for an approval after its deadline, which had no effect; refused. */
+            outcome: string;
+            /** @description Empty for an event outside of sessions. */
+            sessionId: string;
+            targetId: string;
+            /** @description What the action was applied to, such as session, call, run, user, tenant or key. */
+            targetKind: string;
         };
         BranchRequest: {
             checkpointId: string;
@@ -719,6 +882,26 @@ export interface components {
              */
             version: number;
         };
+        CreateTokenRequest: {
+            /** @description At most the scopes of the caller. Empty for read, chat and approve. */
+            scopes?: string[];
+            /** @description The user of the token. It reaches only the sessions of this user, unless it has the scope operate. */
+            subject: string;
+            /**
+             * Format: int32
+             * @description How long the token is valid, in seconds; 0 for 15 minutes. The gateway has a limit: INVALID_ARGUMENT (TTL_INVALID).
+             */
+            ttlSeconds?: number;
+        };
+        CreateTokenResponse: {
+            /**
+             * Format: int64
+             * @description When it is refused from, as Unix time in milliseconds.
+             */
+            expiresAt: number;
+            /** @description Sent like an API key. */
+            token: string;
+        };
         /** @description CustomUsage is a number counted by the host under a type and a name. */
         CustomUsage: {
             name: string;
@@ -731,6 +914,7 @@ export interface components {
              * @description The number of deleted sessions, with the session itself; 1 if an outage hid the number.
              */
             deleted: number;
+            removed?: components["schemas"]["Removed"];
         };
         Description: {
             agent: string;
@@ -738,6 +922,16 @@ export interface components {
             sessionId: string;
             /** @description null before the first write */
             state: unknown;
+        };
+        EraseTenantResponse: {
+            /** @description False if the time of the call was over before everything was removed: call again. */
+            done: boolean;
+            removed?: components["schemas"]["Removed"];
+        };
+        EraseUserResponse: {
+            /** @description False if the time of the call was over before everything was removed: call again. */
+            done: boolean;
+            removed?: components["schemas"]["Removed"];
         };
         Error: {
             /** @description for programs: a stable reason */
@@ -759,11 +953,18 @@ export interface components {
             field?: string;
             /** @description of 404 and 413: what is missing or too large, such as session, body or state */
             kind?: string;
+            /** @description of 429: the reached limit, such as tenant.queued or user.streams */
+            limit?: string;
             /**
              * Format: int64
              * @description of 413: the limit
              */
             limitBytes?: number;
+            /**
+             * Format: double
+             * @description of 429: its value
+             */
+            limitValue?: number;
             /** @description the same request may succeed later */
             retryable: boolean;
             /**
@@ -792,10 +993,14 @@ export interface components {
             waiting: components["schemas"]["Run"][];
         };
         Health: {
-            /** @description the services that do not answer */
+            /** @description the services that are missing: state, stream, executor */
             notReady?: string[];
+            /** @description what is missing, for people: a text for each of notReady */
+            reasons?: string[];
             /** @enum {string} */
             status: "ok" | "unavailable";
+            /** @description what delays answers although the gateway is ready, for people */
+            warnings?: string[];
         };
         HistoryPage: {
             chunks: components["schemas"]["StoredChunk"][];
@@ -837,6 +1042,10 @@ export interface components {
             reason?: string;
             runId?: string;
         };
+        ListAuditEventsResponse: {
+            events: components["schemas"]["AuditEvent"][];
+            hasMore: boolean;
+        };
         ListCheckpointsResponse: {
             checkpoints: components["schemas"]["Checkpoint"][];
             hasMore: boolean;
@@ -845,6 +1054,10 @@ export interface components {
              * @description The number of all checkpoints of the session.
              */
             total: number;
+        };
+        ListKeysResponse: {
+            /** @description In the order of the file. */
+            keys: components["schemas"]["ApiKey"][];
         };
         ListPendingCallsResponse: {
             calls: components["schemas"]["PendingCall"][];
@@ -916,6 +1129,8 @@ export interface components {
             agentType: string;
             /** @description Set if the call waits for an approval. */
             approvalId: string;
+            /** @description "others" if the one that started the run may not approve the call; empty otherwise. */
+            approvers: string;
             /** Format: int64 */
             createdAt: number;
             /**
@@ -929,6 +1144,8 @@ export interface components {
             rootSessionId: string;
             /** @description The session that waits. Any session above it accepts the answer. */
             sessionId: string;
+            /** @description Who started the run of the call, as in Run. */
+            startedBy: string;
             toolCallId: string;
             toolName: string;
             userId: string;
@@ -936,6 +1153,18 @@ export interface components {
         QueryUsageResponse: {
             /** @description In time order. */
             buckets: components["schemas"]["UsageBucket"][];
+        };
+        /** @description QueuedReason says why a run waits for an executor. */
+        QueuedReason: {
+            /** @description For people. */
+            detail: string;
+            /** @description no_executor (no executor serves the agent), no_free_slot (the executors of the agent are busy), tenant_in_flight or user_in_flight (the quota inFlight is used up), or delayed (an executor has given the run back, for a few seconds). */
+            reason: string;
+            /**
+             * Format: int64
+             * @description Since when the run waits: its creation, or the last time that an executor took it.
+             */
+            since: number;
         };
         RecordedUsage: {
             entry?: components["schemas"]["UsageEntry"];
@@ -949,6 +1178,38 @@ export interface components {
              * @description 0 for an entry recorded outside of a step.
              */
             step: number;
+        };
+        /** @description Removed counts what was removed, by kind. */
+        Removed: {
+            /**
+             * Format: int64
+             * @description Client tool calls and approvals.
+             */
+            calls: number;
+            /** Format: int64 */
+            checkpoints: number;
+            /**
+             * Format: int64
+             * @description Links of sessions to files. A file is deleted with its last link.
+             */
+            fileLinks: number;
+            /** Format: int64 */
+            files: number;
+            /** Format: int64 */
+            memories: number;
+            /** Format: int64 */
+            messages: number;
+            /** Format: int64 */
+            runs: number;
+            /** Format: int64 */
+            sessions: number;
+            /**
+             * Format: int64
+             * @description Versions of custom states.
+             */
+            states: number;
+            /** Format: int64 */
+            usageEntries: number;
         };
         ResumeRequest: {
             /** @description Appended before the message, in order, at most 1,000. Roles user, assistant and system. */
@@ -1030,6 +1291,7 @@ export interface components {
             messageId: string;
             /** @description A JSON string for a text. Not in lists. */
             output?: unknown;
+            queuedReason?: components["schemas"]["QueuedReason"];
             requestKey: string;
             runId: string;
             sessionId: string;
@@ -1043,6 +1305,8 @@ export interface components {
              * @description When an executor first took it.
              */
             startedAt: number;
+            /** @description Who started it: "user:" and a subject, "key:" and the name of an API key, or "local". */
+            startedBy: string;
             /** @description waiting, running, completed, failed, interrupted, suspended_client_tool, suspended_awaiting_children or suspended_step_partial. */
             status: string;
             /**
@@ -1050,7 +1314,7 @@ export interface components {
              * @description Committed steps of this run.
              */
             stepCount: number;
-            /** @description Somebody has asked the run to stop: interrupt or abort. */
+            /** @description Somebody has asked the run to stop: interrupt or abort. agent_gone: the service ends it, because no executor has served its agent for too long. */
             stopRequested: string;
             /**
              * Format: int32
@@ -1090,6 +1354,7 @@ export interface components {
             output?: unknown;
             /** @description The calls that wait for a client. */
             pendingCalls: components["schemas"]["PendingCall"][];
+            queuedReason?: components["schemas"]["QueuedReason"];
             requestKey: string;
             runId: string;
             sessionId: string;
@@ -1103,6 +1368,8 @@ export interface components {
              * @description When an executor first took it.
              */
             startedAt: number;
+            /** @description Who started it: "user:" and a subject, "key:" and the name of an API key, or "local". */
+            startedBy: string;
             /** @description waiting, running, completed, failed, interrupted, suspended_client_tool, suspended_awaiting_children or suspended_step_partial. */
             status: string;
             /**
@@ -1110,7 +1377,7 @@ export interface components {
              * @description Committed steps of this run.
              */
             stepCount: number;
-            /** @description Somebody has asked the run to stop: interrupt or abort. */
+            /** @description Somebody has asked the run to stop: interrupt or abort. agent_gone: the service ends it, because no executor has served its agent for too long. */
             stopRequested: string;
             /**
              * Format: int32
@@ -1191,6 +1458,7 @@ export interface components {
             error?: string;
             isExecuting: boolean;
             output?: unknown;
+            queuedReason?: components["schemas"]["WhyQueued"];
             runId?: string;
             sessionId: string;
             status: string;
@@ -1238,7 +1506,9 @@ export interface components {
             waitingRuns?: string[];
         };
         SnapshotCall: {
+            answeredBy?: string;
             approvalId?: string;
+            approvers?: string;
             /** Format: int64 */
             createdAt: number;
             /** Format: int64 */
@@ -1274,6 +1544,11 @@ export interface components {
             /** @enum {string} */
             onBusy?: "reject" | "enqueue" | "interrupt" | "rollback";
             organizationId?: string;
+            /**
+             * Format: int32
+             * @description Queued runs of the tenant with a higher priority begin first, and the oldest first within one, so a run may wait as long as runs of higher priorities come. A priority above 0 needs the scope `operate`. Sub-agents and continuations inherit it.
+             */
+            priority?: number;
             /** @description Makes repetitions idempotent; unique in the session. */
             requestKey?: string;
             /** @description Empty: the service makes an id. */
@@ -1505,6 +1780,17 @@ export interface components {
                 [key: string]: components["schemas"]["CallSums"];
             };
         };
+        WhyQueued: {
+            /** @description for people */
+            detail: string;
+            /** @enum {string} */
+            reason: "no_executor" | "no_free_slot" | "tenant_in_flight" | "user_in_flight" | "delayed";
+            /**
+             * Format: int64
+             * @description since when the run waits
+             */
+            since: number;
+        };
     };
     responses: never;
     parameters: never;
@@ -1560,7 +1846,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG, TOKEN_EXPIRED, TOKEN_INVALID */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -1569,7 +1855,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description HOST_REFUSED, ORIGIN_REFUSED */
+            /** @description HOST_REFUSED, ORIGIN_REFUSED, SCOPE_MISSING */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -1596,7 +1882,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description TOO_MANY_STREAMS */
+            /** @description AUTH_THROTTLED, BODY_MEMORY_FULL, QUOTA_STREAMS, TOO_MANY_STREAMS */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -1614,7 +1900,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description GATEWAY_STOPPING, STORE_UNAVAILABLE, UNAVAILABLE */
+            /** @description GATEWAY_STOPPING, ISSUER_UNAVAILABLE, STORE_UNAVAILABLE, UNAVAILABLE */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -1652,7 +1938,7 @@ export interface operations {
                     "application/json": components["schemas"]["AgentList"];
                 };
             };
-            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG, TOKEN_EXPIRED, TOKEN_INVALID */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -1661,8 +1947,17 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description HOST_REFUSED, ORIGIN_REFUSED */
+            /** @description HOST_REFUSED, ORIGIN_REFUSED, SCOPE_MISSING */
             403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description AUTH_THROTTLED */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -1679,7 +1974,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description STORE_UNAVAILABLE, UNAVAILABLE */
+            /** @description ISSUER_UNAVAILABLE, STORE_UNAVAILABLE, UNAVAILABLE */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -1732,7 +2027,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG, CREDENTIAL_ENDED, TOKEN_EXPIRED, TOKEN_INVALID */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -1741,7 +2036,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description HOST_REFUSED, ORIGIN_REFUSED */
+            /** @description HOST_REFUSED, ORIGIN_REFUSED, SCOPE_MISSING */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -1768,7 +2063,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description TOO_MANY_STREAMS */
+            /** @description AUTH_THROTTLED, QUOTA_STREAMS, TOO_MANY_STREAMS */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -1786,7 +2081,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description GATEWAY_STOPPING, STORE_UNAVAILABLE, UNAVAILABLE */
+            /** @description GATEWAY_STOPPING, ISSUER_UNAVAILABLE, STORE_UNAVAILABLE, UNAVAILABLE */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -1829,7 +2124,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG, TOKEN_EXPIRED, TOKEN_INVALID */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -1838,7 +2133,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description HOST_REFUSED, ORIGIN_REFUSED */
+            /** @description HOST_REFUSED, ORIGIN_REFUSED, SCOPE_MISSING */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -1865,6 +2160,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description AUTH_THROTTLED */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description INTERNAL */
             500: {
                 headers: {
@@ -1874,7 +2178,183 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description SESSION_CHANGING, STORE_UNAVAILABLE, UNAVAILABLE */
+            /** @description ISSUER_UNAVAILABLE, SESSION_CHANGING, STORE_UNAVAILABLE, UNAVAILABLE */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    listAuditEvents: {
+        parameters: {
+            query?: {
+                sessionId?: string;
+                /** @description As in AuditEvent. */
+                actor?: string;
+                action?: string;
+                /** @description Inclusive; 0 for the beginning of time. */
+                from?: number;
+                /** @description Exclusive; 0 for no end. */
+                before?: number;
+                /** @description The oldest events first, without those of the last ten seconds. */
+                oldestFirst?: boolean;
+                /** @description The cursor of the last event of the page before. */
+                cursor?: string;
+                /** @description 1 to 200; 0 means 50. */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description the answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListAuditEventsResponse"];
+                };
+            };
+            /** @description CURSOR_INVALID, ID_INVALID, LIMIT_INVALID, PARAMETER_INVALID */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG, TOKEN_EXPIRED, TOKEN_INVALID */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description HOST_REFUSED, ORIGIN_REFUSED, SCOPE_MISSING */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description AUTH_THROTTLED */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description INTERNAL */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description ISSUER_UNAVAILABLE, STORE_UNAVAILABLE, UNAVAILABLE */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    exportAudit: {
+        parameters: {
+            query?: {
+                /** @description entries from this time on, in milliseconds */
+                from?: number;
+                /** @description entries before this time, in milliseconds; 0 for no end */
+                before?: number;
+                /** @description only entries about this session */
+                sessionId?: string;
+                /** @description only entries of this actor */
+                actor?: string;
+                /** @description only entries with this action */
+                action?: string;
+                /** @description the cursor of the last line that was received; the export continues behind it */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description one entry in each line, as in listAuditEvents */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": string;
+                };
+            };
+            /** @description CURSOR_INVALID, ID_INVALID, PARAMETER_INVALID */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG, CREDENTIAL_ENDED, TOKEN_EXPIRED, TOKEN_INVALID */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description HOST_REFUSED, ORIGIN_REFUSED, SCOPE_MISSING */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description AUTH_THROTTLED, QUOTA_STREAMS, TOO_MANY_STREAMS */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description INTERNAL */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description GATEWAY_STOPPING, ISSUER_UNAVAILABLE, STORE_UNAVAILABLE, UNAVAILABLE */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -1917,7 +2397,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG, TOKEN_EXPIRED, TOKEN_INVALID */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -1926,7 +2406,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description HOST_REFUSED, ORIGIN_REFUSED */
+            /** @description HOST_REFUSED, ORIGIN_REFUSED, SCOPE_MISSING */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -1962,6 +2442,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description AUTH_THROTTLED, BODY_MEMORY_FULL */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description INTERNAL */
             500: {
                 headers: {
@@ -1971,7 +2460,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description STORE_UNAVAILABLE, UNAVAILABLE */
+            /** @description ISSUER_UNAVAILABLE, STORE_UNAVAILABLE, UNAVAILABLE */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -2020,7 +2509,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG, TOKEN_EXPIRED, TOKEN_INVALID */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -2029,8 +2518,17 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description HOST_REFUSED, ORIGIN_REFUSED */
+            /** @description HOST_REFUSED, ORIGIN_REFUSED, OWNER_REFUSED, SCOPE_MISSING */
             403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description AUTH_THROTTLED */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -2047,7 +2545,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description STORE_UNAVAILABLE, UNAVAILABLE */
+            /** @description ISSUER_UNAVAILABLE, STORE_UNAVAILABLE, UNAVAILABLE */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -2094,7 +2592,7 @@ export interface operations {
                     "text/plain": string;
                 };
             };
-            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG, CREDENTIAL_ENDED, TOKEN_EXPIRED, TOKEN_INVALID */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -2104,7 +2602,7 @@ export interface operations {
                     "text/plain": string;
                 };
             };
-            /** @description HOST_REFUSED, ORIGIN_REFUSED, SYSTEM_MESSAGE_DENIED */
+            /** @description APPROVER_REFUSED, HOST_REFUSED, ORIGIN_REFUSED, SCOPE_MISSING */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -2134,7 +2632,7 @@ export interface operations {
                     "text/plain": string;
                 };
             };
-            /** @description BODY_TOO_LARGE, FILE_TOO_LARGE, HISTORY_TOO_LARGE, MESSAGE_TOO_LARGE, RESULT_TOO_LARGE, STATE_SIZE_EXCEEDED, TOO_MANY_MESSAGES */
+            /** @description BODY_TOO_LARGE, FILE_TOO_LARGE, HISTORY_TOO_LARGE, MESSAGE_TOO_LARGE, RESULT_TOO_LARGE, STATE_SIZE_EXCEEDED, TOO_MANY_MESSAGES, TOO_MANY_PARTS */
             413: {
                 headers: {
                     [name: string]: unknown;
@@ -2144,7 +2642,7 @@ export interface operations {
                     "text/plain": string;
                 };
             };
-            /** @description TOO_MANY_FILES, TOO_MANY_STREAMS, TOO_MANY_WAITING */
+            /** @description AUTH_THROTTLED, BODY_MEMORY_FULL, QUOTA_BYTES, QUOTA_QUEUED, QUOTA_STARTS, QUOTA_STREAMS, TOO_MANY_FILES, TOO_MANY_STREAMS, TOO_MANY_WAITING */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -2164,7 +2662,7 @@ export interface operations {
                     "text/plain": string;
                 };
             };
-            /** @description CALL_NOT_OPEN, GATEWAY_STOPPING, STORE_UNAVAILABLE, UNAVAILABLE */
+            /** @description CALL_NOT_OPEN, GATEWAY_STOPPING, ISSUER_UNAVAILABLE, STORE_UNAVAILABLE, UNAVAILABLE */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -2204,7 +2702,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG, CREDENTIAL_ENDED, TOKEN_EXPIRED, TOKEN_INVALID */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -2213,7 +2711,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description HOST_REFUSED, ORIGIN_REFUSED */
+            /** @description HOST_REFUSED, ORIGIN_REFUSED, SCOPE_MISSING */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -2231,7 +2729,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description TOO_MANY_STREAMS */
+            /** @description AUTH_THROTTLED, QUOTA_STREAMS, TOO_MANY_STREAMS */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -2249,7 +2747,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description GATEWAY_STOPPING, STORE_UNAVAILABLE, UNAVAILABLE */
+            /** @description GATEWAY_STOPPING, ISSUER_UNAVAILABLE, STORE_UNAVAILABLE, UNAVAILABLE */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -2307,7 +2805,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG, TOKEN_EXPIRED, TOKEN_INVALID */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -2316,7 +2814,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description HOST_REFUSED, ORIGIN_REFUSED */
+            /** @description HOST_REFUSED, ORIGIN_REFUSED, SCOPE_MISSING */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -2343,7 +2841,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description TOO_MANY_STREAMS */
+            /** @description AUTH_THROTTLED, BODY_MEMORY_FULL, QUOTA_STREAMS, TOO_MANY_STREAMS */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -2361,7 +2859,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description GATEWAY_STOPPING, STORE_UNAVAILABLE, UNAVAILABLE */
+            /** @description GATEWAY_STOPPING, ISSUER_UNAVAILABLE, STORE_UNAVAILABLE, UNAVAILABLE */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -2428,7 +2926,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG, TOKEN_EXPIRED, TOKEN_INVALID */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -2437,7 +2935,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description HOST_REFUSED, ORIGIN_REFUSED */
+            /** @description HOST_REFUSED, ORIGIN_REFUSED, SCOPE_MISSING */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -2464,7 +2962,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description TOO_MANY_STREAMS */
+            /** @description AUTH_THROTTLED, BODY_MEMORY_FULL, QUOTA_STREAMS, TOO_MANY_STREAMS */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -2482,7 +2980,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description GATEWAY_STOPPING, STORE_UNAVAILABLE, UNAVAILABLE */
+            /** @description GATEWAY_STOPPING, ISSUER_UNAVAILABLE, STORE_UNAVAILABLE, UNAVAILABLE */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -2550,7 +3048,7 @@ export interface operations {
                     "text/plain": string;
                 };
             };
-            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG, CREDENTIAL_ENDED, TOKEN_EXPIRED, TOKEN_INVALID */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -2560,7 +3058,7 @@ export interface operations {
                     "text/plain": string;
                 };
             };
-            /** @description HOST_REFUSED, ORIGIN_REFUSED */
+            /** @description HOST_REFUSED, ORIGIN_REFUSED, SCOPE_MISSING */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -2570,7 +3068,7 @@ export interface operations {
                     "text/plain": string;
                 };
             };
-            /** @description TOO_MANY_STREAMS */
+            /** @description AUTH_THROTTLED, QUOTA_STREAMS, TOO_MANY_STREAMS */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -2590,7 +3088,7 @@ export interface operations {
                     "text/plain": string;
                 };
             };
-            /** @description GATEWAY_STOPPING, STORE_UNAVAILABLE, UNAVAILABLE */
+            /** @description GATEWAY_STOPPING, ISSUER_UNAVAILABLE, STORE_UNAVAILABLE, UNAVAILABLE */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -2637,7 +3135,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG, TOKEN_EXPIRED, TOKEN_INVALID */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -2646,7 +3144,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description HOST_REFUSED, ORIGIN_REFUSED */
+            /** @description APPROVER_REFUSED, HOST_REFUSED, ORIGIN_REFUSED, SCOPE_MISSING */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -2682,6 +3180,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description AUTH_THROTTLED, BODY_MEMORY_FULL */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description INTERNAL */
             500: {
                 headers: {
@@ -2691,7 +3198,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description CALL_NOT_OPEN, STORE_UNAVAILABLE, UNAVAILABLE */
+            /** @description CALL_NOT_OPEN, ISSUER_UNAVAILABLE, STORE_UNAVAILABLE, UNAVAILABLE */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -2735,7 +3242,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG, TOKEN_EXPIRED, TOKEN_INVALID */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -2744,7 +3251,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description HOST_REFUSED, ORIGIN_REFUSED */
+            /** @description HOST_REFUSED, ORIGIN_REFUSED, SCOPE_MISSING */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -2762,6 +3269,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description AUTH_THROTTLED */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description INTERNAL */
             500: {
                 headers: {
@@ -2771,7 +3287,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description STORE_UNAVAILABLE, UNAVAILABLE */
+            /** @description ISSUER_UNAVAILABLE, STORE_UNAVAILABLE, UNAVAILABLE */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -2814,7 +3330,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG, TOKEN_EXPIRED, TOKEN_INVALID */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -2823,7 +3339,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description HOST_REFUSED, ORIGIN_REFUSED */
+            /** @description HOST_REFUSED, ORIGIN_REFUSED, SCOPE_MISSING */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -2841,7 +3357,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description TOO_MANY_FILES */
+            /** @description AUTH_THROTTLED, QUOTA_BYTES, TOO_MANY_FILES */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -2859,7 +3375,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description STORE_UNAVAILABLE, UNAVAILABLE */
+            /** @description ISSUER_UNAVAILABLE, STORE_UNAVAILABLE, UNAVAILABLE */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -3030,7 +3546,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG, TOKEN_EXPIRED, TOKEN_INVALID */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -3039,7 +3555,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description HOST_REFUSED, ORIGIN_REFUSED */
+            /** @description HOST_REFUSED, ORIGIN_REFUSED, SCOPE_MISSING */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -3057,6 +3573,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description AUTH_THROTTLED */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description INTERNAL */
             500: {
                 headers: {
@@ -3066,7 +3591,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description STORE_UNAVAILABLE, UNAVAILABLE */
+            /** @description ISSUER_UNAVAILABLE, STORE_UNAVAILABLE, UNAVAILABLE */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -3123,7 +3648,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG, TOKEN_EXPIRED, TOKEN_INVALID */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -3132,7 +3657,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description HOST_REFUSED, ORIGIN_REFUSED */
+            /** @description HOST_REFUSED, ORIGIN_REFUSED, SCOPE_MISSING */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -3159,7 +3684,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description TOO_MANY_STREAMS */
+            /** @description AUTH_THROTTLED, BODY_MEMORY_FULL, QUOTA_STREAMS, TOO_MANY_STREAMS */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -3177,7 +3702,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description GATEWAY_STOPPING, STORE_UNAVAILABLE, UNAVAILABLE */
+            /** @description GATEWAY_STOPPING, ISSUER_UNAVAILABLE, STORE_UNAVAILABLE, UNAVAILABLE */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -3188,6 +3713,80 @@ export interface operations {
             };
             /** @description STOP_NOT_OBSERVED */
             504: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    listKeys: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description the answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListKeysResponse"];
+                };
+            };
+            /** @description PARAMETER_INVALID */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG, TOKEN_EXPIRED, TOKEN_INVALID */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description HOST_REFUSED, ORIGIN_REFUSED, SCOPE_MISSING */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description AUTH_THROTTLED */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description INTERNAL */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description ISSUER_UNAVAILABLE, STORE_UNAVAILABLE, UNAVAILABLE */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -3235,7 +3834,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG, TOKEN_EXPIRED, TOKEN_INVALID */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -3244,7 +3843,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description HOST_REFUSED, ORIGIN_REFUSED */
+            /** @description HOST_REFUSED, ORIGIN_REFUSED, SCOPE_MISSING */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -3262,6 +3861,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description AUTH_THROTTLED */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description INTERNAL */
             500: {
                 headers: {
@@ -3271,7 +3879,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description STORE_UNAVAILABLE, UNAVAILABLE */
+            /** @description ISSUER_UNAVAILABLE, STORE_UNAVAILABLE, UNAVAILABLE */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -3358,7 +3966,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description a service does not answer */
+            /** @description a service does not answer, or no executor has announced an agent yet */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -3402,7 +4010,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG, CREDENTIAL_ENDED, TOKEN_EXPIRED, TOKEN_INVALID */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -3411,7 +4019,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description HOST_REFUSED, ORIGIN_REFUSED */
+            /** @description HOST_REFUSED, ORIGIN_REFUSED, SCOPE_MISSING */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -3429,7 +4037,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description TOO_MANY_STREAMS */
+            /** @description AUTH_THROTTLED, QUOTA_STREAMS, TOO_MANY_STREAMS */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -3447,7 +4055,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description GATEWAY_STOPPING, STORE_UNAVAILABLE, UNAVAILABLE */
+            /** @description GATEWAY_STOPPING, ISSUER_UNAVAILABLE, STORE_UNAVAILABLE, UNAVAILABLE */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -3490,7 +4098,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG, TOKEN_EXPIRED, TOKEN_INVALID */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -3499,7 +4107,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description HOST_REFUSED, ORIGIN_REFUSED */
+            /** @description HOST_REFUSED, ORIGIN_REFUSED, SCOPE_MISSING */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -3535,7 +4143,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description TOO_MANY_FILES */
+            /** @description AUTH_THROTTLED, BODY_MEMORY_FULL, QUOTA_BYTES, QUOTA_QUEUED, QUOTA_STARTS, TOO_MANY_FILES */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -3553,7 +4161,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description STORE_UNAVAILABLE, UNAVAILABLE */
+            /** @description ISSUER_UNAVAILABLE, STORE_UNAVAILABLE, UNAVAILABLE */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -3596,7 +4204,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG, TOKEN_EXPIRED, TOKEN_INVALID */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -3605,7 +4213,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description HOST_REFUSED, ORIGIN_REFUSED */
+            /** @description HOST_REFUSED, ORIGIN_REFUSED, SCOPE_MISSING */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -3641,7 +4249,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description TOO_MANY_FILES */
+            /** @description AUTH_THROTTLED, BODY_MEMORY_FULL, QUOTA_BYTES, QUOTA_QUEUED, QUOTA_STARTS, TOO_MANY_FILES */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -3659,7 +4267,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description STORE_UNAVAILABLE, UNAVAILABLE */
+            /** @description ISSUER_UNAVAILABLE, STORE_UNAVAILABLE, UNAVAILABLE */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -3702,7 +4310,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG, TOKEN_EXPIRED, TOKEN_INVALID */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -3711,7 +4319,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description HOST_REFUSED, ORIGIN_REFUSED */
+            /** @description HOST_REFUSED, ORIGIN_REFUSED, SCOPE_MISSING */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -3747,6 +4355,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description AUTH_THROTTLED, BODY_MEMORY_FULL */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description INTERNAL */
             500: {
                 headers: {
@@ -3756,7 +4373,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description STORE_UNAVAILABLE, UNAVAILABLE */
+            /** @description ISSUER_UNAVAILABLE, STORE_UNAVAILABLE, UNAVAILABLE */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -3800,7 +4417,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG, TOKEN_EXPIRED, TOKEN_INVALID */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -3809,7 +4426,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description HOST_REFUSED, ORIGIN_REFUSED */
+            /** @description HOST_REFUSED, ORIGIN_REFUSED, SCOPE_MISSING */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -3827,6 +4444,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description AUTH_THROTTLED */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description INTERNAL */
             500: {
                 headers: {
@@ -3836,7 +4462,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description STORE_UNAVAILABLE, UNAVAILABLE */
+            /** @description ISSUER_UNAVAILABLE, STORE_UNAVAILABLE, UNAVAILABLE */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -3901,7 +4527,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG, TOKEN_EXPIRED, TOKEN_INVALID */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -3910,8 +4536,17 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description HOST_REFUSED, ORIGIN_REFUSED */
+            /** @description HOST_REFUSED, ORIGIN_REFUSED, OWNER_REFUSED, SCOPE_MISSING */
             403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description AUTH_THROTTLED */
+            429: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -3928,7 +4563,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description STORE_UNAVAILABLE, UNAVAILABLE */
+            /** @description ISSUER_UNAVAILABLE, STORE_UNAVAILABLE, UNAVAILABLE */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -3969,7 +4604,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG, TOKEN_EXPIRED, TOKEN_INVALID */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -3978,7 +4613,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description HOST_REFUSED, ORIGIN_REFUSED */
+            /** @description HOST_REFUSED, ORIGIN_REFUSED, SCOPE_MISSING */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -3996,6 +4631,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description AUTH_THROTTLED */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description INTERNAL */
             500: {
                 headers: {
@@ -4005,7 +4649,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description STORE_UNAVAILABLE, UNAVAILABLE */
+            /** @description ISSUER_UNAVAILABLE, STORE_UNAVAILABLE, UNAVAILABLE */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -4046,7 +4690,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG, TOKEN_EXPIRED, TOKEN_INVALID */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -4055,7 +4699,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description HOST_REFUSED, ORIGIN_REFUSED */
+            /** @description HOST_REFUSED, ORIGIN_REFUSED, SCOPE_MISSING */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4082,6 +4726,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description AUTH_THROTTLED */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description INTERNAL */
             500: {
                 headers: {
@@ -4091,7 +4744,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description STORE_UNAVAILABLE, UNAVAILABLE */
+            /** @description ISSUER_UNAVAILABLE, STORE_UNAVAILABLE, UNAVAILABLE */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -4137,7 +4790,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG, TOKEN_EXPIRED, TOKEN_INVALID */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -4146,7 +4799,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description HOST_REFUSED, ORIGIN_REFUSED */
+            /** @description HOST_REFUSED, ORIGIN_REFUSED, SCOPE_MISSING */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4182,6 +4835,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description AUTH_THROTTLED, BODY_MEMORY_FULL */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description INTERNAL */
             500: {
                 headers: {
@@ -4191,7 +4853,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description STORE_UNAVAILABLE, UNAVAILABLE */
+            /** @description ISSUER_UNAVAILABLE, STORE_UNAVAILABLE, UNAVAILABLE */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -4232,7 +4894,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG, TOKEN_EXPIRED, TOKEN_INVALID */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -4241,7 +4903,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description HOST_REFUSED, ORIGIN_REFUSED */
+            /** @description HOST_REFUSED, ORIGIN_REFUSED, SCOPE_MISSING */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4259,7 +4921,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description TOO_MANY_SNAPSHOTS */
+            /** @description AUTH_THROTTLED, TOO_MANY_SNAPSHOTS */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -4277,7 +4939,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description SESSION_CHANGING, STORE_UNAVAILABLE, UNAVAILABLE */
+            /** @description ISSUER_UNAVAILABLE, SESSION_CHANGING, STORE_UNAVAILABLE, UNAVAILABLE */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -4327,7 +4989,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG, CREDENTIAL_ENDED, TOKEN_EXPIRED, TOKEN_INVALID */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -4336,7 +4998,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description HOST_REFUSED, ORIGIN_REFUSED */
+            /** @description HOST_REFUSED, ORIGIN_REFUSED, SCOPE_MISSING */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4354,7 +5016,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description TOO_MANY_STREAMS */
+            /** @description AUTH_THROTTLED, QUOTA_STREAMS, TOO_MANY_STREAMS */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -4372,7 +5034,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description GATEWAY_STOPPING, STORE_UNAVAILABLE, UNAVAILABLE */
+            /** @description GATEWAY_STOPPING, ISSUER_UNAVAILABLE, STORE_UNAVAILABLE, UNAVAILABLE */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -4406,7 +5068,7 @@ export interface operations {
                     "application/json": components["schemas"]["StartResponse"];
                 };
             };
-            /** @description AGENT_REQUIRED, BODY_INVALID, FILE_INVALID, ID_INVALID, MESSAGE_INVALID, METADATA_INVALID, ON_BUSY_INVALID, PARAMETER_INVALID, STATE_INVALID, TAGS_INVALID, TIMEOUT_INVALID */
+            /** @description AGENT_REQUIRED, BODY_INVALID, FILE_INVALID, ID_INVALID, MESSAGE_INVALID, METADATA_INVALID, ON_BUSY_INVALID, PARAMETER_INVALID, PRIORITY_INVALID, STATE_INVALID, TAGS_INVALID, TIMEOUT_INVALID */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -4415,7 +5077,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG, TOKEN_EXPIRED, TOKEN_INVALID */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -4424,7 +5086,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description HOST_REFUSED, ORIGIN_REFUSED */
+            /** @description HOST_REFUSED, ORIGIN_REFUSED, OWNER_REFUSED, PRIORITY_DENIED, SCOPE_MISSING */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4460,7 +5122,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description TOO_MANY_FILES, TOO_MANY_WAITING */
+            /** @description AUTH_THROTTLED, BODY_MEMORY_FULL, QUOTA_BYTES, QUOTA_QUEUED, QUOTA_STARTS, TOO_MANY_FILES, TOO_MANY_WAITING */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -4478,7 +5140,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description STORE_UNAVAILABLE, UNAVAILABLE */
+            /** @description ISSUER_UNAVAILABLE, STORE_UNAVAILABLE, UNAVAILABLE */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -4519,7 +5181,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG, TOKEN_EXPIRED, TOKEN_INVALID */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -4528,7 +5190,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description HOST_REFUSED, ORIGIN_REFUSED */
+            /** @description HOST_REFUSED, ORIGIN_REFUSED, SCOPE_MISSING */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4546,6 +5208,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description AUTH_THROTTLED */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description INTERNAL */
             500: {
                 headers: {
@@ -4555,7 +5226,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description STORE_UNAVAILABLE, UNAVAILABLE */
+            /** @description ISSUER_UNAVAILABLE, STORE_UNAVAILABLE, UNAVAILABLE */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -4598,7 +5269,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG, TOKEN_EXPIRED, TOKEN_INVALID */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -4607,7 +5278,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description HOST_REFUSED, ORIGIN_REFUSED */
+            /** @description APPROVER_REFUSED, HOST_REFUSED, ORIGIN_REFUSED, SCOPE_MISSING */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4643,6 +5314,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description AUTH_THROTTLED, BODY_MEMORY_FULL */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description INTERNAL */
             500: {
                 headers: {
@@ -4652,7 +5332,178 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description CALL_NOT_OPEN, STORE_UNAVAILABLE, UNAVAILABLE */
+            /** @description CALL_NOT_OPEN, ISSUER_UNAVAILABLE, STORE_UNAVAILABLE, UNAVAILABLE */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    eraseTenant: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description the answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EraseTenantResponse"];
+                };
+            };
+            /** @description PARAMETER_INVALID */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG, TOKEN_EXPIRED, TOKEN_INVALID */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description HOST_REFUSED, ORIGIN_REFUSED, SCOPE_MISSING */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description AUTH_THROTTLED */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description INTERNAL */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description ISSUER_UNAVAILABLE, STORE_UNAVAILABLE, UNAVAILABLE */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    createToken: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description at most 8388608 bytes */
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CreateTokenRequest"];
+            };
+        };
+        responses: {
+            /** @description the answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CreateTokenResponse"];
+                };
+            };
+            /** @description BODY_INVALID, ID_INVALID, PARAMETER_INVALID, SCOPE_UNKNOWN, TTL_INVALID */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG, TOKEN_EXPIRED, TOKEN_INVALID */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description HOST_REFUSED, ORIGIN_REFUSED, SCOPE_MISSING */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description TOKENS_DISABLED */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description BODY_TOO_LARGE */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description AUTH_THROTTLED, BODY_MEMORY_FULL */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description INTERNAL */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description ISSUER_UNAVAILABLE, STORE_UNAVAILABLE, UNAVAILABLE */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -4702,7 +5553,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG, TOKEN_EXPIRED, TOKEN_INVALID */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -4711,7 +5562,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description HOST_REFUSED, ORIGIN_REFUSED */
+            /** @description HOST_REFUSED, ORIGIN_REFUSED, SCOPE_MISSING */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4729,7 +5580,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description QUERY_TOO_LARGE */
+            /** @description AUTH_THROTTLED, QUERY_TOO_LARGE */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -4747,7 +5598,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description STORE_UNAVAILABLE, UNAVAILABLE */
+            /** @description ISSUER_UNAVAILABLE, STORE_UNAVAILABLE, UNAVAILABLE */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -4800,7 +5651,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG, TOKEN_EXPIRED, TOKEN_INVALID */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -4809,7 +5660,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description HOST_REFUSED, ORIGIN_REFUSED */
+            /** @description HOST_REFUSED, ORIGIN_REFUSED, OWNER_REFUSED, SCOPE_MISSING */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4818,7 +5669,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description QUERY_TOO_LARGE */
+            /** @description AUTH_THROTTLED, QUERY_TOO_LARGE */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -4836,7 +5687,84 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description STORE_UNAVAILABLE, UNAVAILABLE */
+            /** @description ISSUER_UNAVAILABLE, STORE_UNAVAILABLE, UNAVAILABLE */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    eraseUser: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description the user */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description the answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EraseUserResponse"];
+                };
+            };
+            /** @description ID_INVALID, PARAMETER_INVALID */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG, TOKEN_EXPIRED, TOKEN_INVALID */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description HOST_REFUSED, ORIGIN_REFUSED, SCOPE_MISSING */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description AUTH_THROTTLED */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description INTERNAL */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description ISSUER_UNAVAILABLE, STORE_UNAVAILABLE, UNAVAILABLE */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -4884,7 +5812,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG */
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG, CREDENTIAL_ENDED, TOKEN_EXPIRED, TOKEN_INVALID */
             401: {
                 headers: {
                     [name: string]: unknown;
@@ -4893,7 +5821,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description HOST_REFUSED, ORIGIN_REFUSED */
+            /** @description HOST_REFUSED, ORIGIN_REFUSED, SCOPE_MISSING */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4920,7 +5848,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description TOO_MANY_STREAMS */
+            /** @description AUTH_THROTTLED, QUOTA_STREAMS, TOO_MANY_STREAMS */
             429: {
                 headers: {
                     [name: string]: unknown;
@@ -4938,7 +5866,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description GATEWAY_STOPPING, STORE_UNAVAILABLE, UNAVAILABLE */
+            /** @description GATEWAY_STOPPING, ISSUER_UNAVAILABLE, STORE_UNAVAILABLE, UNAVAILABLE */
             503: {
                 headers: {
                     [name: string]: unknown;

@@ -35,8 +35,8 @@
 // # Calls
 //
 // A call has the deadline, the cancellation and the sampled trace of its context. The server uses the handlers
-// and the boundary of unary calls. A call has no metadata, call options or span: the server checks the token
-// when the pipe opens.
+// and the boundary of unary calls. A call has no metadata, call options or span. The server checks the
+// credentials that opened the pipe again for each call, and whether their role may call the method.
 //
 // # Flow control
 //

@@ -29,6 +29,7 @@ const (
 
 // Server serves the calls of pipes with the handlers of unary calls.
 type Server struct {
+	admit     Admit
 	boundary  Boundary
 	mostBytes int
 	methods   map[string]method
@@ -41,6 +42,9 @@ type Server struct {
 // Boundary is deferred around every handler. It converts the handler's error or panic into a gRPC status.
 type Boundary func(ctx context.Context, fullMethod string, err *error)
 
+// Admit checks the caller of a method, and returns the context for its handler.
+type Admit func(ctx context.Context, fullMethod string) (context.Context, error)
+
 // method is a handler and its service.
 type method struct {
 	name    string
@@ -49,9 +53,9 @@ type method struct {
 }
 
 // NewServer returns a server with answers of at most mostBytes.
-func NewServer(mostBytes int, boundary Boundary) *Server {
+func NewServer(mostBytes int, admit Admit, boundary Boundary) *Server {
 	return &Server{
-		boundary: boundary, mostBytes: mostBytes, methods: map[string]method{}, scratch: newScratch(),
+		admit: admit, boundary: boundary, mostBytes: mostBytes, methods: map[string]method{}, scratch: newScratch(),
 		stopping: make(chan struct{}),
 	}
 }
@@ -271,7 +275,12 @@ func (p *serverPipe) invoke(t task) (reply any, err error) {
 	}
 	m := p.methods[t.method]
 	defer p.server.boundary(t.ctx, m.name, &err)
-	return m.handler(m.service, t.ctx, func(request any) error {
+	ctx, err := p.server.admit(t.ctx, m.name)
+	if err != nil {
+		t.buffer.Free()
+		return nil, err
+	}
+	return m.handler(m.service, ctx, func(request any) error {
 		defer t.buffer.Free()
 		if err := proto.Unmarshal(t.payload, request.(proto.Message)); err != nil {
 			return grpcstatus.Errorf(codes.Internal, "read a request: %v", err)

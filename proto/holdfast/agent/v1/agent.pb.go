@@ -115,9 +115,17 @@ type Agent struct {
 	AgentType   string                 `protobuf:"bytes,1,opt,name=agent_type,json=agentType,proto3" json:"agent_type,omitempty"`
 	Description string                 `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"`
 	// For requests without a policy.
-	OnBusy        BusyPolicy `protobuf:"varint,3,opt,name=on_busy,json=onBusy,proto3,enum=holdfast.agent.v1.BusyPolicy" json:"on_busy,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	OnBusy BusyPolicy `protobuf:"varint,3,opt,name=on_busy,json=onBusy,proto3,enum=holdfast.agent.v1.BusyPolicy" json:"on_busy,omitempty"`
+	// The connected executors that serve the agent.
+	Executors int64 `protobuf:"varint,4,opt,name=executors,proto3" json:"executors,omitempty"`
+	// When an executor last announced the agent, if none serves it; otherwise 0.
+	LastAnnouncedAt int64 `protobuf:"varint,5,opt,name=last_announced_at,json=lastAnnouncedAt,proto3" json:"last_announced_at,omitempty"`
+	// The queued runs of the tenant, of all its agents at most 10,000, and since when the oldest of them
+	// is queued; 0 without any.
+	QueuedRuns     int64 `protobuf:"varint,6,opt,name=queued_runs,json=queuedRuns,proto3" json:"queued_runs,omitempty"`
+	OldestQueuedAt int64 `protobuf:"varint,7,opt,name=oldest_queued_at,json=oldestQueuedAt,proto3" json:"oldest_queued_at,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Agent) Reset() {
@@ -171,20 +179,53 @@ func (x *Agent) GetOnBusy() BusyPolicy {
 	return BusyPolicy_BUSY_POLICY_UNSPECIFIED
 }
 
+func (x *Agent) GetExecutors() int64 {
+	if x != nil {
+		return x.Executors
+	}
+	return 0
+}
+
+func (x *Agent) GetLastAnnouncedAt() int64 {
+	if x != nil {
+		return x.LastAnnouncedAt
+	}
+	return 0
+}
+
+func (x *Agent) GetQueuedRuns() int64 {
+	if x != nil {
+		return x.QueuedRuns
+	}
+	return 0
+}
+
+func (x *Agent) GetOldestQueuedAt() int64 {
+	if x != nil {
+		return x.OldestQueuedAt
+	}
+	return 0
+}
+
 var File_holdfast_agent_v1_agent_proto protoreflect.FileDescriptor
 
 const file_holdfast_agent_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x1dholdfast/agent/v1/agent.proto\x12\x11holdfast.agent.v1\x1a\x1choldfast/agent/v1/call.proto\x1a\"holdfast/agent/v1/checkpoint.proto\x1a\x1fholdfast/agent/v1/message.proto\x1a\x1eholdfast/agent/v1/resume.proto\x1a\x1bholdfast/agent/v1/run.proto\x1a\x1fholdfast/agent/v1/session.proto\x1a\x1eholdfast/agent/v1/stream.proto\x1a\x1dholdfast/agent/v1/usage.proto\"\x13\n" +
+	"\x1dholdfast/agent/v1/agent.proto\x12\x11holdfast.agent.v1\x1a\x1eholdfast/agent/v1/access.proto\x1a\x1dholdfast/agent/v1/audit.proto\x1a\x1choldfast/agent/v1/call.proto\x1a\"holdfast/agent/v1/checkpoint.proto\x1a\x1fholdfast/agent/v1/message.proto\x1a\x1eholdfast/agent/v1/resume.proto\x1a\x1bholdfast/agent/v1/run.proto\x1a\x1fholdfast/agent/v1/session.proto\x1a\x1eholdfast/agent/v1/stream.proto\x1a\x1dholdfast/agent/v1/usage.proto\"\x13\n" +
 	"\x11ListAgentsRequest\"k\n" +
 	"\x12ListAgentsResponse\x120\n" +
 	"\x06agents\x18\x01 \x03(\v2\x18.holdfast.agent.v1.AgentR\x06agents\x12#\n" +
-	"\rdefault_agent\x18\x02 \x01(\tR\fdefaultAgent\"\x80\x01\n" +
+	"\rdefault_agent\x18\x02 \x01(\tR\fdefaultAgent\"\x95\x02\n" +
 	"\x05Agent\x12\x1d\n" +
 	"\n" +
 	"agent_type\x18\x01 \x01(\tR\tagentType\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\x126\n" +
-	"\aon_busy\x18\x03 \x01(\x0e2\x1d.holdfast.agent.v1.BusyPolicyR\x06onBusy2\x94\x13\n" +
+	"\aon_busy\x18\x03 \x01(\x0e2\x1d.holdfast.agent.v1.BusyPolicyR\x06onBusy\x12\x1c\n" +
+	"\texecutors\x18\x04 \x01(\x03R\texecutors\x12*\n" +
+	"\x11last_announced_at\x18\x05 \x01(\x03R\x0flastAnnouncedAt\x12\x1f\n" +
+	"\vqueued_runs\x18\x06 \x01(\x03R\n" +
+	"queuedRuns\x12(\n" +
+	"\x10oldest_queued_at\x18\a \x01(\x03R\x0eoldestQueuedAt2\xe7\x16\n" +
 	"\fAgentService\x12J\n" +
 	"\x05Start\x12\x1f.holdfast.agent.v1.StartRequest\x1a .holdfast.agent.v1.StartResponse\x12O\n" +
 	"\x06Stream\x12 .holdfast.agent.v1.StreamRequest\x1a!.holdfast.agent.v1.StreamResponse0\x01\x12M\n" +
@@ -200,7 +241,10 @@ const file_holdfast_agent_v1_agent_proto_rawDesc = "" +
 	"GetSession\x12$.holdfast.agent.v1.GetSessionRequest\x1a%.holdfast.agent.v1.GetSessionResponse\x12_\n" +
 	"\fListSessions\x12&.holdfast.agent.v1.ListSessionsRequest\x1a'.holdfast.agent.v1.ListSessionsResponse\x12b\n" +
 	"\rUpdateSession\x12'.holdfast.agent.v1.UpdateSessionRequest\x1a(.holdfast.agent.v1.UpdateSessionResponse\x12b\n" +
-	"\rDeleteSession\x12'.holdfast.agent.v1.DeleteSessionRequest\x1a(.holdfast.agent.v1.DeleteSessionResponse\x12_\n" +
+	"\rDeleteSession\x12'.holdfast.agent.v1.DeleteSessionRequest\x1a(.holdfast.agent.v1.DeleteSessionResponse\x12V\n" +
+	"\tEraseUser\x12#.holdfast.agent.v1.EraseUserRequest\x1a$.holdfast.agent.v1.EraseUserResponse\x12\\\n" +
+	"\vEraseTenant\x12%.holdfast.agent.v1.EraseTenantRequest\x1a&.holdfast.agent.v1.EraseTenantResponse\x12h\n" +
+	"\x0fListAuditEvents\x12).holdfast.agent.v1.ListAuditEventsRequest\x1a*.holdfast.agent.v1.ListAuditEventsResponse\x12_\n" +
 	"\fListMessages\x12&.holdfast.agent.v1.ListMessagesRequest\x1a'.holdfast.agent.v1.ListMessagesResponse\x12e\n" +
 	"\x0eAppendMessages\x12(.holdfast.agent.v1.AppendMessagesRequest\x1a).holdfast.agent.v1.AppendMessagesResponse\x12k\n" +
 	"\x10TruncateMessages\x12*.holdfast.agent.v1.TruncateMessagesRequest\x1a+.holdfast.agent.v1.TruncateMessagesResponse\x12h\n" +
@@ -215,7 +259,9 @@ const file_holdfast_agent_v1_agent_proto_rawDesc = "" +
 	"\n" +
 	"QueryUsage\x12$.holdfast.agent.v1.QueryUsageRequest\x1a%.holdfast.agent.v1.QueryUsageResponse\x12Y\n" +
 	"\n" +
-	"ListAgents\x12$.holdfast.agent.v1.ListAgentsRequest\x1a%.holdfast.agent.v1.ListAgentsResponseBBZ@github.com/holdfast-run/holdfast/proto/holdfast/agent/v1;agentv1b\x06proto3"
+	"ListAgents\x12$.holdfast.agent.v1.ListAgentsRequest\x1a%.holdfast.agent.v1.ListAgentsResponse\x12\\\n" +
+	"\vCreateToken\x12%.holdfast.agent.v1.CreateTokenRequest\x1a&.holdfast.agent.v1.CreateTokenResponse\x12S\n" +
+	"\bListKeys\x12\".holdfast.agent.v1.ListKeysRequest\x1a#.holdfast.agent.v1.ListKeysResponseBBZ@github.com/holdfast-run/holdfast/proto/holdfast/agent/v1;agentv1b\x06proto3"
 
 var (
 	file_holdfast_agent_v1_agent_proto_rawDescOnce sync.Once
@@ -249,44 +295,54 @@ var file_holdfast_agent_v1_agent_proto_goTypes = []any{
 	(*ListSessionsRequest)(nil),      // 15: holdfast.agent.v1.ListSessionsRequest
 	(*UpdateSessionRequest)(nil),     // 16: holdfast.agent.v1.UpdateSessionRequest
 	(*DeleteSessionRequest)(nil),     // 17: holdfast.agent.v1.DeleteSessionRequest
-	(*ListMessagesRequest)(nil),      // 18: holdfast.agent.v1.ListMessagesRequest
-	(*AppendMessagesRequest)(nil),    // 19: holdfast.agent.v1.AppendMessagesRequest
-	(*TruncateMessagesRequest)(nil),  // 20: holdfast.agent.v1.TruncateMessagesRequest
-	(*ListCheckpointsRequest)(nil),   // 21: holdfast.agent.v1.ListCheckpointsRequest
-	(*GetCheckpointRequest)(nil),     // 22: holdfast.agent.v1.GetCheckpointRequest
-	(*BranchRequest)(nil),            // 23: holdfast.agent.v1.BranchRequest
-	(*RewindRequest)(nil),            // 24: holdfast.agent.v1.RewindRequest
-	(*SubmitToolResultRequest)(nil),  // 25: holdfast.agent.v1.SubmitToolResultRequest
-	(*ListPendingCallsRequest)(nil),  // 26: holdfast.agent.v1.ListPendingCallsRequest
-	(*GetUsageRequest)(nil),          // 27: holdfast.agent.v1.GetUsageRequest
-	(*ListUsageRequest)(nil),         // 28: holdfast.agent.v1.ListUsageRequest
-	(*QueryUsageRequest)(nil),        // 29: holdfast.agent.v1.QueryUsageRequest
-	(*StartResponse)(nil),            // 30: holdfast.agent.v1.StartResponse
-	(*StreamResponse)(nil),           // 31: holdfast.agent.v1.StreamResponse
-	(*GetRunResponse)(nil),           // 32: holdfast.agent.v1.GetRunResponse
-	(*ListRunsResponse)(nil),         // 33: holdfast.agent.v1.ListRunsResponse
-	(*WaitRunResponse)(nil),          // 34: holdfast.agent.v1.WaitRunResponse
-	(*ResumeResponse)(nil),           // 35: holdfast.agent.v1.ResumeResponse
-	(*CanResumeResponse)(nil),        // 36: holdfast.agent.v1.CanResumeResponse
-	(*InterruptResponse)(nil),        // 37: holdfast.agent.v1.InterruptResponse
-	(*AbortResponse)(nil),            // 38: holdfast.agent.v1.AbortResponse
-	(*GetResponse)(nil),              // 39: holdfast.agent.v1.GetResponse
-	(*GetSessionResponse)(nil),       // 40: holdfast.agent.v1.GetSessionResponse
-	(*ListSessionsResponse)(nil),     // 41: holdfast.agent.v1.ListSessionsResponse
-	(*UpdateSessionResponse)(nil),    // 42: holdfast.agent.v1.UpdateSessionResponse
-	(*DeleteSessionResponse)(nil),    // 43: holdfast.agent.v1.DeleteSessionResponse
-	(*ListMessagesResponse)(nil),     // 44: holdfast.agent.v1.ListMessagesResponse
-	(*AppendMessagesResponse)(nil),   // 45: holdfast.agent.v1.AppendMessagesResponse
-	(*TruncateMessagesResponse)(nil), // 46: holdfast.agent.v1.TruncateMessagesResponse
-	(*ListCheckpointsResponse)(nil),  // 47: holdfast.agent.v1.ListCheckpointsResponse
-	(*GetCheckpointResponse)(nil),    // 48: holdfast.agent.v1.GetCheckpointResponse
-	(*BranchResponse)(nil),           // 49: holdfast.agent.v1.BranchResponse
-	(*RewindResponse)(nil),           // 50: holdfast.agent.v1.RewindResponse
-	(*SubmitToolResultResponse)(nil), // 51: holdfast.agent.v1.SubmitToolResultResponse
-	(*ListPendingCallsResponse)(nil), // 52: holdfast.agent.v1.ListPendingCallsResponse
-	(*GetUsageResponse)(nil),         // 53: holdfast.agent.v1.GetUsageResponse
-	(*ListUsageResponse)(nil),        // 54: holdfast.agent.v1.ListUsageResponse
-	(*QueryUsageResponse)(nil),       // 55: holdfast.agent.v1.QueryUsageResponse
+	(*EraseUserRequest)(nil),         // 18: holdfast.agent.v1.EraseUserRequest
+	(*EraseTenantRequest)(nil),       // 19: holdfast.agent.v1.EraseTenantRequest
+	(*ListAuditEventsRequest)(nil),   // 20: holdfast.agent.v1.ListAuditEventsRequest
+	(*ListMessagesRequest)(nil),      // 21: holdfast.agent.v1.ListMessagesRequest
+	(*AppendMessagesRequest)(nil),    // 22: holdfast.agent.v1.AppendMessagesRequest
+	(*TruncateMessagesRequest)(nil),  // 23: holdfast.agent.v1.TruncateMessagesRequest
+	(*ListCheckpointsRequest)(nil),   // 24: holdfast.agent.v1.ListCheckpointsRequest
+	(*GetCheckpointRequest)(nil),     // 25: holdfast.agent.v1.GetCheckpointRequest
+	(*BranchRequest)(nil),            // 26: holdfast.agent.v1.BranchRequest
+	(*RewindRequest)(nil),            // 27: holdfast.agent.v1.RewindRequest
+	(*SubmitToolResultRequest)(nil),  // 28: holdfast.agent.v1.SubmitToolResultRequest
+	(*ListPendingCallsRequest)(nil),  // 29: holdfast.agent.v1.ListPendingCallsRequest
+	(*GetUsageRequest)(nil),          // 30: holdfast.agent.v1.GetUsageRequest
+	(*ListUsageRequest)(nil),         // 31: holdfast.agent.v1.ListUsageRequest
+	(*QueryUsageRequest)(nil),        // 32: holdfast.agent.v1.QueryUsageRequest
+	(*CreateTokenRequest)(nil),       // 33: holdfast.agent.v1.CreateTokenRequest
+	(*ListKeysRequest)(nil),          // 34: holdfast.agent.v1.ListKeysRequest
+	(*StartResponse)(nil),            // 35: holdfast.agent.v1.StartResponse
+	(*StreamResponse)(nil),           // 36: holdfast.agent.v1.StreamResponse
+	(*GetRunResponse)(nil),           // 37: holdfast.agent.v1.GetRunResponse
+	(*ListRunsResponse)(nil),         // 38: holdfast.agent.v1.ListRunsResponse
+	(*WaitRunResponse)(nil),          // 39: holdfast.agent.v1.WaitRunResponse
+	(*ResumeResponse)(nil),           // 40: holdfast.agent.v1.ResumeResponse
+	(*CanResumeResponse)(nil),        // 41: holdfast.agent.v1.CanResumeResponse
+	(*InterruptResponse)(nil),        // 42: holdfast.agent.v1.InterruptResponse
+	(*AbortResponse)(nil),            // 43: holdfast.agent.v1.AbortResponse
+	(*GetResponse)(nil),              // 44: holdfast.agent.v1.GetResponse
+	(*GetSessionResponse)(nil),       // 45: holdfast.agent.v1.GetSessionResponse
+	(*ListSessionsResponse)(nil),     // 46: holdfast.agent.v1.ListSessionsResponse
+	(*UpdateSessionResponse)(nil),    // 47: holdfast.agent.v1.UpdateSessionResponse
+	(*DeleteSessionResponse)(nil),    // 48: holdfast.agent.v1.DeleteSessionResponse
+	(*EraseUserResponse)(nil),        // 49: holdfast.agent.v1.EraseUserResponse
+	(*EraseTenantResponse)(nil),      // 50: holdfast.agent.v1.EraseTenantResponse
+	(*ListAuditEventsResponse)(nil),  // 51: holdfast.agent.v1.ListAuditEventsResponse
+	(*ListMessagesResponse)(nil),     // 52: holdfast.agent.v1.ListMessagesResponse
+	(*AppendMessagesResponse)(nil),   // 53: holdfast.agent.v1.AppendMessagesResponse
+	(*TruncateMessagesResponse)(nil), // 54: holdfast.agent.v1.TruncateMessagesResponse
+	(*ListCheckpointsResponse)(nil),  // 55: holdfast.agent.v1.ListCheckpointsResponse
+	(*GetCheckpointResponse)(nil),    // 56: holdfast.agent.v1.GetCheckpointResponse
+	(*BranchResponse)(nil),           // 57: holdfast.agent.v1.BranchResponse
+	(*RewindResponse)(nil),           // 58: holdfast.agent.v1.RewindResponse
+	(*SubmitToolResultResponse)(nil), // 59: holdfast.agent.v1.SubmitToolResultResponse
+	(*ListPendingCallsResponse)(nil), // 60: holdfast.agent.v1.ListPendingCallsResponse
+	(*GetUsageResponse)(nil),         // 61: holdfast.agent.v1.GetUsageResponse
+	(*ListUsageResponse)(nil),        // 62: holdfast.agent.v1.ListUsageResponse
+	(*QueryUsageResponse)(nil),       // 63: holdfast.agent.v1.QueryUsageResponse
+	(*CreateTokenResponse)(nil),      // 64: holdfast.agent.v1.CreateTokenResponse
+	(*ListKeysResponse)(nil),         // 65: holdfast.agent.v1.ListKeysResponse
 }
 var file_holdfast_agent_v1_agent_proto_depIdxs = []int32{
 	2,  // 0: holdfast.agent.v1.ListAgentsResponse.agents:type_name -> holdfast.agent.v1.Agent
@@ -305,48 +361,58 @@ var file_holdfast_agent_v1_agent_proto_depIdxs = []int32{
 	15, // 13: holdfast.agent.v1.AgentService.ListSessions:input_type -> holdfast.agent.v1.ListSessionsRequest
 	16, // 14: holdfast.agent.v1.AgentService.UpdateSession:input_type -> holdfast.agent.v1.UpdateSessionRequest
 	17, // 15: holdfast.agent.v1.AgentService.DeleteSession:input_type -> holdfast.agent.v1.DeleteSessionRequest
-	18, // 16: holdfast.agent.v1.AgentService.ListMessages:input_type -> holdfast.agent.v1.ListMessagesRequest
-	19, // 17: holdfast.agent.v1.AgentService.AppendMessages:input_type -> holdfast.agent.v1.AppendMessagesRequest
-	20, // 18: holdfast.agent.v1.AgentService.TruncateMessages:input_type -> holdfast.agent.v1.TruncateMessagesRequest
-	21, // 19: holdfast.agent.v1.AgentService.ListCheckpoints:input_type -> holdfast.agent.v1.ListCheckpointsRequest
-	22, // 20: holdfast.agent.v1.AgentService.GetCheckpoint:input_type -> holdfast.agent.v1.GetCheckpointRequest
-	23, // 21: holdfast.agent.v1.AgentService.Branch:input_type -> holdfast.agent.v1.BranchRequest
-	24, // 22: holdfast.agent.v1.AgentService.Rewind:input_type -> holdfast.agent.v1.RewindRequest
-	25, // 23: holdfast.agent.v1.AgentService.SubmitToolResult:input_type -> holdfast.agent.v1.SubmitToolResultRequest
-	26, // 24: holdfast.agent.v1.AgentService.ListPendingCalls:input_type -> holdfast.agent.v1.ListPendingCallsRequest
-	27, // 25: holdfast.agent.v1.AgentService.GetUsage:input_type -> holdfast.agent.v1.GetUsageRequest
-	28, // 26: holdfast.agent.v1.AgentService.ListUsage:input_type -> holdfast.agent.v1.ListUsageRequest
-	29, // 27: holdfast.agent.v1.AgentService.QueryUsage:input_type -> holdfast.agent.v1.QueryUsageRequest
-	0,  // 28: holdfast.agent.v1.AgentService.ListAgents:input_type -> holdfast.agent.v1.ListAgentsRequest
-	30, // 29: holdfast.agent.v1.AgentService.Start:output_type -> holdfast.agent.v1.StartResponse
-	31, // 30: holdfast.agent.v1.AgentService.Stream:output_type -> holdfast.agent.v1.StreamResponse
-	32, // 31: holdfast.agent.v1.AgentService.GetRun:output_type -> holdfast.agent.v1.GetRunResponse
-	33, // 32: holdfast.agent.v1.AgentService.ListRuns:output_type -> holdfast.agent.v1.ListRunsResponse
-	34, // 33: holdfast.agent.v1.AgentService.WaitRun:output_type -> holdfast.agent.v1.WaitRunResponse
-	35, // 34: holdfast.agent.v1.AgentService.Resume:output_type -> holdfast.agent.v1.ResumeResponse
-	36, // 35: holdfast.agent.v1.AgentService.CanResume:output_type -> holdfast.agent.v1.CanResumeResponse
-	37, // 36: holdfast.agent.v1.AgentService.Interrupt:output_type -> holdfast.agent.v1.InterruptResponse
-	38, // 37: holdfast.agent.v1.AgentService.Abort:output_type -> holdfast.agent.v1.AbortResponse
-	39, // 38: holdfast.agent.v1.AgentService.Get:output_type -> holdfast.agent.v1.GetResponse
-	40, // 39: holdfast.agent.v1.AgentService.GetSession:output_type -> holdfast.agent.v1.GetSessionResponse
-	41, // 40: holdfast.agent.v1.AgentService.ListSessions:output_type -> holdfast.agent.v1.ListSessionsResponse
-	42, // 41: holdfast.agent.v1.AgentService.UpdateSession:output_type -> holdfast.agent.v1.UpdateSessionResponse
-	43, // 42: holdfast.agent.v1.AgentService.DeleteSession:output_type -> holdfast.agent.v1.DeleteSessionResponse
-	44, // 43: holdfast.agent.v1.AgentService.ListMessages:output_type -> holdfast.agent.v1.ListMessagesResponse
-	45, // 44: holdfast.agent.v1.AgentService.AppendMessages:output_type -> holdfast.agent.v1.AppendMessagesResponse
-	46, // 45: holdfast.agent.v1.AgentService.TruncateMessages:output_type -> holdfast.agent.v1.TruncateMessagesResponse
-	47, // 46: holdfast.agent.v1.AgentService.ListCheckpoints:output_type -> holdfast.agent.v1.ListCheckpointsResponse
-	48, // 47: holdfast.agent.v1.AgentService.GetCheckpoint:output_type -> holdfast.agent.v1.GetCheckpointResponse
-	49, // 48: holdfast.agent.v1.AgentService.Branch:output_type -> holdfast.agent.v1.BranchResponse
-	50, // 49: holdfast.agent.v1.AgentService.Rewind:output_type -> holdfast.agent.v1.RewindResponse
-	51, // 50: holdfast.agent.v1.AgentService.SubmitToolResult:output_type -> holdfast.agent.v1.SubmitToolResultResponse
-	52, // 51: holdfast.agent.v1.AgentService.ListPendingCalls:output_type -> holdfast.agent.v1.ListPendingCallsResponse
-	53, // 52: holdfast.agent.v1.AgentService.GetUsage:output_type -> holdfast.agent.v1.GetUsageResponse
-	54, // 53: holdfast.agent.v1.AgentService.ListUsage:output_type -> holdfast.agent.v1.ListUsageResponse
-	55, // 54: holdfast.agent.v1.AgentService.QueryUsage:output_type -> holdfast.agent.v1.QueryUsageResponse
-	1,  // 55: holdfast.agent.v1.AgentService.ListAgents:output_type -> holdfast.agent.v1.ListAgentsResponse
-	29, // [29:56] is the sub-list for method output_type
-	2,  // [2:29] is the sub-list for method input_type
+	18, // 16: holdfast.agent.v1.AgentService.EraseUser:input_type -> holdfast.agent.v1.EraseUserRequest
+	19, // 17: holdfast.agent.v1.AgentService.EraseTenant:input_type -> holdfast.agent.v1.EraseTenantRequest
+	20, // 18: holdfast.agent.v1.AgentService.ListAuditEvents:input_type -> holdfast.agent.v1.ListAuditEventsRequest
+	21, // 19: holdfast.agent.v1.AgentService.ListMessages:input_type -> holdfast.agent.v1.ListMessagesRequest
+	22, // 20: holdfast.agent.v1.AgentService.AppendMessages:input_type -> holdfast.agent.v1.AppendMessagesRequest
+	23, // 21: holdfast.agent.v1.AgentService.TruncateMessages:input_type -> holdfast.agent.v1.TruncateMessagesRequest
+	24, // 22: holdfast.agent.v1.AgentService.ListCheckpoints:input_type -> holdfast.agent.v1.ListCheckpointsRequest
+	25, // 23: holdfast.agent.v1.AgentService.GetCheckpoint:input_type -> holdfast.agent.v1.GetCheckpointRequest
+	26, // 24: holdfast.agent.v1.AgentService.Branch:input_type -> holdfast.agent.v1.BranchRequest
+	27, // 25: holdfast.agent.v1.AgentService.Rewind:input_type -> holdfast.agent.v1.RewindRequest
+	28, // 26: holdfast.agent.v1.AgentService.SubmitToolResult:input_type -> holdfast.agent.v1.SubmitToolResultRequest
+	29, // 27: holdfast.agent.v1.AgentService.ListPendingCalls:input_type -> holdfast.agent.v1.ListPendingCallsRequest
+	30, // 28: holdfast.agent.v1.AgentService.GetUsage:input_type -> holdfast.agent.v1.GetUsageRequest
+	31, // 29: holdfast.agent.v1.AgentService.ListUsage:input_type -> holdfast.agent.v1.ListUsageRequest
+	32, // 30: holdfast.agent.v1.AgentService.QueryUsage:input_type -> holdfast.agent.v1.QueryUsageRequest
+	0,  // 31: holdfast.agent.v1.AgentService.ListAgents:input_type -> holdfast.agent.v1.ListAgentsRequest
+	33, // 32: holdfast.agent.v1.AgentService.CreateToken:input_type -> holdfast.agent.v1.CreateTokenRequest
+	34, // 33: holdfast.agent.v1.AgentService.ListKeys:input_type -> holdfast.agent.v1.ListKeysRequest
+	35, // 34: holdfast.agent.v1.AgentService.Start:output_type -> holdfast.agent.v1.StartResponse
+	36, // 35: holdfast.agent.v1.AgentService.Stream:output_type -> holdfast.agent.v1.StreamResponse
+	37, // 36: holdfast.agent.v1.AgentService.GetRun:output_type -> holdfast.agent.v1.GetRunResponse
+	38, // 37: holdfast.agent.v1.AgentService.ListRuns:output_type -> holdfast.agent.v1.ListRunsResponse
+	39, // 38: holdfast.agent.v1.AgentService.WaitRun:output_type -> holdfast.agent.v1.WaitRunResponse
+	40, // 39: holdfast.agent.v1.AgentService.Resume:output_type -> holdfast.agent.v1.ResumeResponse
+	41, // 40: holdfast.agent.v1.AgentService.CanResume:output_type -> holdfast.agent.v1.CanResumeResponse
+	42, // 41: holdfast.agent.v1.AgentService.Interrupt:output_type -> holdfast.agent.v1.InterruptResponse
+	43, // 42: holdfast.agent.v1.AgentService.Abort:output_type -> holdfast.agent.v1.AbortResponse
+	44, // 43: holdfast.agent.v1.AgentService.Get:output_type -> holdfast.agent.v1.GetResponse
+	45, // 44: holdfast.agent.v1.AgentService.GetSession:output_type -> holdfast.agent.v1.GetSessionResponse
+	46, // 45: holdfast.agent.v1.AgentService.ListSessions:output_type -> holdfast.agent.v1.ListSessionsResponse
+	47, // 46: holdfast.agent.v1.AgentService.UpdateSession:output_type -> holdfast.agent.v1.UpdateSessionResponse
+	48, // 47: holdfast.agent.v1.AgentService.DeleteSession:output_type -> holdfast.agent.v1.DeleteSessionResponse
+	49, // 48: holdfast.agent.v1.AgentService.EraseUser:output_type -> holdfast.agent.v1.EraseUserResponse
+	50, // 49: holdfast.agent.v1.AgentService.EraseTenant:output_type -> holdfast.agent.v1.EraseTenantResponse
+	51, // 50: holdfast.agent.v1.AgentService.ListAuditEvents:output_type -> holdfast.agent.v1.ListAuditEventsResponse
+	52, // 51: holdfast.agent.v1.AgentService.ListMessages:output_type -> holdfast.agent.v1.ListMessagesResponse
+	53, // 52: holdfast.agent.v1.AgentService.AppendMessages:output_type -> holdfast.agent.v1.AppendMessagesResponse
+	54, // 53: holdfast.agent.v1.AgentService.TruncateMessages:output_type -> holdfast.agent.v1.TruncateMessagesResponse
+	55, // 54: holdfast.agent.v1.AgentService.ListCheckpoints:output_type -> holdfast.agent.v1.ListCheckpointsResponse
+	56, // 55: holdfast.agent.v1.AgentService.GetCheckpoint:output_type -> holdfast.agent.v1.GetCheckpointResponse
+	57, // 56: holdfast.agent.v1.AgentService.Branch:output_type -> holdfast.agent.v1.BranchResponse
+	58, // 57: holdfast.agent.v1.AgentService.Rewind:output_type -> holdfast.agent.v1.RewindResponse
+	59, // 58: holdfast.agent.v1.AgentService.SubmitToolResult:output_type -> holdfast.agent.v1.SubmitToolResultResponse
+	60, // 59: holdfast.agent.v1.AgentService.ListPendingCalls:output_type -> holdfast.agent.v1.ListPendingCallsResponse
+	61, // 60: holdfast.agent.v1.AgentService.GetUsage:output_type -> holdfast.agent.v1.GetUsageResponse
+	62, // 61: holdfast.agent.v1.AgentService.ListUsage:output_type -> holdfast.agent.v1.ListUsageResponse
+	63, // 62: holdfast.agent.v1.AgentService.QueryUsage:output_type -> holdfast.agent.v1.QueryUsageResponse
+	1,  // 63: holdfast.agent.v1.AgentService.ListAgents:output_type -> holdfast.agent.v1.ListAgentsResponse
+	64, // 64: holdfast.agent.v1.AgentService.CreateToken:output_type -> holdfast.agent.v1.CreateTokenResponse
+	65, // 65: holdfast.agent.v1.AgentService.ListKeys:output_type -> holdfast.agent.v1.ListKeysResponse
+	34, // [34:66] is the sub-list for method output_type
+	2,  // [2:34] is the sub-list for method input_type
 	2,  // [2:2] is the sub-list for extension type_name
 	2,  // [2:2] is the sub-list for extension extendee
 	0,  // [0:2] is the sub-list for field type_name
@@ -357,6 +423,8 @@ func file_holdfast_agent_v1_agent_proto_init() {
 	if File_holdfast_agent_v1_agent_proto != nil {
 		return
 	}
+	file_holdfast_agent_v1_access_proto_init()
+	file_holdfast_agent_v1_audit_proto_init()
 	file_holdfast_agent_v1_call_proto_init()
 	file_holdfast_agent_v1_checkpoint_proto_init()
 	file_holdfast_agent_v1_message_proto_init()

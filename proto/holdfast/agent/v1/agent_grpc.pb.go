@@ -33,6 +33,9 @@ const (
 	AgentService_ListSessions_FullMethodName     = "/holdfast.agent.v1.AgentService/ListSessions"
 	AgentService_UpdateSession_FullMethodName    = "/holdfast.agent.v1.AgentService/UpdateSession"
 	AgentService_DeleteSession_FullMethodName    = "/holdfast.agent.v1.AgentService/DeleteSession"
+	AgentService_EraseUser_FullMethodName        = "/holdfast.agent.v1.AgentService/EraseUser"
+	AgentService_EraseTenant_FullMethodName      = "/holdfast.agent.v1.AgentService/EraseTenant"
+	AgentService_ListAuditEvents_FullMethodName  = "/holdfast.agent.v1.AgentService/ListAuditEvents"
 	AgentService_ListMessages_FullMethodName     = "/holdfast.agent.v1.AgentService/ListMessages"
 	AgentService_AppendMessages_FullMethodName   = "/holdfast.agent.v1.AgentService/AppendMessages"
 	AgentService_TruncateMessages_FullMethodName = "/holdfast.agent.v1.AgentService/TruncateMessages"
@@ -46,6 +49,8 @@ const (
 	AgentService_ListUsage_FullMethodName        = "/holdfast.agent.v1.AgentService/ListUsage"
 	AgentService_QueryUsage_FullMethodName       = "/holdfast.agent.v1.AgentService/QueryUsage"
 	AgentService_ListAgents_FullMethodName       = "/holdfast.agent.v1.AgentService/ListAgents"
+	AgentService_CreateToken_FullMethodName      = "/holdfast.agent.v1.AgentService/CreateToken"
+	AgentService_ListKeys_FullMethodName         = "/holdfast.agent.v1.AgentService/ListKeys"
 )
 
 // AgentServiceClient is the client API for AgentService service.
@@ -64,10 +69,15 @@ const (
 // the next page says whether more follow.
 type AgentServiceClient interface {
 	// Start begins the next run of a session, and creates a new session first. Once it returns, the
-	// run will be executed, with or without readers. Reasons: those of state.v1.RunService.StartRun.
+	// run will be executed, with or without readers. Reasons: those of state.v1.RunService.StartRun;
+	// PERMISSION_DENIED (OWNER_REFUSED: another user, PRIORITY_DENIED: a priority above 0 without the
+	// scope operate); RESOURCE_EXHAUSTED (QUOTA_STARTS, QUOTA_QUEUED, QUOTA_BYTES), unless the request
+	// repeats an accepted one. Over Connect the header Retry-After says when to try again.
 	Start(ctx context.Context, in *StartRequest, opts ...grpc.CallOption) (*StartResponse, error)
 	// Stream sends a run's events after the cursor and ends after one terminal frame. A disconnecting
-	// client never stops the run. NOT_FOUND: SESSION_NOT_FOUND, RUN_NOT_FOUND.
+	// client never stops the run. NOT_FOUND: SESSION_NOT_FOUND, RUN_NOT_FOUND. RESOURCE_EXHAUSTED:
+	// TOO_MANY_STREAMS, QUOTA_STREAMS (the tenant or the user has too many). UNAUTHENTICATED
+	// (CREDENTIAL_ENDED): the credential has ended meanwhile; connect again with a new one.
 	Stream(ctx context.Context, in *StreamRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StreamResponse], error)
 	// GetRun returns a run with its output. NOT_FOUND (SESSION_NOT_FOUND, RUN_NOT_FOUND).
 	GetRun(ctx context.Context, in *GetRunRequest, opts ...grpc.CallOption) (*GetRunResponse, error)
@@ -78,20 +88,22 @@ type AgentServiceClient interface {
 	// WaitRun waits until a run has ended or waits for a client, and returns it. If sub-agents or the
 	// answers of clients have continued the run in another one, it waits for that one and returns it.
 	// It changes nothing, so it may be repeated until `done`. It counts as an open stream:
-	// RESOURCE_EXHAUSTED (TOO_MANY_STREAMS). NOT_FOUND (SESSION_NOT_FOUND, RUN_NOT_FOUND),
-	// INVALID_ARGUMENT (WAIT_INVALID), UNAVAILABLE (GATEWAY_STOPPING): ask again.
+	// RESOURCE_EXHAUSTED (TOO_MANY_STREAMS, QUOTA_STREAMS), UNAUTHENTICATED (CREDENTIAL_ENDED). NOT_FOUND
+	// (SESSION_NOT_FOUND, RUN_NOT_FOUND), INVALID_ARGUMENT (WAIT_INVALID), UNAVAILABLE
+	// (GATEWAY_STOPPING): ask again.
 	WaitRun(ctx context.Context, in *WaitRunRequest, opts ...grpc.CallOption) (*WaitRunResponse, error)
 	// Resume begins a run that continues a stopped session. Reasons: those of
 	// state.v1.RunService.StartRun and CheckpointService; INVALID_ARGUMENT (RESUME_INVALID) for
-	// fields that the mode does not have.
+	// fields that the mode does not have; RESOURCE_EXHAUSTED (QUOTA_STARTS, QUOTA_QUEUED, QUOTA_BYTES)
+	// as for Start.
 	Resume(ctx context.Context, in *ResumeRequest, opts ...grpc.CallOption) (*ResumeResponse, error)
 	// CanResume reports whether Resume would succeed now. NOT_FOUND (SESSION_NOT_FOUND).
 	CanResume(ctx context.Context, in *CanResumeRequest, opts ...grpc.CallOption) (*CanResumeResponse, error)
 	// Interrupt stops the session's live run softly: the run keeps its work, and the session can be
 	// resumed. The request is durable when Interrupt returns. NOT_FOUND (SESSION_NOT_FOUND,
 	// RUN_NOT_FOUND). With `wait_ms` it counts as an open stream: RESOURCE_EXHAUSTED
-	// (TOO_MANY_STREAMS); and DEADLINE_EXCEEDED (STOP_NOT_OBSERVED) if the run has not ended in time;
-	// it still will.
+	// (TOO_MANY_STREAMS, QUOTA_STREAMS); and DEADLINE_EXCEEDED (STOP_NOT_OBSERVED) if the run has not
+	// ended in time; it still will.
 	Interrupt(ctx context.Context, in *InterruptRequest, opts ...grpc.CallOption) (*InterruptResponse, error)
 	// Abort stops the run permanently: it fails with framework_cancelled. Otherwise as Interrupt.
 	Abort(ctx context.Context, in *AbortRequest, opts ...grpc.CallOption) (*AbortResponse, error)
@@ -104,6 +116,7 @@ type AgentServiceClient interface {
 	// ListSessions returns sessions of the tenant, newest first, without their custom states and
 	// outputs. A session must meet all conditions. Each condition uses an index. INVALID_ARGUMENT:
 	// LIMIT_INVALID, CURSOR_INVALID, ID_INVALID, STATUS_INVALID, TAGS_INVALID, METADATA_INVALID.
+	// PERMISSION_DENIED (OWNER_REFUSED): the credential is of another user.
 	ListSessions(ctx context.Context, in *ListSessionsRequest, opts ...grpc.CallOption) (*ListSessionsResponse, error)
 	// UpdateSession changes the fields of the request that are set. A repetition changes nothing but
 	// the version. NOT_FOUND (SESSION_NOT_FOUND), ABORTED (VERSION_STALE; metadata currentVersion),
@@ -114,13 +127,28 @@ type AgentServiceClient interface {
 	// (SESSION_NOT_FOUND). FAILED_PRECONDITION (FAMILY_TOO_LARGE): the tree has more sessions than the
 	// configured number; delete its branches first.
 	DeleteSession(ctx context.Context, in *DeleteSessionRequest, opts ...grpc.CallOption) (*DeleteSessionResponse, error)
+	// EraseUser removes everything of a user: the sessions with this user_id and all below them, with
+	// what belongs to them, their live logs, files without another session, and the memories with this
+	// entity_id. Live runs lose their session and end. The call works for a limited time: repeat it until
+	// `done`. It is idempotent, and blocks nothing: what the user begins meanwhile may stay. Entries of
+	// the audit log stay, with the user's id and without content. Needs the scope admin:
+	// PERMISSION_DENIED (SCOPE_MISSING).
+	EraseUser(ctx context.Context, in *EraseUserRequest, opts ...grpc.CallOption) (*EraseUserResponse, error)
+	// EraseTenant is EraseUser for the whole tenant, with its uploads and all memories. Its API keys and
+	// its audit log stay.
+	EraseTenant(ctx context.Context, in *EraseTenantRequest, opts ...grpc.CallOption) (*EraseTenantResponse, error)
+	// ListAuditEvents returns entries of the audit log, the newest first. An entry about a change of a
+	// session is written with the change. Ordinary messages and reads have none. Needs the scope admin:
+	// PERMISSION_DENIED (SCOPE_MISSING). INVALID_ARGUMENT: LIMIT_INVALID, CURSOR_INVALID, ID_INVALID.
+	ListAuditEvents(ctx context.Context, in *ListAuditEventsRequest, opts ...grpc.CallOption) (*ListAuditEventsResponse, error)
 	// ListMessages returns the messages of a session as stored, in the order of the conversation.
 	// Hidden ones are included. NOT_FOUND (SESSION_NOT_FOUND).
 	ListMessages(ctx context.Context, in *ListMessagesRequest, opts ...grpc.CallOption) (*ListMessagesResponse, error)
 	// AppendMessages appends messages to the conversation without a run. With ids it is idempotent: if
 	// all messages exist, it writes nothing. NOT_FOUND (SESSION_NOT_FOUND, FILE_NOT_FOUND),
 	// FAILED_PRECONDITION (MESSAGE_EXISTS): some of them exist. INVALID_ARGUMENT: MESSAGE_INVALID,
-	// MESSAGE_TOO_LARGE, FILE_INVALID, FILE_TOO_LARGE. RESOURCE_EXHAUSTED (TOO_MANY_FILES).
+	// MESSAGE_TOO_LARGE, FILE_INVALID, FILE_TOO_LARGE. RESOURCE_EXHAUSTED
+	// (TOO_MANY_FILES, QUOTA_BYTES).
 	AppendMessages(ctx context.Context, in *AppendMessagesRequest, opts ...grpc.CallOption) (*AppendMessagesResponse, error)
 	// TruncateMessages removes all messages after the first `count`, and the checkpoints that include
 	// them. A repetition changes nothing. FAILED_PRECONDITION (SESSION_BUSY) while a run is live.
@@ -145,12 +173,14 @@ type AgentServiceClient interface {
 	Rewind(ctx context.Context, in *RewindRequest, opts ...grpc.CallOption) (*RewindResponse, error)
 	// SubmitToolResult answers a waiting call: the result of a client tool, or the decision on an
 	// approval. It is idempotent, and the first answer is final. The last missing answer continues
-	// the session automatically. Reasons: those of state.v1.CallService.SubmitCall.
+	// the session automatically. Reasons: those of state.v1.CallService.SubmitCall; among them
+	// PERMISSION_DENIED (APPROVER_REFUSED): somebody else must decide on the approval.
 	SubmitToolResult(ctx context.Context, in *SubmitToolResultRequest, opts ...grpc.CallOption) (*SubmitToolResultResponse, error)
 	// ListPendingCalls returns the calls of all sessions of the tenant that wait for SubmitToolResult,
 	// oldest first. A call that is answered meanwhile leaves the list, and a cursor stays valid, so a
 	// client that follows the cursors sees every call that waited all the time. INVALID_ARGUMENT:
-	// LIMIT_INVALID, CURSOR_INVALID, ID_INVALID, KIND_INVALID.
+	// LIMIT_INVALID, CURSOR_INVALID, ID_INVALID, KIND_INVALID. PERMISSION_DENIED (OWNER_REFUSED): the
+	// credential is of another user.
 	ListPendingCalls(ctx context.Context, in *ListPendingCallsRequest, opts ...grpc.CallOption) (*ListPendingCallsResponse, error)
 	// GetUsage adds up the usage of a session or of one of its runs, and the tokens of the session
 	// with all sessions below it. NOT_FOUND (SESSION_NOT_FOUND). RESOURCE_EXHAUSTED (QUERY_TOO_LARGE):
@@ -161,10 +191,19 @@ type AgentServiceClient interface {
 	ListUsage(ctx context.Context, in *ListUsageRequest, opts ...grpc.CallOption) (*ListUsageResponse, error)
 	// QueryUsage adds up usage over sessions of the tenant, in buckets of time. INVALID_ARGUMENT
 	// (QUERY_INVALID). RESOURCE_EXHAUSTED (QUERY_TOO_LARGE): the range or the bucket gives more than
-	// the configured number of sums.
+	// the configured number of sums. PERMISSION_DENIED (OWNER_REFUSED): the credential is of another
+	// user.
 	QueryUsage(ctx context.Context, in *QueryUsageRequest, opts ...grpc.CallOption) (*QueryUsageResponse, error)
 	// ListAgents returns all agents that executors have announced.
 	ListAgents(ctx context.Context, in *ListAgentsRequest, opts ...grpc.CallOption) (*ListAgentsResponse, error)
+	// CreateToken mints a short-lived token for a browser, so that no API key needs to be in a page. The
+	// token ends with the credential that has minted it: soon after its API key expires, changes its
+	// rights or is removed, the token is refused and its streams end. Each call makes another token.
+	// INVALID_ARGUMENT (ID_INVALID, SCOPE_UNKNOWN, TTL_INVALID), PERMISSION_DENIED (SCOPE_MISSING),
+	// FAILED_PRECONDITION (TOKENS_DISABLED).
+	CreateToken(ctx context.Context, in *CreateTokenRequest, opts ...grpc.CallOption) (*CreateTokenResponse, error)
+	// ListKeys returns the API keys of the tenant, without their secrets.
+	ListKeys(ctx context.Context, in *ListKeysRequest, opts ...grpc.CallOption) (*ListKeysResponse, error)
 }
 
 type agentServiceClient struct {
@@ -324,6 +363,36 @@ func (c *agentServiceClient) DeleteSession(ctx context.Context, in *DeleteSessio
 	return out, nil
 }
 
+func (c *agentServiceClient) EraseUser(ctx context.Context, in *EraseUserRequest, opts ...grpc.CallOption) (*EraseUserResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(EraseUserResponse)
+	err := c.cc.Invoke(ctx, AgentService_EraseUser_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentServiceClient) EraseTenant(ctx context.Context, in *EraseTenantRequest, opts ...grpc.CallOption) (*EraseTenantResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(EraseTenantResponse)
+	err := c.cc.Invoke(ctx, AgentService_EraseTenant_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentServiceClient) ListAuditEvents(ctx context.Context, in *ListAuditEventsRequest, opts ...grpc.CallOption) (*ListAuditEventsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListAuditEventsResponse)
+	err := c.cc.Invoke(ctx, AgentService_ListAuditEvents_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *agentServiceClient) ListMessages(ctx context.Context, in *ListMessagesRequest, opts ...grpc.CallOption) (*ListMessagesResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListMessagesResponse)
@@ -454,6 +523,26 @@ func (c *agentServiceClient) ListAgents(ctx context.Context, in *ListAgentsReque
 	return out, nil
 }
 
+func (c *agentServiceClient) CreateToken(ctx context.Context, in *CreateTokenRequest, opts ...grpc.CallOption) (*CreateTokenResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CreateTokenResponse)
+	err := c.cc.Invoke(ctx, AgentService_CreateToken_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentServiceClient) ListKeys(ctx context.Context, in *ListKeysRequest, opts ...grpc.CallOption) (*ListKeysResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListKeysResponse)
+	err := c.cc.Invoke(ctx, AgentService_ListKeys_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AgentServiceServer is the server API for AgentService service.
 // All implementations must embed UnimplementedAgentServiceServer
 // for forward compatibility.
@@ -470,10 +559,15 @@ func (c *agentServiceClient) ListAgents(ctx context.Context, in *ListAgentsReque
 // the next page says whether more follow.
 type AgentServiceServer interface {
 	// Start begins the next run of a session, and creates a new session first. Once it returns, the
-	// run will be executed, with or without readers. Reasons: those of state.v1.RunService.StartRun.
+	// run will be executed, with or without readers. Reasons: those of state.v1.RunService.StartRun;
+	// PERMISSION_DENIED (OWNER_REFUSED: another user, PRIORITY_DENIED: a priority above 0 without the
+	// scope operate); RESOURCE_EXHAUSTED (QUOTA_STARTS, QUOTA_QUEUED, QUOTA_BYTES), unless the request
+	// repeats an accepted one. Over Connect the header Retry-After says when to try again.
 	Start(context.Context, *StartRequest) (*StartResponse, error)
 	// Stream sends a run's events after the cursor and ends after one terminal frame. A disconnecting
-	// client never stops the run. NOT_FOUND: SESSION_NOT_FOUND, RUN_NOT_FOUND.
+	// client never stops the run. NOT_FOUND: SESSION_NOT_FOUND, RUN_NOT_FOUND. RESOURCE_EXHAUSTED:
+	// TOO_MANY_STREAMS, QUOTA_STREAMS (the tenant or the user has too many). UNAUTHENTICATED
+	// (CREDENTIAL_ENDED): the credential has ended meanwhile; connect again with a new one.
 	Stream(*StreamRequest, grpc.ServerStreamingServer[StreamResponse]) error
 	// GetRun returns a run with its output. NOT_FOUND (SESSION_NOT_FOUND, RUN_NOT_FOUND).
 	GetRun(context.Context, *GetRunRequest) (*GetRunResponse, error)
@@ -484,20 +578,22 @@ type AgentServiceServer interface {
 	// WaitRun waits until a run has ended or waits for a client, and returns it. If sub-agents or the
 	// answers of clients have continued the run in another one, it waits for that one and returns it.
 	// It changes nothing, so it may be repeated until `done`. It counts as an open stream:
-	// RESOURCE_EXHAUSTED (TOO_MANY_STREAMS). NOT_FOUND (SESSION_NOT_FOUND, RUN_NOT_FOUND),
-	// INVALID_ARGUMENT (WAIT_INVALID), UNAVAILABLE (GATEWAY_STOPPING): ask again.
+	// RESOURCE_EXHAUSTED (TOO_MANY_STREAMS, QUOTA_STREAMS), UNAUTHENTICATED (CREDENTIAL_ENDED). NOT_FOUND
+	// (SESSION_NOT_FOUND, RUN_NOT_FOUND), INVALID_ARGUMENT (WAIT_INVALID), UNAVAILABLE
+	// (GATEWAY_STOPPING): ask again.
 	WaitRun(context.Context, *WaitRunRequest) (*WaitRunResponse, error)
 	// Resume begins a run that continues a stopped session. Reasons: those of
 	// state.v1.RunService.StartRun and CheckpointService; INVALID_ARGUMENT (RESUME_INVALID) for
-	// fields that the mode does not have.
+	// fields that the mode does not have; RESOURCE_EXHAUSTED (QUOTA_STARTS, QUOTA_QUEUED, QUOTA_BYTES)
+	// as for Start.
 	Resume(context.Context, *ResumeRequest) (*ResumeResponse, error)
 	// CanResume reports whether Resume would succeed now. NOT_FOUND (SESSION_NOT_FOUND).
 	CanResume(context.Context, *CanResumeRequest) (*CanResumeResponse, error)
 	// Interrupt stops the session's live run softly: the run keeps its work, and the session can be
 	// resumed. The request is durable when Interrupt returns. NOT_FOUND (SESSION_NOT_FOUND,
 	// RUN_NOT_FOUND). With `wait_ms` it counts as an open stream: RESOURCE_EXHAUSTED
-	// (TOO_MANY_STREAMS); and DEADLINE_EXCEEDED (STOP_NOT_OBSERVED) if the run has not ended in time;
-	// it still will.
+	// (TOO_MANY_STREAMS, QUOTA_STREAMS); and DEADLINE_EXCEEDED (STOP_NOT_OBSERVED) if the run has not
+	// ended in time; it still will.
 	Interrupt(context.Context, *InterruptRequest) (*InterruptResponse, error)
 	// Abort stops the run permanently: it fails with framework_cancelled. Otherwise as Interrupt.
 	Abort(context.Context, *AbortRequest) (*AbortResponse, error)
@@ -510,6 +606,7 @@ type AgentServiceServer interface {
 	// ListSessions returns sessions of the tenant, newest first, without their custom states and
 	// outputs. A session must meet all conditions. Each condition uses an index. INVALID_ARGUMENT:
 	// LIMIT_INVALID, CURSOR_INVALID, ID_INVALID, STATUS_INVALID, TAGS_INVALID, METADATA_INVALID.
+	// PERMISSION_DENIED (OWNER_REFUSED): the credential is of another user.
 	ListSessions(context.Context, *ListSessionsRequest) (*ListSessionsResponse, error)
 	// UpdateSession changes the fields of the request that are set. A repetition changes nothing but
 	// the version. NOT_FOUND (SESSION_NOT_FOUND), ABORTED (VERSION_STALE; metadata currentVersion),
@@ -520,13 +617,28 @@ type AgentServiceServer interface {
 	// (SESSION_NOT_FOUND). FAILED_PRECONDITION (FAMILY_TOO_LARGE): the tree has more sessions than the
 	// configured number; delete its branches first.
 	DeleteSession(context.Context, *DeleteSessionRequest) (*DeleteSessionResponse, error)
+	// EraseUser removes everything of a user: the sessions with this user_id and all below them, with
+	// what belongs to them, their live logs, files without another session, and the memories with this
+	// entity_id. Live runs lose their session and end. The call works for a limited time: repeat it until
+	// `done`. It is idempotent, and blocks nothing: what the user begins meanwhile may stay. Entries of
+	// the audit log stay, with the user's id and without content. Needs the scope admin:
+	// PERMISSION_DENIED (SCOPE_MISSING).
+	EraseUser(context.Context, *EraseUserRequest) (*EraseUserResponse, error)
+	// EraseTenant is EraseUser for the whole tenant, with its uploads and all memories. Its API keys and
+	// its audit log stay.
+	EraseTenant(context.Context, *EraseTenantRequest) (*EraseTenantResponse, error)
+	// ListAuditEvents returns entries of the audit log, the newest first. An entry about a change of a
+	// session is written with the change. Ordinary messages and reads have none. Needs the scope admin:
+	// PERMISSION_DENIED (SCOPE_MISSING). INVALID_ARGUMENT: LIMIT_INVALID, CURSOR_INVALID, ID_INVALID.
+	ListAuditEvents(context.Context, *ListAuditEventsRequest) (*ListAuditEventsResponse, error)
 	// ListMessages returns the messages of a session as stored, in the order of the conversation.
 	// Hidden ones are included. NOT_FOUND (SESSION_NOT_FOUND).
 	ListMessages(context.Context, *ListMessagesRequest) (*ListMessagesResponse, error)
 	// AppendMessages appends messages to the conversation without a run. With ids it is idempotent: if
 	// all messages exist, it writes nothing. NOT_FOUND (SESSION_NOT_FOUND, FILE_NOT_FOUND),
 	// FAILED_PRECONDITION (MESSAGE_EXISTS): some of them exist. INVALID_ARGUMENT: MESSAGE_INVALID,
-	// MESSAGE_TOO_LARGE, FILE_INVALID, FILE_TOO_LARGE. RESOURCE_EXHAUSTED (TOO_MANY_FILES).
+	// MESSAGE_TOO_LARGE, FILE_INVALID, FILE_TOO_LARGE. RESOURCE_EXHAUSTED
+	// (TOO_MANY_FILES, QUOTA_BYTES).
 	AppendMessages(context.Context, *AppendMessagesRequest) (*AppendMessagesResponse, error)
 	// TruncateMessages removes all messages after the first `count`, and the checkpoints that include
 	// them. A repetition changes nothing. FAILED_PRECONDITION (SESSION_BUSY) while a run is live.
@@ -551,12 +663,14 @@ type AgentServiceServer interface {
 	Rewind(context.Context, *RewindRequest) (*RewindResponse, error)
 	// SubmitToolResult answers a waiting call: the result of a client tool, or the decision on an
 	// approval. It is idempotent, and the first answer is final. The last missing answer continues
-	// the session automatically. Reasons: those of state.v1.CallService.SubmitCall.
+	// the session automatically. Reasons: those of state.v1.CallService.SubmitCall; among them
+	// PERMISSION_DENIED (APPROVER_REFUSED): somebody else must decide on the approval.
 	SubmitToolResult(context.Context, *SubmitToolResultRequest) (*SubmitToolResultResponse, error)
 	// ListPendingCalls returns the calls of all sessions of the tenant that wait for SubmitToolResult,
 	// oldest first. A call that is answered meanwhile leaves the list, and a cursor stays valid, so a
 	// client that follows the cursors sees every call that waited all the time. INVALID_ARGUMENT:
-	// LIMIT_INVALID, CURSOR_INVALID, ID_INVALID, KIND_INVALID.
+	// LIMIT_INVALID, CURSOR_INVALID, ID_INVALID, KIND_INVALID. PERMISSION_DENIED (OWNER_REFUSED): the
+	// credential is of another user.
 	ListPendingCalls(context.Context, *ListPendingCallsRequest) (*ListPendingCallsResponse, error)
 	// GetUsage adds up the usage of a session or of one of its runs, and the tokens of the session
 	// with all sessions below it. NOT_FOUND (SESSION_NOT_FOUND). RESOURCE_EXHAUSTED (QUERY_TOO_LARGE):
@@ -567,10 +681,19 @@ type AgentServiceServer interface {
 	ListUsage(context.Context, *ListUsageRequest) (*ListUsageResponse, error)
 	// QueryUsage adds up usage over sessions of the tenant, in buckets of time. INVALID_ARGUMENT
 	// (QUERY_INVALID). RESOURCE_EXHAUSTED (QUERY_TOO_LARGE): the range or the bucket gives more than
-	// the configured number of sums.
+	// the configured number of sums. PERMISSION_DENIED (OWNER_REFUSED): the credential is of another
+	// user.
 	QueryUsage(context.Context, *QueryUsageRequest) (*QueryUsageResponse, error)
 	// ListAgents returns all agents that executors have announced.
 	ListAgents(context.Context, *ListAgentsRequest) (*ListAgentsResponse, error)
+	// CreateToken mints a short-lived token for a browser, so that no API key needs to be in a page. The
+	// token ends with the credential that has minted it: soon after its API key expires, changes its
+	// rights or is removed, the token is refused and its streams end. Each call makes another token.
+	// INVALID_ARGUMENT (ID_INVALID, SCOPE_UNKNOWN, TTL_INVALID), PERMISSION_DENIED (SCOPE_MISSING),
+	// FAILED_PRECONDITION (TOKENS_DISABLED).
+	CreateToken(context.Context, *CreateTokenRequest) (*CreateTokenResponse, error)
+	// ListKeys returns the API keys of the tenant, without their secrets.
+	ListKeys(context.Context, *ListKeysRequest) (*ListKeysResponse, error)
 	mustEmbedUnimplementedAgentServiceServer()
 }
 
@@ -623,6 +746,15 @@ func (UnimplementedAgentServiceServer) UpdateSession(context.Context, *UpdateSes
 func (UnimplementedAgentServiceServer) DeleteSession(context.Context, *DeleteSessionRequest) (*DeleteSessionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteSession not implemented")
 }
+func (UnimplementedAgentServiceServer) EraseUser(context.Context, *EraseUserRequest) (*EraseUserResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method EraseUser not implemented")
+}
+func (UnimplementedAgentServiceServer) EraseTenant(context.Context, *EraseTenantRequest) (*EraseTenantResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method EraseTenant not implemented")
+}
+func (UnimplementedAgentServiceServer) ListAuditEvents(context.Context, *ListAuditEventsRequest) (*ListAuditEventsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListAuditEvents not implemented")
+}
 func (UnimplementedAgentServiceServer) ListMessages(context.Context, *ListMessagesRequest) (*ListMessagesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListMessages not implemented")
 }
@@ -661,6 +793,12 @@ func (UnimplementedAgentServiceServer) QueryUsage(context.Context, *QueryUsageRe
 }
 func (UnimplementedAgentServiceServer) ListAgents(context.Context, *ListAgentsRequest) (*ListAgentsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListAgents not implemented")
+}
+func (UnimplementedAgentServiceServer) CreateToken(context.Context, *CreateTokenRequest) (*CreateTokenResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CreateToken not implemented")
+}
+func (UnimplementedAgentServiceServer) ListKeys(context.Context, *ListKeysRequest) (*ListKeysResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListKeys not implemented")
 }
 func (UnimplementedAgentServiceServer) mustEmbedUnimplementedAgentServiceServer() {}
 func (UnimplementedAgentServiceServer) testEmbeddedByValue()                      {}
@@ -928,6 +1066,60 @@ func _AgentService_DeleteSession_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AgentService_EraseUser_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(EraseUserRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).EraseUser(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_EraseUser_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).EraseUser(ctx, req.(*EraseUserRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AgentService_EraseTenant_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(EraseTenantRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).EraseTenant(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_EraseTenant_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).EraseTenant(ctx, req.(*EraseTenantRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AgentService_ListAuditEvents_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListAuditEventsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).ListAuditEvents(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_ListAuditEvents_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).ListAuditEvents(ctx, req.(*ListAuditEventsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AgentService_ListMessages_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListMessagesRequest)
 	if err := dec(in); err != nil {
@@ -1162,6 +1354,42 @@ func _AgentService_ListAgents_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AgentService_CreateToken_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CreateTokenRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).CreateToken(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_CreateToken_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).CreateToken(ctx, req.(*CreateTokenRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AgentService_ListKeys_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListKeysRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).ListKeys(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_ListKeys_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).ListKeys(ctx, req.(*ListKeysRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AgentService_ServiceDesc is the grpc.ServiceDesc for AgentService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -1222,6 +1450,18 @@ var AgentService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _AgentService_DeleteSession_Handler,
 		},
 		{
+			MethodName: "EraseUser",
+			Handler:    _AgentService_EraseUser_Handler,
+		},
+		{
+			MethodName: "EraseTenant",
+			Handler:    _AgentService_EraseTenant_Handler,
+		},
+		{
+			MethodName: "ListAuditEvents",
+			Handler:    _AgentService_ListAuditEvents_Handler,
+		},
+		{
 			MethodName: "ListMessages",
 			Handler:    _AgentService_ListMessages_Handler,
 		},
@@ -1272,6 +1512,14 @@ var AgentService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListAgents",
 			Handler:    _AgentService_ListAgents_Handler,
+		},
+		{
+			MethodName: "CreateToken",
+			Handler:    _AgentService_CreateToken_Handler,
+		},
+		{
+			MethodName: "ListKeys",
+			Handler:    _AgentService_ListKeys_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -207,6 +207,10 @@ type PendingCall struct {
 	RootSessionId string `protobuf:"bytes,8,opt,name=root_session_id,json=rootSessionId,proto3" json:"root_session_id,omitempty"`
 	AgentType     string `protobuf:"bytes,9,opt,name=agent_type,json=agentType,proto3" json:"agent_type,omitempty"`
 	UserId        string `protobuf:"bytes,10,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// "others" if the one that started the run may not approve the call; empty otherwise.
+	Approvers string `protobuf:"bytes,11,opt,name=approvers,proto3" json:"approvers,omitempty"`
+	// Who started the run of the call, as in Run.
+	StartedBy     string `protobuf:"bytes,12,opt,name=started_by,json=startedBy,proto3" json:"started_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -307,6 +311,20 @@ func (x *PendingCall) GetAgentType() string {
 func (x *PendingCall) GetUserId() string {
 	if x != nil {
 		return x.UserId
+	}
+	return ""
+}
+
+func (x *PendingCall) GetApprovers() string {
+	if x != nil {
+		return x.Approvers
+	}
+	return ""
+}
+
+func (x *PendingCall) GetStartedBy() string {
+	if x != nil {
+		return x.StartedBy
 	}
 	return ""
 }
@@ -692,7 +710,7 @@ var File_holdfast_agent_v1_call_proto protoreflect.FileDescriptor
 
 const file_holdfast_agent_v1_call_proto_rawDesc = "" +
 	"\n" +
-	"\x1choldfast/agent/v1/call.proto\x12\x11holdfast.agent.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1dholdfast/agent/v1/rules.proto\x1a\x1fholdfast/event/v1/options.proto\"\xc8\x02\n" +
+	"\x1choldfast/agent/v1/call.proto\x12\x11holdfast.agent.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1dholdfast/agent/v1/rules.proto\x1a\x1fholdfast/event/v1/options.proto\"\x85\x03\n" +
 	"\vPendingCall\x12 \n" +
 	"\ftool_call_id\x18\x01 \x01(\tR\n" +
 	"toolCallId\x12\x1b\n" +
@@ -710,7 +728,10 @@ const file_holdfast_agent_v1_call_proto_rawDesc = "" +
 	"\n" +
 	"agent_type\x18\t \x01(\tR\tagentType\x12\x17\n" +
 	"\auser_id\x18\n" +
-	" \x01(\tR\x06userId\"\xbe\x02\n" +
+	" \x01(\tR\x06userId\x12\x1c\n" +
+	"\tapprovers\x18\v \x01(\tR\tapprovers\x12\x1d\n" +
+	"\n" +
+	"started_by\x18\f \x01(\tR\tstartedBy\"\xbe\x02\n" +
 	"\x17ListPendingCallsRequest\x12#\n" +
 	"\auser_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x90\xea0\x80\x02R\x06userId\x12)\n" +

@@ -103,8 +103,12 @@ type StartRequest struct {
 	// The user and the organization of a new session.
 	UserId         string `protobuf:"bytes,11,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	OrganizationId string `protobuf:"bytes,12,opt,name=organization_id,json=organizationId,proto3" json:"organization_id,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Queued runs of the tenant with a higher priority begin first, and the oldest first within one,
+	// so a run may wait as long as runs of higher priorities come. A priority above 0 needs the scope
+	// `operate`. Sub-agents and continuations inherit it.
+	Priority      int32 `protobuf:"varint,13,opt,name=priority,proto3" json:"priority,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StartRequest) Reset() {
@@ -219,6 +223,13 @@ func (x *StartRequest) GetOrganizationId() string {
 		return x.OrganizationId
 	}
 	return ""
+}
+
+func (x *StartRequest) GetPriority() int32 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
 }
 
 type StartResponse struct {
@@ -599,8 +610,13 @@ type Run struct {
 	StartSequence int64 `protobuf:"varint,19,opt,name=start_sequence,json=startSequence,proto3" json:"start_sequence,omitempty"`
 	// The position of the run's end; 0 before it.
 	EndSequence int64 `protobuf:"varint,20,opt,name=end_sequence,json=endSequence,proto3" json:"end_sequence,omitempty"`
-	// Somebody has asked the run to stop: interrupt or abort.
+	// Somebody has asked the run to stop: interrupt or abort. agent_gone: the service ends it, because
+	// no executor has served its agent for too long.
 	StopRequested string `protobuf:"bytes,21,opt,name=stop_requested,json=stopRequested,proto3" json:"stop_requested,omitempty"`
+	// Who started it: "user:" and a subject, "key:" and the name of an API key, or "local".
+	StartedBy string `protobuf:"bytes,22,opt,name=started_by,json=startedBy,proto3" json:"started_by,omitempty"`
+	// Why no executor executes the run, once it has waited for a second.
+	QueuedReason  *QueuedReason `protobuf:"bytes,23,opt,name=queued_reason,json=queuedReason,proto3" json:"queued_reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -782,6 +798,86 @@ func (x *Run) GetStopRequested() string {
 	return ""
 }
 
+func (x *Run) GetStartedBy() string {
+	if x != nil {
+		return x.StartedBy
+	}
+	return ""
+}
+
+func (x *Run) GetQueuedReason() *QueuedReason {
+	if x != nil {
+		return x.QueuedReason
+	}
+	return nil
+}
+
+// QueuedReason says why a run waits for an executor.
+type QueuedReason struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// no_executor (no executor serves the agent), no_free_slot (the executors of the agent are busy),
+	// tenant_in_flight or user_in_flight (the quota inFlight is used up), or delayed (an executor has
+	// given the run back, for a few seconds).
+	Reason string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
+	// For people.
+	Detail string `protobuf:"bytes,2,opt,name=detail,proto3" json:"detail,omitempty"`
+	// Since when the run waits: its creation, or the last time that an executor took it.
+	Since         int64 `protobuf:"varint,3,opt,name=since,proto3" json:"since,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueuedReason) Reset() {
+	*x = QueuedReason{}
+	mi := &file_holdfast_agent_v1_run_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueuedReason) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueuedReason) ProtoMessage() {}
+
+func (x *QueuedReason) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_agent_v1_run_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueuedReason.ProtoReflect.Descriptor instead.
+func (*QueuedReason) Descriptor() ([]byte, []int) {
+	return file_holdfast_agent_v1_run_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *QueuedReason) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *QueuedReason) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
+func (x *QueuedReason) GetSince() int64 {
+	if x != nil {
+		return x.Since
+	}
+	return 0
+}
+
 // Failure is the cause of a failed run.
 type Failure struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -798,7 +894,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_holdfast_agent_v1_run_proto_msgTypes[7]
+	mi := &file_holdfast_agent_v1_run_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -810,7 +906,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_run_proto_msgTypes[7]
+	mi := &file_holdfast_agent_v1_run_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -823,7 +919,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_run_proto_rawDescGZIP(), []int{7}
+	return file_holdfast_agent_v1_run_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Failure) GetError() string {
@@ -864,7 +960,7 @@ type GetRunRequest struct {
 
 func (x *GetRunRequest) Reset() {
 	*x = GetRunRequest{}
-	mi := &file_holdfast_agent_v1_run_proto_msgTypes[8]
+	mi := &file_holdfast_agent_v1_run_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -876,7 +972,7 @@ func (x *GetRunRequest) String() string {
 func (*GetRunRequest) ProtoMessage() {}
 
 func (x *GetRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_run_proto_msgTypes[8]
+	mi := &file_holdfast_agent_v1_run_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -889,7 +985,7 @@ func (x *GetRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRunRequest.ProtoReflect.Descriptor instead.
 func (*GetRunRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_run_proto_rawDescGZIP(), []int{8}
+	return file_holdfast_agent_v1_run_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GetRunRequest) GetSessionId() string {
@@ -915,7 +1011,7 @@ type GetRunResponse struct {
 
 func (x *GetRunResponse) Reset() {
 	*x = GetRunResponse{}
-	mi := &file_holdfast_agent_v1_run_proto_msgTypes[9]
+	mi := &file_holdfast_agent_v1_run_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -927,7 +1023,7 @@ func (x *GetRunResponse) String() string {
 func (*GetRunResponse) ProtoMessage() {}
 
 func (x *GetRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_run_proto_msgTypes[9]
+	mi := &file_holdfast_agent_v1_run_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -940,7 +1036,7 @@ func (x *GetRunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRunResponse.ProtoReflect.Descriptor instead.
 func (*GetRunResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_run_proto_rawDescGZIP(), []int{9}
+	return file_holdfast_agent_v1_run_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *GetRunResponse) GetRun() *Run {
@@ -963,7 +1059,7 @@ type ListRunsRequest struct {
 
 func (x *ListRunsRequest) Reset() {
 	*x = ListRunsRequest{}
-	mi := &file_holdfast_agent_v1_run_proto_msgTypes[10]
+	mi := &file_holdfast_agent_v1_run_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -975,7 +1071,7 @@ func (x *ListRunsRequest) String() string {
 func (*ListRunsRequest) ProtoMessage() {}
 
 func (x *ListRunsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_run_proto_msgTypes[10]
+	mi := &file_holdfast_agent_v1_run_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -988,7 +1084,7 @@ func (x *ListRunsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRunsRequest.ProtoReflect.Descriptor instead.
 func (*ListRunsRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_run_proto_rawDescGZIP(), []int{10}
+	return file_holdfast_agent_v1_run_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListRunsRequest) GetSessionId() string {
@@ -1022,7 +1118,7 @@ type ListRunsResponse struct {
 
 func (x *ListRunsResponse) Reset() {
 	*x = ListRunsResponse{}
-	mi := &file_holdfast_agent_v1_run_proto_msgTypes[11]
+	mi := &file_holdfast_agent_v1_run_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1034,7 +1130,7 @@ func (x *ListRunsResponse) String() string {
 func (*ListRunsResponse) ProtoMessage() {}
 
 func (x *ListRunsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_run_proto_msgTypes[11]
+	mi := &file_holdfast_agent_v1_run_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1047,7 +1143,7 @@ func (x *ListRunsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRunsResponse.ProtoReflect.Descriptor instead.
 func (*ListRunsResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_run_proto_rawDescGZIP(), []int{11}
+	return file_holdfast_agent_v1_run_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListRunsResponse) GetRuns() []*Run {
@@ -1077,7 +1173,7 @@ type WaitRunRequest struct {
 
 func (x *WaitRunRequest) Reset() {
 	*x = WaitRunRequest{}
-	mi := &file_holdfast_agent_v1_run_proto_msgTypes[12]
+	mi := &file_holdfast_agent_v1_run_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1089,7 +1185,7 @@ func (x *WaitRunRequest) String() string {
 func (*WaitRunRequest) ProtoMessage() {}
 
 func (x *WaitRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_run_proto_msgTypes[12]
+	mi := &file_holdfast_agent_v1_run_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1102,7 +1198,7 @@ func (x *WaitRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitRunRequest.ProtoReflect.Descriptor instead.
 func (*WaitRunRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_run_proto_rawDescGZIP(), []int{12}
+	return file_holdfast_agent_v1_run_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *WaitRunRequest) GetSessionId() string {
@@ -1139,7 +1235,7 @@ type WaitRunResponse struct {
 
 func (x *WaitRunResponse) Reset() {
 	*x = WaitRunResponse{}
-	mi := &file_holdfast_agent_v1_run_proto_msgTypes[13]
+	mi := &file_holdfast_agent_v1_run_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1151,7 +1247,7 @@ func (x *WaitRunResponse) String() string {
 func (*WaitRunResponse) ProtoMessage() {}
 
 func (x *WaitRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_run_proto_msgTypes[13]
+	mi := &file_holdfast_agent_v1_run_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1164,7 +1260,7 @@ func (x *WaitRunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitRunResponse.ProtoReflect.Descriptor instead.
 func (*WaitRunResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_run_proto_rawDescGZIP(), []int{13}
+	return file_holdfast_agent_v1_run_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *WaitRunResponse) GetRun() *Run {
@@ -1192,7 +1288,7 @@ var File_holdfast_agent_v1_run_proto protoreflect.FileDescriptor
 
 const file_holdfast_agent_v1_run_proto_rawDesc = "" +
 	"\n" +
-	"\x1bholdfast/agent/v1/run.proto\x12\x11holdfast.agent.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1choldfast/agent/v1/call.proto\x1a\x1fholdfast/agent/v1/message.proto\x1a\x1dholdfast/agent/v1/rules.proto\x1a\x1dholdfast/event/v1/chunk.proto\x1a\x1fholdfast/event/v1/options.proto\"\xea\x06\n" +
+	"\x1bholdfast/agent/v1/run.proto\x12\x11holdfast.agent.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1choldfast/agent/v1/call.proto\x1a\x1fholdfast/agent/v1/message.proto\x1a\x1dholdfast/agent/v1/rules.proto\x1a\x1dholdfast/event/v1/chunk.proto\x1a\x1fholdfast/event/v1/options.proto\"\xd2\a\n" +
 	"\fStartRequest\x12)\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\n" +
@@ -1218,7 +1314,9 @@ const file_holdfast_agent_v1_run_proto_rawDesc = "" +
 	"\auser_id\x18\v \x01(\tB\n" +
 	"\xbaH\ar\x05\x90\xea0\x80\x02R\x06userId\x123\n" +
 	"\x0forganization_id\x18\f \x01(\tB\n" +
-	"\xbaH\ar\x05\x90\xea0\x80\x02R\x0eorganizationId\x1a;\n" +
+	"\xbaH\ar\x05\x90\xea0\x80\x02R\x0eorganizationId\x12f\n" +
+	"\bpriority\x18\r \x01(\x05BJ\xbaHG\xba\x01D\n" +
+	"\x10PRIORITY_INVALID\x12\x13must be -100 to 100\x1a\x1bthis >= -100 && this <= 100R\bpriority\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01:t\xbaHq\x1ao\n" +
@@ -1253,7 +1351,7 @@ const file_holdfast_agent_v1_run_proto_rawDesc = "" +
 	"\await_ms\x18\x04 \x01(\x03B\v\xbaH\b\"\x06\x90\xea0\xe0\xd4\x03R\x06waitMs\">\n" +
 	"\rAbortResponse\x12\x16\n" +
 	"\x06effect\x18\x01 \x01(\tR\x06effect\x12\x15\n" +
-	"\x06run_id\x18\x02 \x01(\tR\x05runId\"\xc4\x05\n" +
+	"\x06run_id\x18\x02 \x01(\tR\x05runId\"\xa9\x06\n" +
 	"\x03Run\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x1d\n" +
 	"\n" +
@@ -1284,7 +1382,14 @@ const file_holdfast_agent_v1_run_proto_rawDesc = "" +
 	"deadlineAt\x12%\n" +
 	"\x0estart_sequence\x18\x13 \x01(\x03R\rstartSequence\x12!\n" +
 	"\fend_sequence\x18\x14 \x01(\x03R\vendSequence\x12%\n" +
-	"\x0estop_requested\x18\x15 \x01(\tR\rstopRequested\"i\n" +
+	"\x0estop_requested\x18\x15 \x01(\tR\rstopRequested\x12\x1d\n" +
+	"\n" +
+	"started_by\x18\x16 \x01(\tR\tstartedBy\x12D\n" +
+	"\rqueued_reason\x18\x17 \x01(\v2\x1f.holdfast.agent.v1.QueuedReasonR\fqueuedReason\"T\n" +
+	"\fQueuedReason\x12\x16\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x16\n" +
+	"\x06detail\x18\x02 \x01(\tR\x06detail\x12\x14\n" +
+	"\x05since\x18\x03 \x01(\x03R\x05since\"i\n" +
 	"\aFailure\x12\x14\n" +
 	"\x05error\x18\x01 \x01(\tR\x05error\x12\x12\n" +
 	"\x04code\x18\x02 \x01(\tR\x04code\x12\x1c\n" +
@@ -1341,7 +1446,7 @@ func file_holdfast_agent_v1_run_proto_rawDescGZIP() []byte {
 }
 
 var file_holdfast_agent_v1_run_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_holdfast_agent_v1_run_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_holdfast_agent_v1_run_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_holdfast_agent_v1_run_proto_goTypes = []any{
 	(BusyPolicy)(0),           // 0: holdfast.agent.v1.BusyPolicy
 	(*StartRequest)(nil),      // 1: holdfast.agent.v1.StartRequest
@@ -1351,33 +1456,35 @@ var file_holdfast_agent_v1_run_proto_goTypes = []any{
 	(*AbortRequest)(nil),      // 5: holdfast.agent.v1.AbortRequest
 	(*AbortResponse)(nil),     // 6: holdfast.agent.v1.AbortResponse
 	(*Run)(nil),               // 7: holdfast.agent.v1.Run
-	(*Failure)(nil),           // 8: holdfast.agent.v1.Failure
-	(*GetRunRequest)(nil),     // 9: holdfast.agent.v1.GetRunRequest
-	(*GetRunResponse)(nil),    // 10: holdfast.agent.v1.GetRunResponse
-	(*ListRunsRequest)(nil),   // 11: holdfast.agent.v1.ListRunsRequest
-	(*ListRunsResponse)(nil),  // 12: holdfast.agent.v1.ListRunsResponse
-	(*WaitRunRequest)(nil),    // 13: holdfast.agent.v1.WaitRunRequest
-	(*WaitRunResponse)(nil),   // 14: holdfast.agent.v1.WaitRunResponse
-	nil,                       // 15: holdfast.agent.v1.StartRequest.MetadataEntry
-	(*InputMessage)(nil),      // 16: holdfast.agent.v1.InputMessage
-	(*v1.Usage)(nil),          // 17: holdfast.event.v1.Usage
-	(*PendingCall)(nil),       // 18: holdfast.agent.v1.PendingCall
+	(*QueuedReason)(nil),      // 8: holdfast.agent.v1.QueuedReason
+	(*Failure)(nil),           // 9: holdfast.agent.v1.Failure
+	(*GetRunRequest)(nil),     // 10: holdfast.agent.v1.GetRunRequest
+	(*GetRunResponse)(nil),    // 11: holdfast.agent.v1.GetRunResponse
+	(*ListRunsRequest)(nil),   // 12: holdfast.agent.v1.ListRunsRequest
+	(*ListRunsResponse)(nil),  // 13: holdfast.agent.v1.ListRunsResponse
+	(*WaitRunRequest)(nil),    // 14: holdfast.agent.v1.WaitRunRequest
+	(*WaitRunResponse)(nil),   // 15: holdfast.agent.v1.WaitRunResponse
+	nil,                       // 16: holdfast.agent.v1.StartRequest.MetadataEntry
+	(*InputMessage)(nil),      // 17: holdfast.agent.v1.InputMessage
+	(*v1.Usage)(nil),          // 18: holdfast.event.v1.Usage
+	(*PendingCall)(nil),       // 19: holdfast.agent.v1.PendingCall
 }
 var file_holdfast_agent_v1_run_proto_depIdxs = []int32{
-	15, // 0: holdfast.agent.v1.StartRequest.metadata:type_name -> holdfast.agent.v1.StartRequest.MetadataEntry
+	16, // 0: holdfast.agent.v1.StartRequest.metadata:type_name -> holdfast.agent.v1.StartRequest.MetadataEntry
 	0,  // 1: holdfast.agent.v1.StartRequest.on_busy:type_name -> holdfast.agent.v1.BusyPolicy
-	16, // 2: holdfast.agent.v1.StartRequest.messages:type_name -> holdfast.agent.v1.InputMessage
-	8,  // 3: holdfast.agent.v1.Run.failure:type_name -> holdfast.agent.v1.Failure
-	17, // 4: holdfast.agent.v1.Run.usage:type_name -> holdfast.event.v1.Usage
-	7,  // 5: holdfast.agent.v1.GetRunResponse.run:type_name -> holdfast.agent.v1.Run
-	7,  // 6: holdfast.agent.v1.ListRunsResponse.runs:type_name -> holdfast.agent.v1.Run
-	7,  // 7: holdfast.agent.v1.WaitRunResponse.run:type_name -> holdfast.agent.v1.Run
-	18, // 8: holdfast.agent.v1.WaitRunResponse.pending_calls:type_name -> holdfast.agent.v1.PendingCall
-	9,  // [9:9] is the sub-list for method output_type
-	9,  // [9:9] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	17, // 2: holdfast.agent.v1.StartRequest.messages:type_name -> holdfast.agent.v1.InputMessage
+	9,  // 3: holdfast.agent.v1.Run.failure:type_name -> holdfast.agent.v1.Failure
+	18, // 4: holdfast.agent.v1.Run.usage:type_name -> holdfast.event.v1.Usage
+	8,  // 5: holdfast.agent.v1.Run.queued_reason:type_name -> holdfast.agent.v1.QueuedReason
+	7,  // 6: holdfast.agent.v1.GetRunResponse.run:type_name -> holdfast.agent.v1.Run
+	7,  // 7: holdfast.agent.v1.ListRunsResponse.runs:type_name -> holdfast.agent.v1.Run
+	7,  // 8: holdfast.agent.v1.WaitRunResponse.run:type_name -> holdfast.agent.v1.Run
+	19, // 9: holdfast.agent.v1.WaitRunResponse.pending_calls:type_name -> holdfast.agent.v1.PendingCall
+	10, // [10:10] is the sub-list for method output_type
+	10, // [10:10] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_agent_v1_run_proto_init() }
@@ -1394,7 +1501,7 @@ func file_holdfast_agent_v1_run_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_agent_v1_run_proto_rawDesc), len(file_holdfast_agent_v1_run_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   15,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

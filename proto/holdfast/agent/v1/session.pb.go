@@ -8,7 +8,7 @@ package agentv1
 
 import (
 	_ "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
-	_ "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+	v1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -88,7 +88,9 @@ type GetResponse struct {
 	UpdatedAt      int64  `protobuf:"varint,15,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
 	// The calls that wait for a client, in the order of creation; for a root, those of the sessions
 	// below it too.
-	PendingCalls  []*PendingCall `protobuf:"bytes,16,rep,name=pending_calls,json=pendingCalls,proto3" json:"pending_calls,omitempty"`
+	PendingCalls []*PendingCall `protobuf:"bytes,16,rep,name=pending_calls,json=pendingCalls,proto3" json:"pending_calls,omitempty"`
+	// Of a run that waits for an executor: why.
+	QueuedReason  *QueuedReason `protobuf:"bytes,17,opt,name=queued_reason,json=queuedReason,proto3" json:"queued_reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -231,6 +233,13 @@ func (x *GetResponse) GetUpdatedAt() int64 {
 func (x *GetResponse) GetPendingCalls() []*PendingCall {
 	if x != nil {
 		return x.PendingCalls
+	}
+	return nil
+}
+
+func (x *GetResponse) GetQueuedReason() *QueuedReason {
+	if x != nil {
+		return x.QueuedReason
 	}
 	return nil
 }
@@ -1253,7 +1262,9 @@ func (x *DeleteSessionRequest) GetSessionId() string {
 type DeleteSessionResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The number of deleted sessions, with the session itself; 1 if an outage hid the number.
-	Deleted       int32 `protobuf:"varint,1,opt,name=deleted,proto3" json:"deleted,omitempty"`
+	Deleted int32 `protobuf:"varint,1,opt,name=deleted,proto3" json:"deleted,omitempty"`
+	// What was removed, by kind; unset if an outage hid it.
+	Removed       *v1.Removed `protobuf:"bytes,2,opt,name=removed,proto3" json:"removed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1295,16 +1306,23 @@ func (x *DeleteSessionResponse) GetDeleted() int32 {
 	return 0
 }
 
+func (x *DeleteSessionResponse) GetRemoved() *v1.Removed {
+	if x != nil {
+		return x.Removed
+	}
+	return nil
+}
+
 var File_holdfast_agent_v1_session_proto protoreflect.FileDescriptor
 
 const file_holdfast_agent_v1_session_proto_rawDesc = "" +
 	"\n" +
-	"\x1fholdfast/agent/v1/session.proto\x12\x11holdfast.agent.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1choldfast/agent/v1/call.proto\x1a\x1dholdfast/agent/v1/rules.proto\x1a\x1bholdfast/agent/v1/run.proto\x1a\x1fholdfast/event/v1/options.proto\"7\n" +
+	"\x1fholdfast/agent/v1/session.proto\x12\x11holdfast.agent.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1choldfast/agent/v1/call.proto\x1a\x1dholdfast/agent/v1/rules.proto\x1a\x1bholdfast/agent/v1/run.proto\x1a\x1dholdfast/event/v1/audit.proto\x1a\x1fholdfast/event/v1/options.proto\"7\n" +
 	"\n" +
 	"GetRequest\x12)\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\n" +
-	"\xbaH\ar\x05\x88\xea0\x80\x02R\tsessionId\"\x93\x04\n" +
+	"\xbaH\ar\x05\x88\xea0\x80\x02R\tsessionId\"\xd9\x04\n" +
 	"\vGetResponse\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1d\n" +
@@ -1329,7 +1347,8 @@ const file_holdfast_agent_v1_session_proto_rawDesc = "" +
 	"created_at\x18\x0e \x01(\x03R\tcreatedAt\x12\x1d\n" +
 	"\n" +
 	"updated_at\x18\x0f \x01(\x03R\tupdatedAt\x12C\n" +
-	"\rpending_calls\x18\x10 \x03(\v2\x1e.holdfast.agent.v1.PendingCallR\fpendingCalls\"\x94\a\n" +
+	"\rpending_calls\x18\x10 \x03(\v2\x1e.holdfast.agent.v1.PendingCallR\fpendingCalls\x12D\n" +
+	"\rqueued_reason\x18\x11 \x01(\v2\x1f.holdfast.agent.v1.QueuedReasonR\fqueuedReason\"\x94\a\n" +
 	"\aSession\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1d\n" +
@@ -1456,9 +1475,10 @@ const file_holdfast_agent_v1_session_proto_rawDesc = "" +
 	"\x14DeleteSessionRequest\x12)\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\n" +
-	"\xbaH\ar\x05\x88\xea0\x80\x02R\tsessionId\"1\n" +
+	"\xbaH\ar\x05\x88\xea0\x80\x02R\tsessionId\"g\n" +
 	"\x15DeleteSessionResponse\x12\x18\n" +
-	"\adeleted\x18\x01 \x01(\x05R\adeletedBBZ@github.com/holdfast-run/holdfast/proto/holdfast/agent/v1;agentv1b\x06proto3"
+	"\adeleted\x18\x01 \x01(\x05R\adeleted\x124\n" +
+	"\aremoved\x18\x02 \x01(\v2\x1a.holdfast.event.v1.RemovedR\aremovedBBZ@github.com/holdfast-run/holdfast/proto/holdfast/agent/v1;agentv1b\x06proto3"
 
 var (
 	file_holdfast_agent_v1_session_proto_rawDescOnce sync.Once
@@ -1492,28 +1512,32 @@ var file_holdfast_agent_v1_session_proto_goTypes = []any{
 	nil,                           // 15: holdfast.agent.v1.ListSessionsRequest.MetadataEntry
 	nil,                           // 16: holdfast.agent.v1.Metadata.PairsEntry
 	(*PendingCall)(nil),           // 17: holdfast.agent.v1.PendingCall
-	(*Failure)(nil),               // 18: holdfast.agent.v1.Failure
-	(*Run)(nil),                   // 19: holdfast.agent.v1.Run
+	(*QueuedReason)(nil),          // 18: holdfast.agent.v1.QueuedReason
+	(*Failure)(nil),               // 19: holdfast.agent.v1.Failure
+	(*Run)(nil),                   // 20: holdfast.agent.v1.Run
+	(*v1.Removed)(nil),            // 21: holdfast.event.v1.Removed
 }
 var file_holdfast_agent_v1_session_proto_depIdxs = []int32{
 	17, // 0: holdfast.agent.v1.GetResponse.pending_calls:type_name -> holdfast.agent.v1.PendingCall
-	14, // 1: holdfast.agent.v1.Session.metadata:type_name -> holdfast.agent.v1.Session.MetadataEntry
-	18, // 2: holdfast.agent.v1.Session.failure:type_name -> holdfast.agent.v1.Failure
-	2,  // 3: holdfast.agent.v1.GetSessionResponse.session:type_name -> holdfast.agent.v1.Session
-	19, // 4: holdfast.agent.v1.GetSessionResponse.run:type_name -> holdfast.agent.v1.Run
-	19, // 5: holdfast.agent.v1.GetSessionResponse.waiting:type_name -> holdfast.agent.v1.Run
-	17, // 6: holdfast.agent.v1.GetSessionResponse.pending_calls:type_name -> holdfast.agent.v1.PendingCall
-	3,  // 7: holdfast.agent.v1.GetSessionResponse.sub_sessions:type_name -> holdfast.agent.v1.SubSession
-	15, // 8: holdfast.agent.v1.ListSessionsRequest.metadata:type_name -> holdfast.agent.v1.ListSessionsRequest.MetadataEntry
-	2,  // 9: holdfast.agent.v1.ListSessionsResponse.sessions:type_name -> holdfast.agent.v1.Session
-	9,  // 10: holdfast.agent.v1.UpdateSessionRequest.tags:type_name -> holdfast.agent.v1.Tags
-	10, // 11: holdfast.agent.v1.UpdateSessionRequest.metadata:type_name -> holdfast.agent.v1.Metadata
-	16, // 12: holdfast.agent.v1.Metadata.pairs:type_name -> holdfast.agent.v1.Metadata.PairsEntry
-	13, // [13:13] is the sub-list for method output_type
-	13, // [13:13] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	18, // 1: holdfast.agent.v1.GetResponse.queued_reason:type_name -> holdfast.agent.v1.QueuedReason
+	14, // 2: holdfast.agent.v1.Session.metadata:type_name -> holdfast.agent.v1.Session.MetadataEntry
+	19, // 3: holdfast.agent.v1.Session.failure:type_name -> holdfast.agent.v1.Failure
+	2,  // 4: holdfast.agent.v1.GetSessionResponse.session:type_name -> holdfast.agent.v1.Session
+	20, // 5: holdfast.agent.v1.GetSessionResponse.run:type_name -> holdfast.agent.v1.Run
+	20, // 6: holdfast.agent.v1.GetSessionResponse.waiting:type_name -> holdfast.agent.v1.Run
+	17, // 7: holdfast.agent.v1.GetSessionResponse.pending_calls:type_name -> holdfast.agent.v1.PendingCall
+	3,  // 8: holdfast.agent.v1.GetSessionResponse.sub_sessions:type_name -> holdfast.agent.v1.SubSession
+	15, // 9: holdfast.agent.v1.ListSessionsRequest.metadata:type_name -> holdfast.agent.v1.ListSessionsRequest.MetadataEntry
+	2,  // 10: holdfast.agent.v1.ListSessionsResponse.sessions:type_name -> holdfast.agent.v1.Session
+	9,  // 11: holdfast.agent.v1.UpdateSessionRequest.tags:type_name -> holdfast.agent.v1.Tags
+	10, // 12: holdfast.agent.v1.UpdateSessionRequest.metadata:type_name -> holdfast.agent.v1.Metadata
+	16, // 13: holdfast.agent.v1.Metadata.pairs:type_name -> holdfast.agent.v1.Metadata.PairsEntry
+	21, // 14: holdfast.agent.v1.DeleteSessionResponse.removed:type_name -> holdfast.event.v1.Removed
+	15, // [15:15] is the sub-list for method output_type
+	15, // [15:15] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_agent_v1_session_proto_init() }

@@ -23,6 +23,22 @@ const (
 
 var file_holdfast_event_v1_options_proto_extTypes = []protoimpl.ExtensionInfo{
 	{
+		ExtendedType:  (*descriptorpb.MethodOptions)(nil),
+		ExtensionType: ([]string)(nil),
+		Field:         50702,
+		Name:          "holdfast.event.v1.roles",
+		Tag:           "bytes,50702,rep,name=roles",
+		Filename:      "holdfast/event/v1/options.proto",
+	},
+	{
+		ExtendedType:  (*descriptorpb.ServiceOptions)(nil),
+		ExtensionType: ([]string)(nil),
+		Field:         50703,
+		Name:          "holdfast.event.v1.service_roles",
+		Tag:           "bytes,50703,rep,name=service_roles",
+		Filename:      "holdfast/event/v1/options.proto",
+	},
+	{
 		ExtendedType:  (*descriptorpb.FieldOptions)(nil),
 		ExtensionType: (*bool)(nil),
 		Field:         50701,
@@ -32,31 +48,53 @@ var file_holdfast_event_v1_options_proto_extTypes = []protoimpl.ExtensionInfo{
 	},
 }
 
+// Extension fields to descriptorpb.MethodOptions.
+var (
+	// Replaces service_roles.
+	//
+	// repeated string roles = 50702;
+	E_Roles = &file_holdfast_event_v1_options_proto_extTypes[0]
+)
+
+// Extension fields to descriptorpb.ServiceOptions.
+var (
+	// Of the methods that name none.
+	//
+	// repeated string service_roles = 50703;
+	E_ServiceRoles = &file_holdfast_event_v1_options_proto_extTypes[1]
+)
+
 // Extension fields to descriptorpb.FieldOptions.
 var (
 	// The string is one JSON text (RFC 8259) of any type. The empty string is no value; JSON null is
 	// the four letters. On the native wire the value is embedded as it is, not quoted.
 	//
 	// optional bool json_text = 50701;
-	E_JsonText = &file_holdfast_event_v1_options_proto_extTypes[0]
+	E_JsonText = &file_holdfast_event_v1_options_proto_extTypes[2]
 )
 
 var File_holdfast_event_v1_options_proto protoreflect.FileDescriptor
 
 const file_holdfast_event_v1_options_proto_rawDesc = "" +
 	"\n" +
-	"\x1fholdfast/event/v1/options.proto\x12\x11holdfast.event.v1\x1a google/protobuf/descriptor.proto:<\n" +
+	"\x1fholdfast/event/v1/options.proto\x12\x11holdfast.event.v1\x1a google/protobuf/descriptor.proto:6\n" +
+	"\x05roles\x12\x1e.google.protobuf.MethodOptions\x18\x8e\x8c\x03 \x03(\tR\x05roles:F\n" +
+	"\rservice_roles\x12\x1f.google.protobuf.ServiceOptions\x18\x8f\x8c\x03 \x03(\tR\fserviceRoles:<\n" +
 	"\tjson_text\x12\x1d.google.protobuf.FieldOptions\x18\x8d\x8c\x03 \x01(\bR\bjsonTextBBZ@github.com/holdfast-run/holdfast/proto/holdfast/event/v1;eventv1b\x06proto3"
 
 var file_holdfast_event_v1_options_proto_goTypes = []any{
-	(*descriptorpb.FieldOptions)(nil), // 0: google.protobuf.FieldOptions
+	(*descriptorpb.MethodOptions)(nil),  // 0: google.protobuf.MethodOptions
+	(*descriptorpb.ServiceOptions)(nil), // 1: google.protobuf.ServiceOptions
+	(*descriptorpb.FieldOptions)(nil),   // 2: google.protobuf.FieldOptions
 }
 var file_holdfast_event_v1_options_proto_depIdxs = []int32{
-	0, // 0: holdfast.event.v1.json_text:extendee -> google.protobuf.FieldOptions
-	1, // [1:1] is the sub-list for method output_type
-	1, // [1:1] is the sub-list for method input_type
-	1, // [1:1] is the sub-list for extension type_name
-	0, // [0:1] is the sub-list for extension extendee
+	0, // 0: holdfast.event.v1.roles:extendee -> google.protobuf.MethodOptions
+	1, // 1: holdfast.event.v1.service_roles:extendee -> google.protobuf.ServiceOptions
+	2, // 2: holdfast.event.v1.json_text:extendee -> google.protobuf.FieldOptions
+	3, // [3:3] is the sub-list for method output_type
+	3, // [3:3] is the sub-list for method input_type
+	3, // [3:3] is the sub-list for extension type_name
+	0, // [0:3] is the sub-list for extension extendee
 	0, // [0:0] is the sub-list for field type_name
 }
 
@@ -72,7 +110,7 @@ func file_holdfast_event_v1_options_proto_init() {
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_event_v1_options_proto_rawDesc), len(file_holdfast_event_v1_options_proto_rawDesc)),
 			NumEnums:      0,
 			NumMessages:   0,
-			NumExtensions: 1,
+			NumExtensions: 3,
 			NumServices:   0,
 		},
 		GoTypes:           file_holdfast_event_v1_options_proto_goTypes,

@@ -7,6 +7,8 @@
 package executorv1
 
 import (
+	_ "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+	v1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -30,7 +32,11 @@ type CallMethodRequest struct {
 	// A JSON value each.
 	Arguments []string `protobuf:"bytes,5,rep,name=arguments,proto3" json:"arguments,omitempty"`
 	// The client may not write the state.
-	ReadOnly      bool `protobuf:"varint,6,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
+	ReadOnly bool `protobuf:"varint,6,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
+	// Of the state service, for this session: see SessionService.GrantMethod.
+	Grant []byte `protobuf:"bytes,7,opt,name=grant,proto3" json:"grant,omitempty"`
+	// The client. The executor names it in its calls of the state service, so the method reaches no more than the client.
+	Caller        *v1.Caller `protobuf:"bytes,8,opt,name=caller,proto3" json:"caller,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -105,6 +111,20 @@ func (x *CallMethodRequest) GetReadOnly() bool {
 		return x.ReadOnly
 	}
 	return false
+}
+
+func (x *CallMethodRequest) GetGrant() []byte {
+	if x != nil {
+		return x.Grant
+	}
+	return nil
+}
+
+func (x *CallMethodRequest) GetCaller() *v1.Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
 }
 
 type CallMethodResponse struct {
@@ -245,9 +265,10 @@ func (*DescribeRequest) Descriptor() ([]byte, []int) {
 }
 
 type DescribeResponse struct {
-	state      protoimpl.MessageState `protogen:"open.v1"`
-	ExecutorId string                 `protobuf:"bytes,1,opt,name=executor_id,json=executorId,proto3" json:"executor_id,omitempty"`
-	Agents     []*AgentInfo           `protobuf:"bytes,2,rep,name=agents,proto3" json:"agents,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The beginning of the executor's id. The whole id is a secret.
+	ExecutorId string       `protobuf:"bytes,1,opt,name=executor_id,json=executorId,proto3" json:"executor_id,omitempty"`
+	Agents     []*AgentInfo `protobuf:"bytes,2,rep,name=agents,proto3" json:"agents,omitempty"`
 	// How many runs it takes at once.
 	Slots int32 `protobuf:"varint,3,opt,name=slots,proto3" json:"slots,omitempty"`
 	// The runs that it holds now.
@@ -396,7 +417,7 @@ var File_holdfast_executor_v1_executor_proto protoreflect.FileDescriptor
 
 const file_holdfast_executor_v1_executor_proto_rawDesc = "" +
 	"\n" +
-	"#holdfast/executor/v1/executor.proto\x12\x14holdfast.executor.v1\"\xbc\x01\n" +
+	"#holdfast/executor/v1/executor.proto\x12\x14holdfast.executor.v1\x1a\x1fholdfast/event/v1/options.proto\x1a\x1dholdfast/state/v1/model.proto\"\x85\x02\n" +
 	"\x11CallMethodRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
@@ -405,7 +426,9 @@ const file_holdfast_executor_v1_executor_proto_rawDesc = "" +
 	"agent_type\x18\x03 \x01(\tR\tagentType\x12\x16\n" +
 	"\x06method\x18\x04 \x01(\tR\x06method\x12\x1c\n" +
 	"\targuments\x18\x05 \x03(\tR\targuments\x12\x1b\n" +
-	"\tread_only\x18\x06 \x01(\bR\breadOnly\"v\n" +
+	"\tread_only\x18\x06 \x01(\bR\breadOnly\x12\x14\n" +
+	"\x05grant\x18\a \x01(\fR\x05grant\x121\n" +
+	"\x06caller\x18\b \x01(\v2\x19.holdfast.state.v1.CallerR\x06caller\"v\n" +
 	"\x12CallMethodResponse\x12\x16\n" +
 	"\x05value\x18\x01 \x01(\tH\x00R\x05value\x12\x18\n" +
 	"\x06result\x18\x02 \x01(\tH\x00R\x06result\x12%\n" +
@@ -425,11 +448,11 @@ const file_holdfast_executor_v1_executor_proto_rawDesc = "" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\x12\x14\n" +
 	"\x05model\x18\x03 \x01(\tR\x05model\x12\x1b\n" +
 	"\tmax_steps\x18\x04 \x01(\x05R\bmaxSteps\x12\x14\n" +
-	"\x05tools\x18\x05 \x03(\tR\x05tools2\xcf\x01\n" +
-	"\x0fExecutorService\x12Y\n" +
-	"\bDescribe\x12%.holdfast.executor.v1.DescribeRequest\x1a&.holdfast.executor.v1.DescribeResponse\x12a\n" +
+	"\x05tools\x18\x05 \x03(\tR\x05tools2\xf5\x01\n" +
+	"\x0fExecutorService\x12r\n" +
+	"\bDescribe\x12%.holdfast.executor.v1.DescribeRequest\x1a&.holdfast.executor.v1.DescribeResponse\"\x17\xf2\xe0\x18\agateway\xf2\xe0\x18\boperator\x12a\n" +
 	"\n" +
-	"CallMethod\x12'.holdfast.executor.v1.CallMethodRequest\x1a(.holdfast.executor.v1.CallMethodResponse0\x01BHZFgithub.com/holdfast-run/holdfast/proto/holdfast/executor/v1;executorv1b\x06proto3"
+	"CallMethod\x12'.holdfast.executor.v1.CallMethodRequest\x1a(.holdfast.executor.v1.CallMethodResponse0\x01\x1a\v\xfa\xe0\x18\agatewayBHZFgithub.com/holdfast-run/holdfast/proto/holdfast/executor/v1;executorv1b\x06proto3"
 
 var (
 	file_holdfast_executor_v1_executor_proto_rawDescOnce sync.Once
@@ -450,18 +473,20 @@ var file_holdfast_executor_v1_executor_proto_goTypes = []any{
 	(*DescribeRequest)(nil),    // 2: holdfast.executor.v1.DescribeRequest
 	(*DescribeResponse)(nil),   // 3: holdfast.executor.v1.DescribeResponse
 	(*AgentInfo)(nil),          // 4: holdfast.executor.v1.AgentInfo
+	(*v1.Caller)(nil),          // 5: holdfast.state.v1.Caller
 }
 var file_holdfast_executor_v1_executor_proto_depIdxs = []int32{
-	4, // 0: holdfast.executor.v1.DescribeResponse.agents:type_name -> holdfast.executor.v1.AgentInfo
-	2, // 1: holdfast.executor.v1.ExecutorService.Describe:input_type -> holdfast.executor.v1.DescribeRequest
-	0, // 2: holdfast.executor.v1.ExecutorService.CallMethod:input_type -> holdfast.executor.v1.CallMethodRequest
-	3, // 3: holdfast.executor.v1.ExecutorService.Describe:output_type -> holdfast.executor.v1.DescribeResponse
-	1, // 4: holdfast.executor.v1.ExecutorService.CallMethod:output_type -> holdfast.executor.v1.CallMethodResponse
-	3, // [3:5] is the sub-list for method output_type
-	1, // [1:3] is the sub-list for method input_type
-	1, // [1:1] is the sub-list for extension type_name
-	1, // [1:1] is the sub-list for extension extendee
-	0, // [0:1] is the sub-list for field type_name
+	5, // 0: holdfast.executor.v1.CallMethodRequest.caller:type_name -> holdfast.state.v1.Caller
+	4, // 1: holdfast.executor.v1.DescribeResponse.agents:type_name -> holdfast.executor.v1.AgentInfo
+	2, // 2: holdfast.executor.v1.ExecutorService.Describe:input_type -> holdfast.executor.v1.DescribeRequest
+	0, // 3: holdfast.executor.v1.ExecutorService.CallMethod:input_type -> holdfast.executor.v1.CallMethodRequest
+	3, // 4: holdfast.executor.v1.ExecutorService.Describe:output_type -> holdfast.executor.v1.DescribeResponse
+	1, // 5: holdfast.executor.v1.ExecutorService.CallMethod:output_type -> holdfast.executor.v1.CallMethodResponse
+	4, // [4:6] is the sub-list for method output_type
+	2, // [2:4] is the sub-list for method input_type
+	2, // [2:2] is the sub-list for extension type_name
+	2, // [2:2] is the sub-list for extension extendee
+	0, // [0:2] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_executor_v1_executor_proto_init() }

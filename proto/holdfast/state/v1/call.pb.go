@@ -7,6 +7,7 @@
 package statev1
 
 import (
+	_ "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -319,7 +320,8 @@ type ListOpenCallsRequest struct {
 	Cursor string `protobuf:"bytes,6,opt,name=cursor,proto3" json:"cursor,omitempty"`
 	// 1 to 200; 0 means 50. A page may have fewer, even none, if calls are large or few meet the
 	// filters; see next.
-	Limit         int32 `protobuf:"varint,7,opt,name=limit,proto3" json:"limit,omitempty"`
+	Limit         int32   `protobuf:"varint,7,opt,name=limit,proto3" json:"limit,omitempty"`
+	Caller        *Caller `protobuf:"bytes,50,opt,name=caller,proto3" json:"caller,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -401,6 +403,13 @@ func (x *ListOpenCallsRequest) GetLimit() int32 {
 		return x.Limit
 	}
 	return 0
+}
+
+func (x *ListOpenCallsRequest) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
 }
 
 type ListOpenCallsResponse struct {
@@ -537,8 +546,9 @@ type SubmitCallsRequest struct {
 	// waits for.
 	GoOn GoOn `protobuf:"varint,5,opt,name=go_on,json=goOn,proto3,enum=holdfast.state.v1.GoOn" json:"go_on,omitempty"`
 	// W3C trace context of the resuming run.
-	Traceparent   string `protobuf:"bytes,6,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
-	Tracestate    string `protobuf:"bytes,7,opt,name=tracestate,proto3" json:"tracestate,omitempty"`
+	Traceparent   string  `protobuf:"bytes,6,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
+	Tracestate    string  `protobuf:"bytes,7,opt,name=tracestate,proto3" json:"tracestate,omitempty"`
+	Caller        *Caller `protobuf:"bytes,50,opt,name=caller,proto3" json:"caller,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -620,6 +630,13 @@ func (x *SubmitCallsRequest) GetTracestate() string {
 		return x.Tracestate
 	}
 	return ""
+}
+
+func (x *SubmitCallsRequest) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
 }
 
 type SubmitCallsResponse struct {
@@ -772,6 +789,7 @@ type SubmitCallRequest struct {
 	ToolCallId string `protobuf:"bytes,3,opt,name=tool_call_id,json=toolCallId,proto3" json:"tool_call_id,omitempty"`
 	// The service sets its source.
 	Answer        *CallAnswer `protobuf:"bytes,4,opt,name=answer,proto3" json:"answer,omitempty"`
+	Caller        *Caller     `protobuf:"bytes,50,opt,name=caller,proto3" json:"caller,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -830,6 +848,13 @@ func (x *SubmitCallRequest) GetToolCallId() string {
 func (x *SubmitCallRequest) GetAnswer() *CallAnswer {
 	if x != nil {
 		return x.Answer
+	}
+	return nil
+}
+
+func (x *SubmitCallRequest) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
 	}
 	return nil
 }
@@ -907,11 +932,11 @@ var File_holdfast_state_v1_call_proto protoreflect.FileDescriptor
 
 const file_holdfast_state_v1_call_proto_rawDesc = "" +
 	"\n" +
-	"\x1choldfast/state/v1/call.proto\x12\x11holdfast.state.v1\x1a\x1dholdfast/state/v1/model.proto\"j\n" +
+	"\x1choldfast/state/v1/call.proto\x12\x11holdfast.state.v1\x1a\x1fholdfast/event/v1/options.proto\x1a\x1dholdfast/state/v1/model.proto\"j\n" +
 	"\x0fSubmittedAnswer\x12 \n" +
 	"\ftool_call_id\x18\x01 \x01(\tR\n" +
 	"toolCallId\x125\n" +
-	"\x06answer\x18\x02 \x01(\v2\x1d.holdfast.state.v1.CallAnswerR\x06answer\"\xe2\x01\n" +
+	"\x06answer\x18\x02 \x01(\v2\x1d.holdfast.state.v1.CallAnswerR\x06answer\"\x95\x02\n" +
 	"\x14ListOpenCallsRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x17\n" +
 	"\auser_id\x18\x02 \x01(\tR\x06userId\x12\x1d\n" +
@@ -920,7 +945,8 @@ const file_holdfast_state_v1_call_proto_rawDesc = "" +
 	"\ttool_name\x18\x04 \x01(\tR\btoolName\x12/\n" +
 	"\x04kind\x18\x05 \x01(\x0e2\x1b.holdfast.state.v1.CallKindR\x04kind\x12\x16\n" +
 	"\x06cursor\x18\x06 \x01(\tR\x06cursor\x12\x14\n" +
-	"\x05limit\x18\a \x01(\x05R\x05limit\"^\n" +
+	"\x05limit\x18\a \x01(\x05R\x05limit\x121\n" +
+	"\x06caller\x182 \x01(\v2\x19.holdfast.state.v1.CallerR\x06caller\"^\n" +
 	"\x15ListOpenCallsResponse\x121\n" +
 	"\x05calls\x18\x01 \x03(\v2\x1b.holdfast.state.v1.OpenCallR\x05calls\x12\x12\n" +
 	"\x04next\x18\x02 \x01(\tR\x04next\"\x97\x01\n" +
@@ -929,7 +955,7 @@ const file_holdfast_state_v1_call_proto_rawDesc = "" +
 	"\x0froot_session_id\x18\x02 \x01(\tR\rrootSessionId\x12\x1d\n" +
 	"\n" +
 	"agent_type\x18\x03 \x01(\tR\tagentType\x12\x17\n" +
-	"\auser_id\x18\x04 \x01(\tR\x06userId\"\x99\x02\n" +
+	"\auser_id\x18\x04 \x01(\tR\x06userId\"\xcc\x02\n" +
 	"\x12SubmitCallsRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
@@ -940,7 +966,8 @@ const file_holdfast_state_v1_call_proto_rawDesc = "" +
 	"\vtraceparent\x18\x06 \x01(\tR\vtraceparent\x12\x1e\n" +
 	"\n" +
 	"tracestate\x18\a \x01(\tR\n" +
-	"tracestate\"\xcc\x01\n" +
+	"tracestate\x121\n" +
+	"\x06caller\x182 \x01(\v2\x19.holdfast.state.v1.CallerR\x06caller\"\xcc\x01\n" +
 	"\x13SubmitCallsResponse\x126\n" +
 	"\x05calls\x18\x01 \x03(\v2 .holdfast.state.v1.SubmittedCallR\x05calls\x124\n" +
 	"\asession\x18\x02 \x01(\v2\x1a.holdfast.state.v1.SessionR\asession\x12(\n" +
@@ -959,14 +986,15 @@ const file_holdfast_state_v1_call_proto_rawDesc = "" +
 	"\x19OUTCOME_ALREADY_COMPLETED\x10\x02\x12%\n" +
 	"!OUTCOME_LATE_ANSWER_AFTER_TIMEOUT\x10\x03\x12\x1d\n" +
 	"\x19OUTCOME_UNKNOWN_TOOL_CALL\x10\x04\x12!\n" +
-	"\x1dOUTCOME_OWNER_NOT_CONTINUABLE\x10\x05\"\xa3\x01\n" +
+	"\x1dOUTCOME_OWNER_NOT_CONTINUABLE\x10\x05\"\xd6\x01\n" +
 	"\x11SubmitCallRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x02 \x01(\tR\tsessionId\x12 \n" +
 	"\ftool_call_id\x18\x03 \x01(\tR\n" +
 	"toolCallId\x125\n" +
-	"\x06answer\x18\x04 \x01(\v2\x1d.holdfast.state.v1.CallAnswerR\x06answer\"\x95\x04\n" +
+	"\x06answer\x18\x04 \x01(\v2\x1d.holdfast.state.v1.CallAnswerR\x06answer\x121\n" +
+	"\x06caller\x182 \x01(\v2\x19.holdfast.state.v1.CallerR\x06caller\"\x95\x04\n" +
 	"\x12SubmitCallResponse\x12G\n" +
 	"\aoutcome\x18\x01 \x01(\x0e2-.holdfast.state.v1.SubmitCallResponse.OutcomeR\aoutcome\x12V\n" +
 	"\fcontinuation\x18\x02 \x01(\x0e22.holdfast.state.v1.SubmitCallResponse.ContinuationR\fcontinuation\x12\x15\n" +
@@ -986,12 +1014,12 @@ const file_holdfast_state_v1_call_proto_rawDesc = "" +
 	"\x04GoOn\x12\x15\n" +
 	"\x11GO_ON_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vGO_ON_ASKED\x10\x01\x12\x12\n" +
-	"\x0eGO_ON_ANSWERED\x10\x022\xaa\x02\n" +
+	"\x0eGO_ON_ANSWERED\x10\x022\xb7\x02\n" +
 	"\vCallService\x12Y\n" +
 	"\n" +
 	"SubmitCall\x12$.holdfast.state.v1.SubmitCallRequest\x1a%.holdfast.state.v1.SubmitCallResponse\x12\\\n" +
 	"\vSubmitCalls\x12%.holdfast.state.v1.SubmitCallsRequest\x1a&.holdfast.state.v1.SubmitCallsResponse\x12b\n" +
-	"\rListOpenCalls\x12'.holdfast.state.v1.ListOpenCallsRequest\x1a(.holdfast.state.v1.ListOpenCallsResponseBBZ@github.com/holdfast-run/holdfast/proto/holdfast/state/v1;statev1b\x06proto3"
+	"\rListOpenCalls\x12'.holdfast.state.v1.ListOpenCallsRequest\x1a(.holdfast.state.v1.ListOpenCallsResponse\x1a\v\xfa\xe0\x18\agatewayBBZ@github.com/holdfast-run/holdfast/proto/holdfast/state/v1;statev1b\x06proto3"
 
 var (
 	file_holdfast_state_v1_call_proto_rawDescOnce sync.Once
@@ -1023,35 +1051,39 @@ var file_holdfast_state_v1_call_proto_goTypes = []any{
 	(*SubmitCallResponse)(nil),           // 12: holdfast.state.v1.SubmitCallResponse
 	(*CallAnswer)(nil),                   // 13: holdfast.state.v1.CallAnswer
 	(CallKind)(0),                        // 14: holdfast.state.v1.CallKind
-	(*Call)(nil),                         // 15: holdfast.state.v1.Call
-	(*Session)(nil),                      // 16: holdfast.state.v1.Session
-	(*Run)(nil),                          // 17: holdfast.state.v1.Run
+	(*Caller)(nil),                       // 15: holdfast.state.v1.Caller
+	(*Call)(nil),                         // 16: holdfast.state.v1.Call
+	(*Session)(nil),                      // 17: holdfast.state.v1.Session
+	(*Run)(nil),                          // 18: holdfast.state.v1.Run
 }
 var file_holdfast_state_v1_call_proto_depIdxs = []int32{
 	13, // 0: holdfast.state.v1.SubmittedAnswer.answer:type_name -> holdfast.state.v1.CallAnswer
 	14, // 1: holdfast.state.v1.ListOpenCallsRequest.kind:type_name -> holdfast.state.v1.CallKind
-	7,  // 2: holdfast.state.v1.ListOpenCallsResponse.calls:type_name -> holdfast.state.v1.OpenCall
-	15, // 3: holdfast.state.v1.OpenCall.call:type_name -> holdfast.state.v1.Call
-	4,  // 4: holdfast.state.v1.SubmitCallsRequest.answers:type_name -> holdfast.state.v1.SubmittedAnswer
-	0,  // 5: holdfast.state.v1.SubmitCallsRequest.go_on:type_name -> holdfast.state.v1.GoOn
-	10, // 6: holdfast.state.v1.SubmitCallsResponse.calls:type_name -> holdfast.state.v1.SubmittedCall
-	16, // 7: holdfast.state.v1.SubmitCallsResponse.session:type_name -> holdfast.state.v1.Session
-	17, // 8: holdfast.state.v1.SubmitCallsResponse.run:type_name -> holdfast.state.v1.Run
-	1,  // 9: holdfast.state.v1.SubmittedCall.outcome:type_name -> holdfast.state.v1.SubmittedCall.Outcome
-	13, // 10: holdfast.state.v1.SubmitCallRequest.answer:type_name -> holdfast.state.v1.CallAnswer
-	2,  // 11: holdfast.state.v1.SubmitCallResponse.outcome:type_name -> holdfast.state.v1.SubmitCallResponse.Outcome
-	3,  // 12: holdfast.state.v1.SubmitCallResponse.continuation:type_name -> holdfast.state.v1.SubmitCallResponse.Continuation
-	11, // 13: holdfast.state.v1.CallService.SubmitCall:input_type -> holdfast.state.v1.SubmitCallRequest
-	8,  // 14: holdfast.state.v1.CallService.SubmitCalls:input_type -> holdfast.state.v1.SubmitCallsRequest
-	5,  // 15: holdfast.state.v1.CallService.ListOpenCalls:input_type -> holdfast.state.v1.ListOpenCallsRequest
-	12, // 16: holdfast.state.v1.CallService.SubmitCall:output_type -> holdfast.state.v1.SubmitCallResponse
-	9,  // 17: holdfast.state.v1.CallService.SubmitCalls:output_type -> holdfast.state.v1.SubmitCallsResponse
-	6,  // 18: holdfast.state.v1.CallService.ListOpenCalls:output_type -> holdfast.state.v1.ListOpenCallsResponse
-	16, // [16:19] is the sub-list for method output_type
-	13, // [13:16] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	15, // 2: holdfast.state.v1.ListOpenCallsRequest.caller:type_name -> holdfast.state.v1.Caller
+	7,  // 3: holdfast.state.v1.ListOpenCallsResponse.calls:type_name -> holdfast.state.v1.OpenCall
+	16, // 4: holdfast.state.v1.OpenCall.call:type_name -> holdfast.state.v1.Call
+	4,  // 5: holdfast.state.v1.SubmitCallsRequest.answers:type_name -> holdfast.state.v1.SubmittedAnswer
+	0,  // 6: holdfast.state.v1.SubmitCallsRequest.go_on:type_name -> holdfast.state.v1.GoOn
+	15, // 7: holdfast.state.v1.SubmitCallsRequest.caller:type_name -> holdfast.state.v1.Caller
+	10, // 8: holdfast.state.v1.SubmitCallsResponse.calls:type_name -> holdfast.state.v1.SubmittedCall
+	17, // 9: holdfast.state.v1.SubmitCallsResponse.session:type_name -> holdfast.state.v1.Session
+	18, // 10: holdfast.state.v1.SubmitCallsResponse.run:type_name -> holdfast.state.v1.Run
+	1,  // 11: holdfast.state.v1.SubmittedCall.outcome:type_name -> holdfast.state.v1.SubmittedCall.Outcome
+	13, // 12: holdfast.state.v1.SubmitCallRequest.answer:type_name -> holdfast.state.v1.CallAnswer
+	15, // 13: holdfast.state.v1.SubmitCallRequest.caller:type_name -> holdfast.state.v1.Caller
+	2,  // 14: holdfast.state.v1.SubmitCallResponse.outcome:type_name -> holdfast.state.v1.SubmitCallResponse.Outcome
+	3,  // 15: holdfast.state.v1.SubmitCallResponse.continuation:type_name -> holdfast.state.v1.SubmitCallResponse.Continuation
+	11, // 16: holdfast.state.v1.CallService.SubmitCall:input_type -> holdfast.state.v1.SubmitCallRequest
+	8,  // 17: holdfast.state.v1.CallService.SubmitCalls:input_type -> holdfast.state.v1.SubmitCallsRequest
+	5,  // 18: holdfast.state.v1.CallService.ListOpenCalls:input_type -> holdfast.state.v1.ListOpenCallsRequest
+	12, // 19: holdfast.state.v1.CallService.SubmitCall:output_type -> holdfast.state.v1.SubmitCallResponse
+	9,  // 20: holdfast.state.v1.CallService.SubmitCalls:output_type -> holdfast.state.v1.SubmitCallsResponse
+	6,  // 21: holdfast.state.v1.CallService.ListOpenCalls:output_type -> holdfast.state.v1.ListOpenCallsResponse
+	19, // [19:22] is the sub-list for method output_type
+	16, // [16:19] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_state_v1_call_proto_init() }

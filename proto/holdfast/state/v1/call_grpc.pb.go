@@ -43,6 +43,8 @@ type CallServiceClient interface {
 	//     approval. Nothing is stored.
 	//   - FAILED_PRECONDITION (OWNER_NOT_CONTINUABLE): the session of the call has ended; or
 	//     it failed, and the call ended with it.
+	//   - PERMISSION_DENIED (APPROVER_REFUSED): the call needs the approval of somebody else. See
+	//     Approvers.
 	//   - INVALID_ARGUMENT: ANSWER_INVALID, RESULT_TOO_LARGE.
 	SubmitCall(ctx context.Context, in *SubmitCallRequest, opts ...grpc.CallOption) (*SubmitCallResponse, error)
 	// SubmitCalls submits all answers that a client has for a session at once. Answers to
@@ -55,17 +57,20 @@ type CallServiceClient interface {
 	// two answers to one call the first counts.
 	//
 	// Errors:
-	//   - INVALID_ARGUMENT (KIND_MISMATCH, RESULT_TOO_LARGE): an answer to an open call is of
-	//     the wrong kind or too large. None of the answers to calls of the same session is
-	//     stored.
+	//   - INVALID_ARGUMENT (KIND_MISMATCH, RESULT_TOO_LARGE), PERMISSION_DENIED
+	//     (APPROVER_REFUSED): an answer to an open call is of the wrong kind or too large, or
+	//     approves what somebody else must approve. None of the answers to calls of the same
+	//     session is stored.
 	//   - INVALID_ARGUMENT (TOO_MANY_ANSWERS): more than 1,000 answers, or calls of more than
 	//     100 sessions.
 	//   - INVALID_ARGUMENT (ANSWER_INVALID).
 	//   - NOT_FOUND (SESSION_NOT_FOUND).
 	SubmitCalls(ctx context.Context, in *SubmitCallsRequest, opts ...grpc.CallOption) (*SubmitCallsResponse, error)
 	// ListOpenCalls returns the tenant's calls that wait for an answer of a client, oldest first. It
-	// does not return calls of sub-agents. INVALID_ARGUMENT: LIMIT_INVALID, CURSOR_INVALID,
-	// ID_INVALID, KIND_INVALID.
+	// does not return calls of sub-agents. For a caller with an owner it returns the calls of that
+	// user, and those of other users that the caller may approve (APPROVERS_OTHERS).
+	// INVALID_ARGUMENT: LIMIT_INVALID, CURSOR_INVALID, ID_INVALID, KIND_INVALID. PERMISSION_DENIED
+	// (OWNER_REFUSED): user_id is another user than the caller's owner.
 	ListOpenCalls(ctx context.Context, in *ListOpenCallsRequest, opts ...grpc.CallOption) (*ListOpenCallsResponse, error)
 }
 
@@ -126,6 +131,8 @@ type CallServiceServer interface {
 	//     approval. Nothing is stored.
 	//   - FAILED_PRECONDITION (OWNER_NOT_CONTINUABLE): the session of the call has ended; or
 	//     it failed, and the call ended with it.
+	//   - PERMISSION_DENIED (APPROVER_REFUSED): the call needs the approval of somebody else. See
+	//     Approvers.
 	//   - INVALID_ARGUMENT: ANSWER_INVALID, RESULT_TOO_LARGE.
 	SubmitCall(context.Context, *SubmitCallRequest) (*SubmitCallResponse, error)
 	// SubmitCalls submits all answers that a client has for a session at once. Answers to
@@ -138,17 +145,20 @@ type CallServiceServer interface {
 	// two answers to one call the first counts.
 	//
 	// Errors:
-	//   - INVALID_ARGUMENT (KIND_MISMATCH, RESULT_TOO_LARGE): an answer to an open call is of
-	//     the wrong kind or too large. None of the answers to calls of the same session is
-	//     stored.
+	//   - INVALID_ARGUMENT (KIND_MISMATCH, RESULT_TOO_LARGE), PERMISSION_DENIED
+	//     (APPROVER_REFUSED): an answer to an open call is of the wrong kind or too large, or
+	//     approves what somebody else must approve. None of the answers to calls of the same
+	//     session is stored.
 	//   - INVALID_ARGUMENT (TOO_MANY_ANSWERS): more than 1,000 answers, or calls of more than
 	//     100 sessions.
 	//   - INVALID_ARGUMENT (ANSWER_INVALID).
 	//   - NOT_FOUND (SESSION_NOT_FOUND).
 	SubmitCalls(context.Context, *SubmitCallsRequest) (*SubmitCallsResponse, error)
 	// ListOpenCalls returns the tenant's calls that wait for an answer of a client, oldest first. It
-	// does not return calls of sub-agents. INVALID_ARGUMENT: LIMIT_INVALID, CURSOR_INVALID,
-	// ID_INVALID, KIND_INVALID.
+	// does not return calls of sub-agents. For a caller with an owner it returns the calls of that
+	// user, and those of other users that the caller may approve (APPROVERS_OTHERS).
+	// INVALID_ARGUMENT: LIMIT_INVALID, CURSOR_INVALID, ID_INVALID, KIND_INVALID. PERMISSION_DENIED
+	// (OWNER_REFUSED): user_id is another user than the caller's owner.
 	ListOpenCalls(context.Context, *ListOpenCallsRequest) (*ListOpenCallsResponse, error)
 	mustEmbedUnimplementedCallServiceServer()
 }

@@ -7,6 +7,7 @@
 package statev1
 
 import (
+	_ "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -26,6 +27,7 @@ type GetCheckpointRequest struct {
 	Tenant        string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	SessionId     string                 `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	CheckpointId  string                 `protobuf:"bytes,3,opt,name=checkpoint_id,json=checkpointId,proto3" json:"checkpoint_id,omitempty"`
+	Caller        *Caller                `protobuf:"bytes,50,opt,name=caller,proto3" json:"caller,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -81,6 +83,13 @@ func (x *GetCheckpointRequest) GetCheckpointId() string {
 	return ""
 }
 
+func (x *GetCheckpointRequest) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
 type GetCheckpointResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Checkpoint    *Checkpoint            `protobuf:"bytes,1,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
@@ -133,7 +142,8 @@ type ListCheckpointsRequest struct {
 	BeforeStep int32 `protobuf:"varint,3,opt,name=before_step,json=beforeStep,proto3" json:"before_step,omitempty"`
 	Offset     int32 `protobuf:"varint,4,opt,name=offset,proto3" json:"offset,omitempty"`
 	// 1 to 200; 0 means 50.
-	Limit         int32 `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`
+	Limit         int32   `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`
+	Caller        *Caller `protobuf:"bytes,50,opt,name=caller,proto3" json:"caller,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -203,6 +213,13 @@ func (x *ListCheckpointsRequest) GetLimit() int32 {
 	return 0
 }
 
+func (x *ListCheckpointsRequest) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
 type ListCheckpointsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Without their custom states.
@@ -269,6 +286,7 @@ type RewindRequest struct {
 	Tenant        string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	SessionId     string                 `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	CheckpointId  string                 `protobuf:"bytes,3,opt,name=checkpoint_id,json=checkpointId,proto3" json:"checkpoint_id,omitempty"`
+	Caller        *Caller                `protobuf:"bytes,50,opt,name=caller,proto3" json:"caller,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -324,6 +342,13 @@ func (x *RewindRequest) GetCheckpointId() string {
 	return ""
 }
 
+func (x *RewindRequest) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
 type RewindResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Session       *Session               `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
@@ -374,7 +399,8 @@ type BranchRequest struct {
 	SessionId    string                 `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	CheckpointId string                 `protobuf:"bytes,3,opt,name=checkpoint_id,json=checkpointId,proto3" json:"checkpoint_id,omitempty"`
 	// The id of the new session. Empty: the service makes one.
-	NewSessionId  string `protobuf:"bytes,4,opt,name=new_session_id,json=newSessionId,proto3" json:"new_session_id,omitempty"`
+	NewSessionId  string  `protobuf:"bytes,4,opt,name=new_session_id,json=newSessionId,proto3" json:"new_session_id,omitempty"`
+	Caller        *Caller `protobuf:"bytes,50,opt,name=caller,proto3" json:"caller,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -437,6 +463,13 @@ func (x *BranchRequest) GetNewSessionId() string {
 	return ""
 }
 
+func (x *BranchRequest) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
 type BranchResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Session       *Session               `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
@@ -485,16 +518,17 @@ var File_holdfast_state_v1_checkpoint_proto protoreflect.FileDescriptor
 
 const file_holdfast_state_v1_checkpoint_proto_rawDesc = "" +
 	"\n" +
-	"\"holdfast/state/v1/checkpoint.proto\x12\x11holdfast.state.v1\x1a\x1dholdfast/state/v1/model.proto\"r\n" +
+	"\"holdfast/state/v1/checkpoint.proto\x12\x11holdfast.state.v1\x1a\x1fholdfast/event/v1/options.proto\x1a\x1dholdfast/state/v1/model.proto\"\xa5\x01\n" +
 	"\x14GetCheckpointRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x02 \x01(\tR\tsessionId\x12#\n" +
-	"\rcheckpoint_id\x18\x03 \x01(\tR\fcheckpointId\"V\n" +
+	"\rcheckpoint_id\x18\x03 \x01(\tR\fcheckpointId\x121\n" +
+	"\x06caller\x182 \x01(\v2\x19.holdfast.state.v1.CallerR\x06caller\"V\n" +
 	"\x15GetCheckpointResponse\x12=\n" +
 	"\n" +
 	"checkpoint\x18\x01 \x01(\v2\x1d.holdfast.state.v1.CheckpointR\n" +
-	"checkpoint\"\x9e\x01\n" +
+	"checkpoint\"\xd1\x01\n" +
 	"\x16ListCheckpointsRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
@@ -502,31 +536,34 @@ const file_holdfast_state_v1_checkpoint_proto_rawDesc = "" +
 	"\vbefore_step\x18\x03 \x01(\x05R\n" +
 	"beforeStep\x12\x16\n" +
 	"\x06offset\x18\x04 \x01(\x05R\x06offset\x12\x14\n" +
-	"\x05limit\x18\x05 \x01(\x05R\x05limit\"\x8b\x01\n" +
+	"\x05limit\x18\x05 \x01(\x05R\x05limit\x121\n" +
+	"\x06caller\x182 \x01(\v2\x19.holdfast.state.v1.CallerR\x06caller\"\x8b\x01\n" +
 	"\x17ListCheckpointsResponse\x12?\n" +
 	"\vcheckpoints\x18\x01 \x03(\v2\x1d.holdfast.state.v1.CheckpointR\vcheckpoints\x12\x14\n" +
 	"\x05total\x18\x02 \x01(\x03R\x05total\x12\x19\n" +
-	"\bhas_more\x18\x03 \x01(\bR\ahasMore\"k\n" +
+	"\bhas_more\x18\x03 \x01(\bR\ahasMore\"\x9e\x01\n" +
 	"\rRewindRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x02 \x01(\tR\tsessionId\x12#\n" +
-	"\rcheckpoint_id\x18\x03 \x01(\tR\fcheckpointId\"F\n" +
+	"\rcheckpoint_id\x18\x03 \x01(\tR\fcheckpointId\x121\n" +
+	"\x06caller\x182 \x01(\v2\x19.holdfast.state.v1.CallerR\x06caller\"F\n" +
 	"\x0eRewindResponse\x124\n" +
-	"\asession\x18\x01 \x01(\v2\x1a.holdfast.state.v1.SessionR\asession\"\x91\x01\n" +
+	"\asession\x18\x01 \x01(\v2\x1a.holdfast.state.v1.SessionR\asession\"\xc4\x01\n" +
 	"\rBranchRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x02 \x01(\tR\tsessionId\x12#\n" +
 	"\rcheckpoint_id\x18\x03 \x01(\tR\fcheckpointId\x12$\n" +
-	"\x0enew_session_id\x18\x04 \x01(\tR\fnewSessionId\"F\n" +
+	"\x0enew_session_id\x18\x04 \x01(\tR\fnewSessionId\x121\n" +
+	"\x06caller\x182 \x01(\v2\x19.holdfast.state.v1.CallerR\x06caller\"F\n" +
 	"\x0eBranchResponse\x124\n" +
-	"\asession\x18\x01 \x01(\v2\x1a.holdfast.state.v1.SessionR\asession2\xff\x02\n" +
+	"\asession\x18\x01 \x01(\v2\x1a.holdfast.state.v1.SessionR\asession2\x8c\x03\n" +
 	"\x11CheckpointService\x12b\n" +
 	"\rGetCheckpoint\x12'.holdfast.state.v1.GetCheckpointRequest\x1a(.holdfast.state.v1.GetCheckpointResponse\x12h\n" +
 	"\x0fListCheckpoints\x12).holdfast.state.v1.ListCheckpointsRequest\x1a*.holdfast.state.v1.ListCheckpointsResponse\x12M\n" +
 	"\x06Rewind\x12 .holdfast.state.v1.RewindRequest\x1a!.holdfast.state.v1.RewindResponse\x12M\n" +
-	"\x06Branch\x12 .holdfast.state.v1.BranchRequest\x1a!.holdfast.state.v1.BranchResponseBBZ@github.com/holdfast-run/holdfast/proto/holdfast/state/v1;statev1b\x06proto3"
+	"\x06Branch\x12 .holdfast.state.v1.BranchRequest\x1a!.holdfast.state.v1.BranchResponse\x1a\v\xfa\xe0\x18\agatewayBBZ@github.com/holdfast-run/holdfast/proto/holdfast/state/v1;statev1b\x06proto3"
 
 var (
 	file_holdfast_state_v1_checkpoint_proto_rawDescOnce sync.Once
@@ -550,27 +587,32 @@ var file_holdfast_state_v1_checkpoint_proto_goTypes = []any{
 	(*RewindResponse)(nil),          // 5: holdfast.state.v1.RewindResponse
 	(*BranchRequest)(nil),           // 6: holdfast.state.v1.BranchRequest
 	(*BranchResponse)(nil),          // 7: holdfast.state.v1.BranchResponse
-	(*Checkpoint)(nil),              // 8: holdfast.state.v1.Checkpoint
-	(*Session)(nil),                 // 9: holdfast.state.v1.Session
+	(*Caller)(nil),                  // 8: holdfast.state.v1.Caller
+	(*Checkpoint)(nil),              // 9: holdfast.state.v1.Checkpoint
+	(*Session)(nil),                 // 10: holdfast.state.v1.Session
 }
 var file_holdfast_state_v1_checkpoint_proto_depIdxs = []int32{
-	8, // 0: holdfast.state.v1.GetCheckpointResponse.checkpoint:type_name -> holdfast.state.v1.Checkpoint
-	8, // 1: holdfast.state.v1.ListCheckpointsResponse.checkpoints:type_name -> holdfast.state.v1.Checkpoint
-	9, // 2: holdfast.state.v1.RewindResponse.session:type_name -> holdfast.state.v1.Session
-	9, // 3: holdfast.state.v1.BranchResponse.session:type_name -> holdfast.state.v1.Session
-	0, // 4: holdfast.state.v1.CheckpointService.GetCheckpoint:input_type -> holdfast.state.v1.GetCheckpointRequest
-	2, // 5: holdfast.state.v1.CheckpointService.ListCheckpoints:input_type -> holdfast.state.v1.ListCheckpointsRequest
-	4, // 6: holdfast.state.v1.CheckpointService.Rewind:input_type -> holdfast.state.v1.RewindRequest
-	6, // 7: holdfast.state.v1.CheckpointService.Branch:input_type -> holdfast.state.v1.BranchRequest
-	1, // 8: holdfast.state.v1.CheckpointService.GetCheckpoint:output_type -> holdfast.state.v1.GetCheckpointResponse
-	3, // 9: holdfast.state.v1.CheckpointService.ListCheckpoints:output_type -> holdfast.state.v1.ListCheckpointsResponse
-	5, // 10: holdfast.state.v1.CheckpointService.Rewind:output_type -> holdfast.state.v1.RewindResponse
-	7, // 11: holdfast.state.v1.CheckpointService.Branch:output_type -> holdfast.state.v1.BranchResponse
-	8, // [8:12] is the sub-list for method output_type
-	4, // [4:8] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	8,  // 0: holdfast.state.v1.GetCheckpointRequest.caller:type_name -> holdfast.state.v1.Caller
+	9,  // 1: holdfast.state.v1.GetCheckpointResponse.checkpoint:type_name -> holdfast.state.v1.Checkpoint
+	8,  // 2: holdfast.state.v1.ListCheckpointsRequest.caller:type_name -> holdfast.state.v1.Caller
+	9,  // 3: holdfast.state.v1.ListCheckpointsResponse.checkpoints:type_name -> holdfast.state.v1.Checkpoint
+	8,  // 4: holdfast.state.v1.RewindRequest.caller:type_name -> holdfast.state.v1.Caller
+	10, // 5: holdfast.state.v1.RewindResponse.session:type_name -> holdfast.state.v1.Session
+	8,  // 6: holdfast.state.v1.BranchRequest.caller:type_name -> holdfast.state.v1.Caller
+	10, // 7: holdfast.state.v1.BranchResponse.session:type_name -> holdfast.state.v1.Session
+	0,  // 8: holdfast.state.v1.CheckpointService.GetCheckpoint:input_type -> holdfast.state.v1.GetCheckpointRequest
+	2,  // 9: holdfast.state.v1.CheckpointService.ListCheckpoints:input_type -> holdfast.state.v1.ListCheckpointsRequest
+	4,  // 10: holdfast.state.v1.CheckpointService.Rewind:input_type -> holdfast.state.v1.RewindRequest
+	6,  // 11: holdfast.state.v1.CheckpointService.Branch:input_type -> holdfast.state.v1.BranchRequest
+	1,  // 12: holdfast.state.v1.CheckpointService.GetCheckpoint:output_type -> holdfast.state.v1.GetCheckpointResponse
+	3,  // 13: holdfast.state.v1.CheckpointService.ListCheckpoints:output_type -> holdfast.state.v1.ListCheckpointsResponse
+	5,  // 14: holdfast.state.v1.CheckpointService.Rewind:output_type -> holdfast.state.v1.RewindResponse
+	7,  // 15: holdfast.state.v1.CheckpointService.Branch:output_type -> holdfast.state.v1.BranchResponse
+	12, // [12:16] is the sub-list for method output_type
+	8,  // [8:12] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_state_v1_checkpoint_proto_init() }

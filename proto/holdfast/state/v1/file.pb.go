@@ -7,6 +7,7 @@
 package statev1
 
 import (
+	_ "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -637,7 +638,7 @@ var File_holdfast_state_v1_file_proto protoreflect.FileDescriptor
 
 const file_holdfast_state_v1_file_proto_rawDesc = "" +
 	"\n" +
-	"\x1choldfast/state/v1/file.proto\x12\x11holdfast.state.v1\"\x89\x01\n" +
+	"\x1choldfast/state/v1/file.proto\x12\x11holdfast.state.v1\x1a\x1fholdfast/event/v1/options.proto\"\x89\x01\n" +
 	"\x04File\x12\x17\n" +
 	"\afile_id\x18\x01 \x01(\tR\x06fileId\x12\x1d\n" +
 	"\n" +
@@ -676,12 +677,12 @@ const file_holdfast_state_v1_file_proto_rawDesc = "" +
 	"\x10ReadFileResponse\x12-\n" +
 	"\x04file\x18\x01 \x01(\v2\x17.holdfast.state.v1.FileH\x00R\x04file\x12\x14\n" +
 	"\x04data\x18\x02 \x01(\fH\x00R\x04dataB\x06\n" +
-	"\x04part2\xe2\x02\n" +
+	"\x04part2\xa1\x03\n" +
 	"\vFileService\x12R\n" +
 	"\aPutFile\x12!.holdfast.state.v1.PutFileRequest\x1a\".holdfast.state.v1.PutFileResponse(\x01\x12S\n" +
-	"\bFindFile\x12\".holdfast.state.v1.FindFileRequest\x1a#.holdfast.state.v1.FindFileResponse\x12S\n" +
-	"\bGetFiles\x12\".holdfast.state.v1.GetFilesRequest\x1a#.holdfast.state.v1.GetFilesResponse\x12U\n" +
-	"\bReadFile\x12\".holdfast.state.v1.ReadFileRequest\x1a#.holdfast.state.v1.ReadFileResponse0\x01BBZ@github.com/holdfast-run/holdfast/proto/holdfast/state/v1;statev1b\x06proto3"
+	"\bFindFile\x12\".holdfast.state.v1.FindFileRequest\x1a#.holdfast.state.v1.FindFileResponse\x12l\n" +
+	"\bGetFiles\x12\".holdfast.state.v1.GetFilesRequest\x1a#.holdfast.state.v1.GetFilesResponse\"\x17\xf2\xe0\x18\agateway\xf2\xe0\x18\bexecutor\x12n\n" +
+	"\bReadFile\x12\".holdfast.state.v1.ReadFileRequest\x1a#.holdfast.state.v1.ReadFileResponse\"\x17\xf2\xe0\x18\agateway\xf2\xe0\x18\bexecutor0\x01\x1a\v\xfa\xe0\x18\agatewayBBZ@github.com/holdfast-run/holdfast/proto/holdfast/state/v1;statev1b\x06proto3"
 
 var (
 	file_holdfast_state_v1_file_proto_rawDescOnce sync.Once

@@ -40,15 +40,17 @@ type FileServiceClient interface {
 	// PutFile stores a file. The first message has the head, the others the bytes. It
 	// returns the existing file if the tenant has the same bytes with this media type.
 	// INVALID_ARGUMENT: FILE_INVALID, FILE_TOO_LARGE. UNAVAILABLE (UPLOAD_EXPIRED): it took
-	// longer than the grace period.
+	// longer than the grace period. RESOURCE_EXHAUSTED (QUOTA_BYTES): the tenant may store no more.
 	PutFile(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[PutFileRequest, PutFileResponse], error)
 	// FindFile returns the file with these bytes, and renews its grace period. NOT_FOUND
 	// (FILE_NOT_FOUND).
 	FindFile(ctx context.Context, in *FindFileRequest, opts ...grpc.CallOption) (*FindFileResponse, error)
 	// GetFiles returns the files with the ids, in no order. It omits unknown ones.
+	// A grant of a claim allows the files of its session's messages; others are unknown.
 	GetFiles(ctx context.Context, in *GetFilesRequest, opts ...grpc.CallOption) (*GetFilesResponse, error)
 	// ReadFile returns the bytes of a file. The first message has the file, the others the
 	// bytes. NOT_FOUND (FILE_NOT_FOUND). INVALID_ARGUMENT (RANGE_INVALID).
+	// A grant of a claim allows the files of its session's messages; others are unknown.
 	ReadFile(ctx context.Context, in *ReadFileRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadFileResponse], error)
 }
 
@@ -127,15 +129,17 @@ type FileServiceServer interface {
 	// PutFile stores a file. The first message has the head, the others the bytes. It
 	// returns the existing file if the tenant has the same bytes with this media type.
 	// INVALID_ARGUMENT: FILE_INVALID, FILE_TOO_LARGE. UNAVAILABLE (UPLOAD_EXPIRED): it took
-	// longer than the grace period.
+	// longer than the grace period. RESOURCE_EXHAUSTED (QUOTA_BYTES): the tenant may store no more.
 	PutFile(grpc.ClientStreamingServer[PutFileRequest, PutFileResponse]) error
 	// FindFile returns the file with these bytes, and renews its grace period. NOT_FOUND
 	// (FILE_NOT_FOUND).
 	FindFile(context.Context, *FindFileRequest) (*FindFileResponse, error)
 	// GetFiles returns the files with the ids, in no order. It omits unknown ones.
+	// A grant of a claim allows the files of its session's messages; others are unknown.
 	GetFiles(context.Context, *GetFilesRequest) (*GetFilesResponse, error)
 	// ReadFile returns the bytes of a file. The first message has the file, the others the
 	// bytes. NOT_FOUND (FILE_NOT_FOUND). INVALID_ARGUMENT (RANGE_INVALID).
+	// A grant of a claim allows the files of its session's messages; others are unknown.
 	ReadFile(*ReadFileRequest, grpc.ServerStreamingServer[ReadFileResponse]) error
 	mustEmbedUnimplementedFileServiceServer()
 }

@@ -7,6 +7,7 @@
 package statev1
 
 import (
+	_ "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -766,7 +767,7 @@ var File_holdfast_state_v1_memory_proto protoreflect.FileDescriptor
 
 const file_holdfast_state_v1_memory_proto_rawDesc = "" +
 	"\n" +
-	"\x1eholdfast/state/v1/memory.proto\x12\x11holdfast.state.v1\"\xae\x02\n" +
+	"\x1eholdfast/state/v1/memory.proto\x12\x11holdfast.state.v1\x1a\x1fholdfast/event/v1/options.proto\"\xae\x02\n" +
 	"\x06Memory\x12\x1b\n" +
 	"\tmemory_id\x18\x01 \x01(\tR\bmemoryId\x12\x1b\n" +
 	"\tentity_id\x18\x02 \x01(\tR\bentityId\x12\x16\n" +
@@ -817,13 +818,13 @@ const file_holdfast_state_v1_memory_proto_rawDesc = "" +
 	"\x06Entity\x12\x1b\n" +
 	"\tentity_id\x18\x01 \x01(\tR\bentityId\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\tR\x06source\x12\x14\n" +
-	"\x05count\x18\x03 \x01(\x03R\x05count2\xe8\x03\n" +
+	"\x05count\x18\x03 \x01(\x03R\x05count2\xf5\x03\n" +
 	"\rMemoryService\x12V\n" +
 	"\tAddMemory\x12#.holdfast.state.v1.AddMemoryRequest\x1a$.holdfast.state.v1.AddMemoryResponse\x12V\n" +
 	"\tGetMemory\x12#.holdfast.state.v1.GetMemoryRequest\x1a$.holdfast.state.v1.GetMemoryResponse\x12e\n" +
 	"\x0eSearchMemories\x12(.holdfast.state.v1.SearchMemoriesRequest\x1a).holdfast.state.v1.SearchMemoriesResponse\x12_\n" +
 	"\fDeleteMemory\x12&.holdfast.state.v1.DeleteMemoryRequest\x1a'.holdfast.state.v1.DeleteMemoryResponse\x12_\n" +
-	"\fListEntities\x12&.holdfast.state.v1.ListEntitiesRequest\x1a'.holdfast.state.v1.ListEntitiesResponseBBZ@github.com/holdfast-run/holdfast/proto/holdfast/state/v1;statev1b\x06proto3"
+	"\fListEntities\x12&.holdfast.state.v1.ListEntitiesRequest\x1a'.holdfast.state.v1.ListEntitiesResponse\x1a\v\xfa\xe0\x18\agatewayBBZ@github.com/holdfast-run/holdfast/proto/holdfast/state/v1;statev1b\x06proto3"
 
 var (
 	file_holdfast_state_v1_memory_proto_rawDescOnce sync.Once

@@ -295,6 +295,9 @@ const (
 	StopKind_STOP_KIND_INTERRUPT StopKind = 1
 	// The run fails. An abort overrides an interrupt.
 	StopKind_STOP_KIND_ABORT StopKind = 2
+	// The run fails with framework_agent_gone: no executor has announced its agent for too long.
+	// Only the service itself requests it, with the claim that ends the run.
+	StopKind_STOP_KIND_AGENT_GONE StopKind = 3
 )
 
 // Enum value maps for StopKind.
@@ -303,11 +306,13 @@ var (
 		0: "STOP_KIND_UNSPECIFIED",
 		1: "STOP_KIND_INTERRUPT",
 		2: "STOP_KIND_ABORT",
+		3: "STOP_KIND_AGENT_GONE",
 	}
 	StopKind_value = map[string]int32{
 		"STOP_KIND_UNSPECIFIED": 0,
 		"STOP_KIND_INTERRUPT":   1,
 		"STOP_KIND_ABORT":       2,
+		"STOP_KIND_AGENT_GONE":  3,
 	}
 )
 
@@ -336,6 +341,56 @@ func (x StopKind) Number() protoreflect.EnumNumber {
 // Deprecated: Use StopKind.Descriptor instead.
 func (StopKind) EnumDescriptor() ([]byte, []int) {
 	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{4}
+}
+
+// Approvers says who may approve a call. Whoever reaches its session may deny it.
+type Approvers int32
+
+const (
+	// Whoever reaches the session.
+	Approvers_APPROVERS_UNSPECIFIED Approvers = 0
+	// Any identified actor of the tenant but the one that started the run, although the session
+	// belongs to another user.
+	Approvers_APPROVERS_OTHERS Approvers = 1
+)
+
+// Enum value maps for Approvers.
+var (
+	Approvers_name = map[int32]string{
+		0: "APPROVERS_UNSPECIFIED",
+		1: "APPROVERS_OTHERS",
+	}
+	Approvers_value = map[string]int32{
+		"APPROVERS_UNSPECIFIED": 0,
+		"APPROVERS_OTHERS":      1,
+	}
+)
+
+func (x Approvers) Enum() *Approvers {
+	p := new(Approvers)
+	*p = x
+	return p
+}
+
+func (x Approvers) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Approvers) Descriptor() protoreflect.EnumDescriptor {
+	return file_holdfast_state_v1_model_proto_enumTypes[5].Descriptor()
+}
+
+func (Approvers) Type() protoreflect.EnumType {
+	return &file_holdfast_state_v1_model_proto_enumTypes[5]
+}
+
+func (x Approvers) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Approvers.Descriptor instead.
+func (Approvers) EnumDescriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{5}
 }
 
 type CallKind int32
@@ -375,11 +430,11 @@ func (x CallKind) String() string {
 }
 
 func (CallKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_holdfast_state_v1_model_proto_enumTypes[5].Descriptor()
+	return file_holdfast_state_v1_model_proto_enumTypes[6].Descriptor()
 }
 
 func (CallKind) Type() protoreflect.EnumType {
-	return &file_holdfast_state_v1_model_proto_enumTypes[5]
+	return &file_holdfast_state_v1_model_proto_enumTypes[6]
 }
 
 func (x CallKind) Number() protoreflect.EnumNumber {
@@ -388,7 +443,7 @@ func (x CallKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CallKind.Descriptor instead.
 func (CallKind) EnumDescriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{5}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{6}
 }
 
 type AnswerSource int32
@@ -433,11 +488,11 @@ func (x AnswerSource) String() string {
 }
 
 func (AnswerSource) Descriptor() protoreflect.EnumDescriptor {
-	return file_holdfast_state_v1_model_proto_enumTypes[6].Descriptor()
+	return file_holdfast_state_v1_model_proto_enumTypes[7].Descriptor()
 }
 
 func (AnswerSource) Type() protoreflect.EnumType {
-	return &file_holdfast_state_v1_model_proto_enumTypes[6]
+	return &file_holdfast_state_v1_model_proto_enumTypes[7]
 }
 
 func (x AnswerSource) Number() protoreflect.EnumNumber {
@@ -446,7 +501,7 @@ func (x AnswerSource) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use AnswerSource.Descriptor instead.
 func (AnswerSource) EnumDescriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{6}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{7}
 }
 
 type SubSessionMode int32
@@ -484,11 +539,11 @@ func (x SubSessionMode) String() string {
 }
 
 func (SubSessionMode) Descriptor() protoreflect.EnumDescriptor {
-	return file_holdfast_state_v1_model_proto_enumTypes[7].Descriptor()
+	return file_holdfast_state_v1_model_proto_enumTypes[8].Descriptor()
 }
 
 func (SubSessionMode) Type() protoreflect.EnumType {
-	return &file_holdfast_state_v1_model_proto_enumTypes[7]
+	return &file_holdfast_state_v1_model_proto_enumTypes[8]
 }
 
 func (x SubSessionMode) Number() protoreflect.EnumNumber {
@@ -497,7 +552,7 @@ func (x SubSessionMode) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SubSessionMode.Descriptor instead.
 func (SubSessionMode) EnumDescriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{7}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{8}
 }
 
 type SubSessionLocation int32
@@ -533,11 +588,11 @@ func (x SubSessionLocation) String() string {
 }
 
 func (SubSessionLocation) Descriptor() protoreflect.EnumDescriptor {
-	return file_holdfast_state_v1_model_proto_enumTypes[8].Descriptor()
+	return file_holdfast_state_v1_model_proto_enumTypes[9].Descriptor()
 }
 
 func (SubSessionLocation) Type() protoreflect.EnumType {
-	return &file_holdfast_state_v1_model_proto_enumTypes[8]
+	return &file_holdfast_state_v1_model_proto_enumTypes[9]
 }
 
 func (x SubSessionLocation) Number() protoreflect.EnumNumber {
@@ -546,7 +601,129 @@ func (x SubSessionLocation) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SubSessionLocation.Descriptor instead.
 func (SubSessionLocation) EnumDescriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{8}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{9}
+}
+
+type QueuedReason_Reason int32
+
+const (
+	QueuedReason_REASON_UNSPECIFIED QueuedReason_Reason = 0
+	// No registered executor announces the agent.
+	QueuedReason_REASON_NO_EXECUTOR QueuedReason_Reason = 1
+	// No executor of the agent has had a free slot.
+	QueuedReason_REASON_NO_FREE_SLOT QueuedReason_Reason = 2
+	// As many runs of the tenant run as its quota inFlight allows.
+	QueuedReason_REASON_TENANT_IN_FLIGHT QueuedReason_Reason = 3
+	// The same for the user.
+	QueuedReason_REASON_USER_IN_FLIGHT QueuedReason_Reason = 4
+	// The run may not be claimed before its due_at: an executor has released it with a delay.
+	QueuedReason_REASON_DELAYED QueuedReason_Reason = 5
+)
+
+// Enum value maps for QueuedReason_Reason.
+var (
+	QueuedReason_Reason_name = map[int32]string{
+		0: "REASON_UNSPECIFIED",
+		1: "REASON_NO_EXECUTOR",
+		2: "REASON_NO_FREE_SLOT",
+		3: "REASON_TENANT_IN_FLIGHT",
+		4: "REASON_USER_IN_FLIGHT",
+		5: "REASON_DELAYED",
+	}
+	QueuedReason_Reason_value = map[string]int32{
+		"REASON_UNSPECIFIED":      0,
+		"REASON_NO_EXECUTOR":      1,
+		"REASON_NO_FREE_SLOT":     2,
+		"REASON_TENANT_IN_FLIGHT": 3,
+		"REASON_USER_IN_FLIGHT":   4,
+		"REASON_DELAYED":          5,
+	}
+)
+
+func (x QueuedReason_Reason) Enum() *QueuedReason_Reason {
+	p := new(QueuedReason_Reason)
+	*p = x
+	return p
+}
+
+func (x QueuedReason_Reason) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (QueuedReason_Reason) Descriptor() protoreflect.EnumDescriptor {
+	return file_holdfast_state_v1_model_proto_enumTypes[10].Descriptor()
+}
+
+func (QueuedReason_Reason) Type() protoreflect.EnumType {
+	return &file_holdfast_state_v1_model_proto_enumTypes[10]
+}
+
+func (x QueuedReason_Reason) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use QueuedReason_Reason.Descriptor instead.
+func (QueuedReason_Reason) EnumDescriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{6, 0}
+}
+
+// Caller is the identity on whose behalf a gateway calls. Executors leave it unset, but for the
+// caller of a method, and for the actor of a run that an agent starts in a sub-session.
+type Caller struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Who acts: "user:" and a subject, "key:" and the name of an API key, or "local" for a
+	// gateway without credentials. Approval rules and the audit log use it.
+	Actor string `protobuf:"bytes,1,opt,name=actor,proto3" json:"actor,omitempty"`
+	// The only user whose sessions the caller reaches: the others are NOT_FOUND
+	// (SESSION_NOT_FOUND), and a session that the request creates belongs to this user. Empty
+	// for a caller that reaches all sessions of its tenant.
+	Owner         string `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Caller) Reset() {
+	*x = Caller{}
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Caller) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Caller) ProtoMessage() {}
+
+func (x *Caller) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Caller.ProtoReflect.Descriptor instead.
+func (*Caller) Descriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *Caller) GetActor() string {
+	if x != nil {
+		return x.Actor
+	}
+	return ""
+}
+
+func (x *Caller) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
 }
 
 // Session is a conversation with its properties, without its messages.
@@ -609,7 +786,7 @@ type Session struct {
 
 func (x *Session) Reset() {
 	*x = Session{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[0]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -621,7 +798,7 @@ func (x *Session) String() string {
 func (*Session) ProtoMessage() {}
 
 func (x *Session) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[0]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -634,7 +811,7 @@ func (x *Session) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Session.ProtoReflect.Descriptor instead.
 func (*Session) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{0}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *Session) GetTenant() string {
@@ -861,7 +1038,7 @@ type Suspension struct {
 
 func (x *Suspension) Reset() {
 	*x = Suspension{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[1]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -873,7 +1050,7 @@ func (x *Suspension) String() string {
 func (*Suspension) ProtoMessage() {}
 
 func (x *Suspension) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[1]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -886,7 +1063,7 @@ func (x *Suspension) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Suspension.ProtoReflect.Descriptor instead.
 func (*Suspension) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{1}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Suspension) GetStepId() string {
@@ -921,7 +1098,7 @@ type Interruption struct {
 
 func (x *Interruption) Reset() {
 	*x = Interruption{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[2]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -933,7 +1110,7 @@ func (x *Interruption) String() string {
 func (*Interruption) ProtoMessage() {}
 
 func (x *Interruption) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[2]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -946,7 +1123,7 @@ func (x *Interruption) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Interruption.ProtoReflect.Descriptor instead.
 func (*Interruption) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{2}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Interruption) GetRunId() string {
@@ -990,7 +1167,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[3]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1002,7 +1179,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[3]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1015,7 +1192,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{3}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Failure) GetError() string {
@@ -1109,14 +1286,22 @@ type Run struct {
 	// The tokens of the run, from the outcome.
 	Usage *v1.Usage `protobuf:"bytes,31,opt,name=usage,proto3" json:"usage,omitempty"`
 	// The step whose commit ended the run; 0 if it ended outside of a step.
-	FinishStep    int32 `protobuf:"varint,32,opt,name=finish_step,json=finishStep,proto3" json:"finish_step,omitempty"`
+	FinishStep int32 `protobuf:"varint,32,opt,name=finish_step,json=finishStep,proto3" json:"finish_step,omitempty"`
+	// The actor of the request that began the run. A continuation has that of the run before it,
+	// the first run of a sub-session that of its parent's run. Empty if no caller was named.
+	StartedBy string `protobuf:"bytes,33,opt,name=started_by,json=startedBy,proto3" json:"started_by,omitempty"`
+	// Among the queued runs of its tenant.
+	Priority int32 `protobuf:"varint,34,opt,name=priority,proto3" json:"priority,omitempty"`
+	// Why the run is queued. Only GetRun, ListRuns and GetSession set it, once the run has been
+	// queued for a second.
+	QueuedReason  *QueuedReason `protobuf:"bytes,35,opt,name=queued_reason,json=queuedReason,proto3" json:"queued_reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Run) Reset() {
 	*x = Run{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[4]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1128,7 +1313,7 @@ func (x *Run) String() string {
 func (*Run) ProtoMessage() {}
 
 func (x *Run) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[4]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1141,7 +1326,7 @@ func (x *Run) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Run.ProtoReflect.Descriptor instead.
 func (*Run) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{4}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Run) GetRunId() string {
@@ -1354,6 +1539,90 @@ func (x *Run) GetFinishStep() int32 {
 	return 0
 }
 
+func (x *Run) GetStartedBy() string {
+	if x != nil {
+		return x.StartedBy
+	}
+	return ""
+}
+
+func (x *Run) GetPriority() int32 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
+}
+
+func (x *Run) GetQueuedReason() *QueuedReason {
+	if x != nil {
+		return x.QueuedReason
+	}
+	return nil
+}
+
+// QueuedReason says why no executor has claimed a queued run.
+type QueuedReason struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Reason QueuedReason_Reason    `protobuf:"varint,1,opt,name=reason,proto3,enum=holdfast.state.v1.QueuedReason_Reason" json:"reason,omitempty"`
+	// For people.
+	Detail string `protobuf:"bytes,2,opt,name=detail,proto3" json:"detail,omitempty"`
+	// Since when the run waits: its creation, or its newest claim if it has been claimed before.
+	Since         int64 `protobuf:"varint,3,opt,name=since,proto3" json:"since,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueuedReason) Reset() {
+	*x = QueuedReason{}
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueuedReason) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueuedReason) ProtoMessage() {}
+
+func (x *QueuedReason) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueuedReason.ProtoReflect.Descriptor instead.
+func (*QueuedReason) Descriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *QueuedReason) GetReason() QueuedReason_Reason {
+	if x != nil {
+		return x.Reason
+	}
+	return QueuedReason_REASON_UNSPECIFIED
+}
+
+func (x *QueuedReason) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
+func (x *QueuedReason) GetSince() int64 {
+	if x != nil {
+		return x.Since
+	}
+	return 0
+}
+
 // Stop is a request to end a run early. It is stored with the run.
 type Stop struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1366,7 +1635,7 @@ type Stop struct {
 
 func (x *Stop) Reset() {
 	*x = Stop{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[5]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1378,7 +1647,7 @@ func (x *Stop) String() string {
 func (*Stop) ProtoMessage() {}
 
 func (x *Stop) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[5]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1391,7 +1660,7 @@ func (x *Stop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stop.ProtoReflect.Descriptor instead.
 func (*Stop) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{5}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Stop) GetKind() StopKind {
@@ -1427,7 +1696,7 @@ type StoredMessage struct {
 
 func (x *StoredMessage) Reset() {
 	*x = StoredMessage{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[6]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1439,7 +1708,7 @@ func (x *StoredMessage) String() string {
 func (*StoredMessage) ProtoMessage() {}
 
 func (x *StoredMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[6]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1452,7 +1721,7 @@ func (x *StoredMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredMessage.ProtoReflect.Descriptor instead.
 func (*StoredMessage) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{6}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *StoredMessage) GetOrdinal() int64 {
@@ -1491,7 +1760,7 @@ type StoredStep struct {
 
 func (x *StoredStep) Reset() {
 	*x = StoredStep{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[7]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1503,7 +1772,7 @@ func (x *StoredStep) String() string {
 func (*StoredStep) ProtoMessage() {}
 
 func (x *StoredStep) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[7]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1516,7 +1785,7 @@ func (x *StoredStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredStep.ProtoReflect.Descriptor instead.
 func (*StoredStep) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{7}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *StoredStep) GetStep() int32 {
@@ -1595,7 +1864,7 @@ type Journal struct {
 
 func (x *Journal) Reset() {
 	*x = Journal{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[8]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1607,7 +1876,7 @@ func (x *Journal) String() string {
 func (*Journal) ProtoMessage() {}
 
 func (x *Journal) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[8]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1620,7 +1889,7 @@ func (x *Journal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Journal.ProtoReflect.Descriptor instead.
 func (*Journal) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{8}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Journal) GetStep() int32 {
@@ -1672,7 +1941,7 @@ type CallResult struct {
 
 func (x *CallResult) Reset() {
 	*x = CallResult{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[9]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1684,7 +1953,7 @@ func (x *CallResult) String() string {
 func (*CallResult) ProtoMessage() {}
 
 func (x *CallResult) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[9]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1697,7 +1966,7 @@ func (x *CallResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallResult.ProtoReflect.Descriptor instead.
 func (*CallResult) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{9}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *CallResult) GetResult() *v1.ToolResultPart {
@@ -1737,7 +2006,7 @@ type StateOp struct {
 
 func (x *StateOp) Reset() {
 	*x = StateOp{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[10]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1749,7 +2018,7 @@ func (x *StateOp) String() string {
 func (*StateOp) ProtoMessage() {}
 
 func (x *StateOp) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[10]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1762,7 +2031,7 @@ func (x *StateOp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateOp.ProtoReflect.Descriptor instead.
 func (*StateOp) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{10}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *StateOp) GetKey() string {
@@ -1862,15 +2131,21 @@ type Call struct {
 	// When a step consumed the answer; 0 before.
 	ConsumedAt int64 `protobuf:"varint,16,opt,name=consumed_at,json=consumedAt,proto3" json:"consumed_at,omitempty"`
 	// The answer that came after a timeout was consumed. The model receives it once.
-	LateAnswer    *CallAnswer `protobuf:"bytes,17,opt,name=late_answer,json=lateAnswer,proto3" json:"late_answer,omitempty"`
-	LateAt        int64       `protobuf:"varint,18,opt,name=late_at,json=lateAt,proto3" json:"late_at,omitempty"`
+	LateAnswer *CallAnswer `protobuf:"bytes,17,opt,name=late_answer,json=lateAnswer,proto3" json:"late_answer,omitempty"`
+	LateAt     int64       `protobuf:"varint,18,opt,name=late_at,json=lateAt,proto3" json:"late_at,omitempty"`
+	// Who may approve it.
+	Approvers Approvers `protobuf:"varint,19,opt,name=approvers,proto3,enum=holdfast.state.v1.Approvers" json:"approvers,omitempty"`
+	// The actor that started the run of the call.
+	StartedBy string `protobuf:"bytes,20,opt,name=started_by,json=startedBy,proto3" json:"started_by,omitempty"`
+	// The actor of the client's answer, in time or late; empty if no caller was named.
+	AnsweredBy    string `protobuf:"bytes,21,opt,name=answered_by,json=answeredBy,proto3" json:"answered_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Call) Reset() {
 	*x = Call{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[11]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1882,7 +2157,7 @@ func (x *Call) String() string {
 func (*Call) ProtoMessage() {}
 
 func (x *Call) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[11]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1895,7 +2170,7 @@ func (x *Call) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Call.ProtoReflect.Descriptor instead.
 func (*Call) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{11}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Call) GetToolCallId() string {
@@ -2024,6 +2299,27 @@ func (x *Call) GetLateAt() int64 {
 	return 0
 }
 
+func (x *Call) GetApprovers() Approvers {
+	if x != nil {
+		return x.Approvers
+	}
+	return Approvers_APPROVERS_UNSPECIFIED
+}
+
+func (x *Call) GetStartedBy() string {
+	if x != nil {
+		return x.StartedBy
+	}
+	return ""
+}
+
+func (x *Call) GetAnsweredBy() string {
+	if x != nil {
+		return x.AnsweredBy
+	}
+	return ""
+}
+
 // CallAnswer is the answer to a call.
 type CallAnswer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2041,7 +2337,7 @@ type CallAnswer struct {
 
 func (x *CallAnswer) Reset() {
 	*x = CallAnswer{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[12]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2053,7 +2349,7 @@ func (x *CallAnswer) String() string {
 func (*CallAnswer) ProtoMessage() {}
 
 func (x *CallAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[12]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2066,7 +2362,7 @@ func (x *CallAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallAnswer.ProtoReflect.Descriptor instead.
 func (*CallAnswer) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{12}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *CallAnswer) GetAnswer() isCallAnswer_Answer {
@@ -2169,7 +2465,7 @@ type ChildEnd struct {
 
 func (x *ChildEnd) Reset() {
 	*x = ChildEnd{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[13]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2181,7 +2477,7 @@ func (x *ChildEnd) String() string {
 func (*ChildEnd) ProtoMessage() {}
 
 func (x *ChildEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[13]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2194,7 +2490,7 @@ func (x *ChildEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChildEnd.ProtoReflect.Descriptor instead.
 func (*ChildEnd) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{13}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ChildEnd) GetSessionId() string {
@@ -2243,7 +2539,7 @@ type ApprovalAnswer struct {
 
 func (x *ApprovalAnswer) Reset() {
 	*x = ApprovalAnswer{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[14]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2255,7 +2551,7 @@ func (x *ApprovalAnswer) String() string {
 func (*ApprovalAnswer) ProtoMessage() {}
 
 func (x *ApprovalAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[14]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2268,7 +2564,7 @@ func (x *ApprovalAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApprovalAnswer.ProtoReflect.Descriptor instead.
 func (*ApprovalAnswer) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{14}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ApprovalAnswer) GetApprovalId() string {
@@ -2316,7 +2612,7 @@ type SubSession struct {
 
 func (x *SubSession) Reset() {
 	*x = SubSession{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[15]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2328,7 +2624,7 @@ func (x *SubSession) String() string {
 func (*SubSession) ProtoMessage() {}
 
 func (x *SubSession) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[15]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2341,7 +2637,7 @@ func (x *SubSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubSession.ProtoReflect.Descriptor instead.
 func (*SubSession) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{15}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SubSession) GetSessionId() string {
@@ -2435,7 +2731,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[16]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2447,7 +2743,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[16]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2460,7 +2756,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{16}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Checkpoint) GetCheckpointId() string {
@@ -2523,7 +2819,10 @@ var File_holdfast_state_v1_model_proto protoreflect.FileDescriptor
 
 const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"\n" +
-	"\x1dholdfast/state/v1/model.proto\x12\x11holdfast.state.v1\x1a\x1dholdfast/event/v1/chunk.proto\x1a\x1fholdfast/event/v1/message.proto\x1a\x1fholdfast/event/v1/options.proto\x1a\x1choldfast/event/v1/step.proto\x1a\x1dholdfast/event/v1/usage.proto\"\x86\t\n" +
+	"\x1dholdfast/state/v1/model.proto\x12\x11holdfast.state.v1\x1a\x1dholdfast/event/v1/chunk.proto\x1a\x1fholdfast/event/v1/message.proto\x1a\x1fholdfast/event/v1/options.proto\x1a\x1choldfast/event/v1/step.proto\x1a\x1dholdfast/event/v1/usage.proto\"4\n" +
+	"\x06Caller\x12\x14\n" +
+	"\x05actor\x18\x01 \x01(\tR\x05actor\x12\x14\n" +
+	"\x05owner\x18\x02 \x01(\tR\x05owner\"\x86\t\n" +
 	"\aSession\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
@@ -2582,7 +2881,7 @@ const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"\x06detail\x18\x02 \x01(\tR\x06detail\x12\x12\n" +
 	"\x04code\x18\x03 \x01(\tR\x04code\x12\x1c\n" +
 	"\tretryable\x18\x04 \x01(\bR\tretryable\x12%\n" +
-	"\x0efailure_reason\x18\x05 \x01(\tR\rfailureReason\"\xd3\b\n" +
+	"\x0efailure_reason\x18\x05 \x01(\tR\rfailureReason\"\xd4\t\n" +
 	"\x03Run\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x1d\n" +
 	"\n" +
@@ -2625,7 +2924,22 @@ const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"\fend_position\x18\x1e \x01(\x03R\vendPosition\x12.\n" +
 	"\x05usage\x18\x1f \x01(\v2\x18.holdfast.event.v1.UsageR\x05usage\x12\x1f\n" +
 	"\vfinish_step\x18  \x01(\x05R\n" +
-	"finishStepJ\x04\b\b\x10\tJ\x04\b\r\x10\x0e\"r\n" +
+	"finishStep\x12\x1d\n" +
+	"\n" +
+	"started_by\x18! \x01(\tR\tstartedBy\x12\x1a\n" +
+	"\bpriority\x18\" \x01(\x05R\bpriority\x12D\n" +
+	"\rqueued_reason\x18# \x01(\v2\x1f.holdfast.state.v1.QueuedReasonR\fqueuedReasonJ\x04\b\b\x10\tJ\x04\b\r\x10\x0e\"\x9c\x02\n" +
+	"\fQueuedReason\x12>\n" +
+	"\x06reason\x18\x01 \x01(\x0e2&.holdfast.state.v1.QueuedReason.ReasonR\x06reason\x12\x16\n" +
+	"\x06detail\x18\x02 \x01(\tR\x06detail\x12\x14\n" +
+	"\x05since\x18\x03 \x01(\x03R\x05since\"\x9d\x01\n" +
+	"\x06Reason\x12\x16\n" +
+	"\x12REASON_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12REASON_NO_EXECUTOR\x10\x01\x12\x17\n" +
+	"\x13REASON_NO_FREE_SLOT\x10\x02\x12\x1b\n" +
+	"\x17REASON_TENANT_IN_FLIGHT\x10\x03\x12\x19\n" +
+	"\x15REASON_USER_IN_FLIGHT\x10\x04\x12\x12\n" +
+	"\x0eREASON_DELAYED\x10\x05\"r\n" +
 	"\x04Stop\x12/\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1b.holdfast.state.v1.StopKindR\x04kind\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12!\n" +
@@ -2660,7 +2974,7 @@ const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"\areplace\x18\x02 \x01(\tH\x00R\areplace\x12\x18\n" +
 	"\x06append\x18\x03 \x01(\tH\x00R\x06append\x12\x18\n" +
 	"\x06delete\x18\x04 \x01(\bH\x00R\x06deleteB\x04\n" +
-	"\x02op\"\x81\x05\n" +
+	"\x02op\"\xfd\x05\n" +
 	"\x04Call\x12 \n" +
 	"\ftool_call_id\x18\x01 \x01(\tR\n" +
 	"toolCallId\x12\x1d\n" +
@@ -2689,7 +3003,12 @@ const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"consumedAt\x12>\n" +
 	"\vlate_answer\x18\x11 \x01(\v2\x1d.holdfast.state.v1.CallAnswerR\n" +
 	"lateAnswer\x12\x17\n" +
-	"\alate_at\x18\x12 \x01(\x03R\x06lateAt\"\xf7\x01\n" +
+	"\alate_at\x18\x12 \x01(\x03R\x06lateAt\x12:\n" +
+	"\tapprovers\x18\x13 \x01(\x0e2\x1c.holdfast.state.v1.ApproversR\tapprovers\x12\x1d\n" +
+	"\n" +
+	"started_by\x18\x14 \x01(\tR\tstartedBy\x12\x1f\n" +
+	"\vanswered_by\x18\x15 \x01(\tR\n" +
+	"answeredBy\"\xf7\x01\n" +
 	"\n" +
 	"CallAnswer\x12\x18\n" +
 	"\x06result\x18\x01 \x01(\tH\x00R\x06result\x12\x16\n" +
@@ -2770,11 +3089,15 @@ const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"\x15RUN_ENTRY_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fRUN_ENTRY_START\x10\x01\x12\x14\n" +
 	"\x10RUN_ENTRY_RESUME\x10\x02\x12\x1a\n" +
-	"\x16RUN_ENTRY_CONTINUATION\x10\x03*S\n" +
+	"\x16RUN_ENTRY_CONTINUATION\x10\x03*m\n" +
 	"\bStopKind\x12\x19\n" +
 	"\x15STOP_KIND_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13STOP_KIND_INTERRUPT\x10\x01\x12\x13\n" +
-	"\x0fSTOP_KIND_ABORT\x10\x02*q\n" +
+	"\x0fSTOP_KIND_ABORT\x10\x02\x12\x18\n" +
+	"\x14STOP_KIND_AGENT_GONE\x10\x03*<\n" +
+	"\tApprovers\x12\x19\n" +
+	"\x15APPROVERS_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10APPROVERS_OTHERS\x10\x01*q\n" +
 	"\bCallKind\x12\x19\n" +
 	"\x15CALL_KIND_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15CALL_KIND_CLIENT_TOOL\x10\x01\x12\x16\n" +
@@ -2807,83 +3130,90 @@ func file_holdfast_state_v1_model_proto_rawDescGZIP() []byte {
 	return file_holdfast_state_v1_model_proto_rawDescData
 }
 
-var file_holdfast_state_v1_model_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
-var file_holdfast_state_v1_model_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_holdfast_state_v1_model_proto_enumTypes = make([]protoimpl.EnumInfo, 11)
+var file_holdfast_state_v1_model_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_holdfast_state_v1_model_proto_goTypes = []any{
 	(SessionStatus)(0),        // 0: holdfast.state.v1.SessionStatus
 	(RunStatus)(0),            // 1: holdfast.state.v1.RunStatus
 	(BusyPolicy)(0),           // 2: holdfast.state.v1.BusyPolicy
 	(RunEntry)(0),             // 3: holdfast.state.v1.RunEntry
 	(StopKind)(0),             // 4: holdfast.state.v1.StopKind
-	(CallKind)(0),             // 5: holdfast.state.v1.CallKind
-	(AnswerSource)(0),         // 6: holdfast.state.v1.AnswerSource
-	(SubSessionMode)(0),       // 7: holdfast.state.v1.SubSessionMode
-	(SubSessionLocation)(0),   // 8: holdfast.state.v1.SubSessionLocation
-	(*Session)(nil),           // 9: holdfast.state.v1.Session
-	(*Suspension)(nil),        // 10: holdfast.state.v1.Suspension
-	(*Interruption)(nil),      // 11: holdfast.state.v1.Interruption
-	(*Failure)(nil),           // 12: holdfast.state.v1.Failure
-	(*Run)(nil),               // 13: holdfast.state.v1.Run
-	(*Stop)(nil),              // 14: holdfast.state.v1.Stop
-	(*StoredMessage)(nil),     // 15: holdfast.state.v1.StoredMessage
-	(*StoredStep)(nil),        // 16: holdfast.state.v1.StoredStep
-	(*Journal)(nil),           // 17: holdfast.state.v1.Journal
-	(*CallResult)(nil),        // 18: holdfast.state.v1.CallResult
-	(*StateOp)(nil),           // 19: holdfast.state.v1.StateOp
-	(*Call)(nil),              // 20: holdfast.state.v1.Call
-	(*CallAnswer)(nil),        // 21: holdfast.state.v1.CallAnswer
-	(*ChildEnd)(nil),          // 22: holdfast.state.v1.ChildEnd
-	(*ApprovalAnswer)(nil),    // 23: holdfast.state.v1.ApprovalAnswer
-	(*SubSession)(nil),        // 24: holdfast.state.v1.SubSession
-	(*Checkpoint)(nil),        // 25: holdfast.state.v1.Checkpoint
-	nil,                       // 26: holdfast.state.v1.Session.MetadataEntry
-	(*v1.Usage)(nil),          // 27: holdfast.event.v1.Usage
-	(*v1.Message)(nil),        // 28: holdfast.event.v1.Message
-	(*v1.StepRecord)(nil),     // 29: holdfast.event.v1.StepRecord
-	(*v1.UsageEntry)(nil),     // 30: holdfast.event.v1.UsageEntry
-	(*v1.ToolResultPart)(nil), // 31: holdfast.event.v1.ToolResultPart
+	(Approvers)(0),            // 5: holdfast.state.v1.Approvers
+	(CallKind)(0),             // 6: holdfast.state.v1.CallKind
+	(AnswerSource)(0),         // 7: holdfast.state.v1.AnswerSource
+	(SubSessionMode)(0),       // 8: holdfast.state.v1.SubSessionMode
+	(SubSessionLocation)(0),   // 9: holdfast.state.v1.SubSessionLocation
+	(QueuedReason_Reason)(0),  // 10: holdfast.state.v1.QueuedReason.Reason
+	(*Caller)(nil),            // 11: holdfast.state.v1.Caller
+	(*Session)(nil),           // 12: holdfast.state.v1.Session
+	(*Suspension)(nil),        // 13: holdfast.state.v1.Suspension
+	(*Interruption)(nil),      // 14: holdfast.state.v1.Interruption
+	(*Failure)(nil),           // 15: holdfast.state.v1.Failure
+	(*Run)(nil),               // 16: holdfast.state.v1.Run
+	(*QueuedReason)(nil),      // 17: holdfast.state.v1.QueuedReason
+	(*Stop)(nil),              // 18: holdfast.state.v1.Stop
+	(*StoredMessage)(nil),     // 19: holdfast.state.v1.StoredMessage
+	(*StoredStep)(nil),        // 20: holdfast.state.v1.StoredStep
+	(*Journal)(nil),           // 21: holdfast.state.v1.Journal
+	(*CallResult)(nil),        // 22: holdfast.state.v1.CallResult
+	(*StateOp)(nil),           // 23: holdfast.state.v1.StateOp
+	(*Call)(nil),              // 24: holdfast.state.v1.Call
+	(*CallAnswer)(nil),        // 25: holdfast.state.v1.CallAnswer
+	(*ChildEnd)(nil),          // 26: holdfast.state.v1.ChildEnd
+	(*ApprovalAnswer)(nil),    // 27: holdfast.state.v1.ApprovalAnswer
+	(*SubSession)(nil),        // 28: holdfast.state.v1.SubSession
+	(*Checkpoint)(nil),        // 29: holdfast.state.v1.Checkpoint
+	nil,                       // 30: holdfast.state.v1.Session.MetadataEntry
+	(*v1.Usage)(nil),          // 31: holdfast.event.v1.Usage
+	(*v1.Message)(nil),        // 32: holdfast.event.v1.Message
+	(*v1.StepRecord)(nil),     // 33: holdfast.event.v1.StepRecord
+	(*v1.UsageEntry)(nil),     // 34: holdfast.event.v1.UsageEntry
+	(*v1.ToolResultPart)(nil), // 35: holdfast.event.v1.ToolResultPart
 }
 var file_holdfast_state_v1_model_proto_depIdxs = []int32{
 	0,  // 0: holdfast.state.v1.Session.status:type_name -> holdfast.state.v1.SessionStatus
-	12, // 1: holdfast.state.v1.Session.failure:type_name -> holdfast.state.v1.Failure
-	26, // 2: holdfast.state.v1.Session.metadata:type_name -> holdfast.state.v1.Session.MetadataEntry
-	10, // 3: holdfast.state.v1.Session.suspension:type_name -> holdfast.state.v1.Suspension
-	11, // 4: holdfast.state.v1.Session.interruption:type_name -> holdfast.state.v1.Interruption
+	15, // 1: holdfast.state.v1.Session.failure:type_name -> holdfast.state.v1.Failure
+	30, // 2: holdfast.state.v1.Session.metadata:type_name -> holdfast.state.v1.Session.MetadataEntry
+	13, // 3: holdfast.state.v1.Session.suspension:type_name -> holdfast.state.v1.Suspension
+	14, // 4: holdfast.state.v1.Session.interruption:type_name -> holdfast.state.v1.Interruption
 	1,  // 5: holdfast.state.v1.Run.status:type_name -> holdfast.state.v1.RunStatus
-	12, // 6: holdfast.state.v1.Run.failure:type_name -> holdfast.state.v1.Failure
+	15, // 6: holdfast.state.v1.Run.failure:type_name -> holdfast.state.v1.Failure
 	3,  // 7: holdfast.state.v1.Run.entry:type_name -> holdfast.state.v1.RunEntry
-	14, // 8: holdfast.state.v1.Run.stop:type_name -> holdfast.state.v1.Stop
+	18, // 8: holdfast.state.v1.Run.stop:type_name -> holdfast.state.v1.Stop
 	2,  // 9: holdfast.state.v1.Run.on_busy:type_name -> holdfast.state.v1.BusyPolicy
-	27, // 10: holdfast.state.v1.Run.usage:type_name -> holdfast.event.v1.Usage
-	4,  // 11: holdfast.state.v1.Stop.kind:type_name -> holdfast.state.v1.StopKind
-	28, // 12: holdfast.state.v1.StoredMessage.message:type_name -> holdfast.event.v1.Message
-	28, // 13: holdfast.state.v1.StoredStep.messages:type_name -> holdfast.event.v1.Message
-	29, // 14: holdfast.state.v1.StoredStep.record:type_name -> holdfast.event.v1.StepRecord
-	28, // 15: holdfast.state.v1.Journal.plan:type_name -> holdfast.event.v1.Message
-	18, // 16: holdfast.state.v1.Journal.results:type_name -> holdfast.state.v1.CallResult
-	30, // 17: holdfast.state.v1.Journal.usage:type_name -> holdfast.event.v1.UsageEntry
-	19, // 18: holdfast.state.v1.Journal.ops:type_name -> holdfast.state.v1.StateOp
-	31, // 19: holdfast.state.v1.CallResult.result:type_name -> holdfast.event.v1.ToolResultPart
-	19, // 20: holdfast.state.v1.CallResult.ops:type_name -> holdfast.state.v1.StateOp
-	30, // 21: holdfast.state.v1.CallResult.usage:type_name -> holdfast.event.v1.UsageEntry
-	5,  // 22: holdfast.state.v1.Call.kind:type_name -> holdfast.state.v1.CallKind
-	28, // 23: holdfast.state.v1.Call.entry_input:type_name -> holdfast.event.v1.Message
-	21, // 24: holdfast.state.v1.Call.answer:type_name -> holdfast.state.v1.CallAnswer
-	21, // 25: holdfast.state.v1.Call.late_answer:type_name -> holdfast.state.v1.CallAnswer
-	23, // 26: holdfast.state.v1.CallAnswer.approval:type_name -> holdfast.state.v1.ApprovalAnswer
-	22, // 27: holdfast.state.v1.CallAnswer.child:type_name -> holdfast.state.v1.ChildEnd
-	6,  // 28: holdfast.state.v1.CallAnswer.source:type_name -> holdfast.state.v1.AnswerSource
-	0,  // 29: holdfast.state.v1.ChildEnd.status:type_name -> holdfast.state.v1.SessionStatus
-	12, // 30: holdfast.state.v1.ChildEnd.failure:type_name -> holdfast.state.v1.Failure
-	0,  // 31: holdfast.state.v1.SubSession.status:type_name -> holdfast.state.v1.SessionStatus
-	7,  // 32: holdfast.state.v1.SubSession.mode:type_name -> holdfast.state.v1.SubSessionMode
-	8,  // 33: holdfast.state.v1.SubSession.location:type_name -> holdfast.state.v1.SubSessionLocation
-	0,  // 34: holdfast.state.v1.Checkpoint.status:type_name -> holdfast.state.v1.SessionStatus
-	35, // [35:35] is the sub-list for method output_type
-	35, // [35:35] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	31, // 10: holdfast.state.v1.Run.usage:type_name -> holdfast.event.v1.Usage
+	17, // 11: holdfast.state.v1.Run.queued_reason:type_name -> holdfast.state.v1.QueuedReason
+	10, // 12: holdfast.state.v1.QueuedReason.reason:type_name -> holdfast.state.v1.QueuedReason.Reason
+	4,  // 13: holdfast.state.v1.Stop.kind:type_name -> holdfast.state.v1.StopKind
+	32, // 14: holdfast.state.v1.StoredMessage.message:type_name -> holdfast.event.v1.Message
+	32, // 15: holdfast.state.v1.StoredStep.messages:type_name -> holdfast.event.v1.Message
+	33, // 16: holdfast.state.v1.StoredStep.record:type_name -> holdfast.event.v1.StepRecord
+	32, // 17: holdfast.state.v1.Journal.plan:type_name -> holdfast.event.v1.Message
+	22, // 18: holdfast.state.v1.Journal.results:type_name -> holdfast.state.v1.CallResult
+	34, // 19: holdfast.state.v1.Journal.usage:type_name -> holdfast.event.v1.UsageEntry
+	23, // 20: holdfast.state.v1.Journal.ops:type_name -> holdfast.state.v1.StateOp
+	35, // 21: holdfast.state.v1.CallResult.result:type_name -> holdfast.event.v1.ToolResultPart
+	23, // 22: holdfast.state.v1.CallResult.ops:type_name -> holdfast.state.v1.StateOp
+	34, // 23: holdfast.state.v1.CallResult.usage:type_name -> holdfast.event.v1.UsageEntry
+	6,  // 24: holdfast.state.v1.Call.kind:type_name -> holdfast.state.v1.CallKind
+	32, // 25: holdfast.state.v1.Call.entry_input:type_name -> holdfast.event.v1.Message
+	25, // 26: holdfast.state.v1.Call.answer:type_name -> holdfast.state.v1.CallAnswer
+	25, // 27: holdfast.state.v1.Call.late_answer:type_name -> holdfast.state.v1.CallAnswer
+	5,  // 28: holdfast.state.v1.Call.approvers:type_name -> holdfast.state.v1.Approvers
+	27, // 29: holdfast.state.v1.CallAnswer.approval:type_name -> holdfast.state.v1.ApprovalAnswer
+	26, // 30: holdfast.state.v1.CallAnswer.child:type_name -> holdfast.state.v1.ChildEnd
+	7,  // 31: holdfast.state.v1.CallAnswer.source:type_name -> holdfast.state.v1.AnswerSource
+	0,  // 32: holdfast.state.v1.ChildEnd.status:type_name -> holdfast.state.v1.SessionStatus
+	15, // 33: holdfast.state.v1.ChildEnd.failure:type_name -> holdfast.state.v1.Failure
+	0,  // 34: holdfast.state.v1.SubSession.status:type_name -> holdfast.state.v1.SessionStatus
+	8,  // 35: holdfast.state.v1.SubSession.mode:type_name -> holdfast.state.v1.SubSessionMode
+	9,  // 36: holdfast.state.v1.SubSession.location:type_name -> holdfast.state.v1.SubSessionLocation
+	0,  // 37: holdfast.state.v1.Checkpoint.status:type_name -> holdfast.state.v1.SessionStatus
+	38, // [38:38] is the sub-list for method output_type
+	38, // [38:38] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_state_v1_model_proto_init() }
@@ -2891,12 +3221,12 @@ func file_holdfast_state_v1_model_proto_init() {
 	if File_holdfast_state_v1_model_proto != nil {
 		return
 	}
-	file_holdfast_state_v1_model_proto_msgTypes[10].OneofWrappers = []any{
+	file_holdfast_state_v1_model_proto_msgTypes[12].OneofWrappers = []any{
 		(*StateOp_Replace)(nil),
 		(*StateOp_Append)(nil),
 		(*StateOp_Delete)(nil),
 	}
-	file_holdfast_state_v1_model_proto_msgTypes[12].OneofWrappers = []any{
+	file_holdfast_state_v1_model_proto_msgTypes[14].OneofWrappers = []any{
 		(*CallAnswer_Result)(nil),
 		(*CallAnswer_Error)(nil),
 		(*CallAnswer_Approval)(nil),
@@ -2907,8 +3237,8 @@ func file_holdfast_state_v1_model_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_state_v1_model_proto_rawDesc), len(file_holdfast_state_v1_model_proto_rawDesc)),
-			NumEnums:      9,
-			NumMessages:   18,
+			NumEnums:      11,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

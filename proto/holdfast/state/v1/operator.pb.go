@@ -7,6 +7,7 @@
 package statev1
 
 import (
+	_ "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -147,7 +148,7 @@ var File_holdfast_state_v1_operator_proto protoreflect.FileDescriptor
 
 const file_holdfast_state_v1_operator_proto_rawDesc = "" +
 	"\n" +
-	" holdfast/state/v1/operator.proto\x12\x11holdfast.state.v1\"-\n" +
+	" holdfast/state/v1/operator.proto\x12\x11holdfast.state.v1\x1a\x1fholdfast/event/v1/options.proto\"-\n" +
 	"\x15ExpireSessionsRequest\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\x05R\x05limit\"\xbc\x01\n" +
 	"\x16ExpireSessionsResponse\x12\x1a\n" +
@@ -155,9 +156,9 @@ const file_holdfast_state_v1_operator_proto_rawDesc = "" +
 	"\x06marked\x18\x02 \x01(\x05R\x06marked\x12)\n" +
 	"\x10already_terminal\x18\x03 \x01(\x05R\x0falreadyTerminal\x12\x16\n" +
 	"\x06errors\x18\x04 \x01(\x05R\x06errors\x12+\n" +
-	"\x11snapshots_deleted\x18\x05 \x01(\x05R\x10snapshotsDeleted2x\n" +
+	"\x11snapshots_deleted\x18\x05 \x01(\x05R\x10snapshotsDeleted2\x86\x01\n" +
 	"\x0fOperatorService\x12e\n" +
-	"\x0eExpireSessions\x12(.holdfast.state.v1.ExpireSessionsRequest\x1a).holdfast.state.v1.ExpireSessionsResponseBBZ@github.com/holdfast-run/holdfast/proto/holdfast/state/v1;statev1b\x06proto3"
+	"\x0eExpireSessions\x12(.holdfast.state.v1.ExpireSessionsRequest\x1a).holdfast.state.v1.ExpireSessionsResponse\x1a\f\xfa\xe0\x18\boperatorBBZ@github.com/holdfast-run/holdfast/proto/holdfast/state/v1;statev1b\x06proto3"
 
 var (
 	file_holdfast_state_v1_operator_proto_rawDescOnce sync.Once

@@ -127,6 +127,10 @@ type StartRunRequest struct {
 	// Ids of users' messages that the client has. The response counts those that an existing session
 	// does not have. At most 1,000.
 	EarlierMessageIds []string `protobuf:"bytes,37,rep,name=earlier_message_ids,json=earlierMessageIds,proto3" json:"earlier_message_ids,omitempty"`
+	// Among the queued runs of the tenant, those with a higher priority are claimed first, and the
+	// oldest first within one. Continuations and children inherit it. INVALID_ARGUMENT
+	// (PRIORITY_INVALID) unless -100 to 100.
+	Priority int32 `protobuf:"varint,38,opt,name=priority,proto3" json:"priority,omitempty"`
 	// Unset sends the messages.
 	//
 	// Types that are valid to be assigned to Intent:
@@ -137,6 +141,7 @@ type StartRunRequest struct {
 	//	*StartRunRequest_Retry
 	//	*StartRunRequest_Branch
 	Intent        isStartRunRequest_Intent `protobuf_oneof:"intent"`
+	Caller        *Caller                  `protobuf:"bytes,50,opt,name=caller,proto3" json:"caller,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -332,6 +337,13 @@ func (x *StartRunRequest) GetEarlierMessageIds() []string {
 	return nil
 }
 
+func (x *StartRunRequest) GetPriority() int32 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
+}
+
 func (x *StartRunRequest) GetIntent() isStartRunRequest_Intent {
 	if x != nil {
 		return x.Intent
@@ -380,6 +392,13 @@ func (x *StartRunRequest) GetBranch() *Branch {
 		if x, ok := x.Intent.(*StartRunRequest_Branch); ok {
 			return x.Branch
 		}
+	}
+	return nil
+}
+
+func (x *StartRunRequest) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
 	}
 	return nil
 }
@@ -967,6 +986,7 @@ type GetRunRequest struct {
 	Tenant        string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	SessionId     string                 `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	RunId         string                 `protobuf:"bytes,3,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	Caller        *Caller                `protobuf:"bytes,50,opt,name=caller,proto3" json:"caller,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1022,6 +1042,13 @@ func (x *GetRunRequest) GetRunId() string {
 	return ""
 }
 
+func (x *GetRunRequest) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
 type GetRunResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Run           *Run                   `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
@@ -1073,7 +1100,8 @@ type ListRunsRequest struct {
 	// Only runs of a lower turn; 0 begins with the newest.
 	BeforeTurn int32 `protobuf:"varint,3,opt,name=before_turn,json=beforeTurn,proto3" json:"before_turn,omitempty"`
 	// 1 to 200; 0 means 50. Others are INVALID_ARGUMENT (LIMIT_INVALID).
-	Limit         int32 `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`
+	Limit         int32   `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`
+	Caller        *Caller `protobuf:"bytes,50,opt,name=caller,proto3" json:"caller,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1136,6 +1164,13 @@ func (x *ListRunsRequest) GetLimit() int32 {
 	return 0
 }
 
+func (x *ListRunsRequest) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
 type ListRunsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Runs          []*Run                 `protobuf:"bytes,1,rep,name=runs,proto3" json:"runs,omitempty"`
@@ -1196,6 +1231,7 @@ type RequestStopRequest struct {
 	RunId         string   `protobuf:"bytes,3,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	Kind          StopKind `protobuf:"varint,4,opt,name=kind,proto3,enum=holdfast.state.v1.StopKind" json:"kind,omitempty"`
 	Reason        string   `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	Caller        *Caller  `protobuf:"bytes,50,opt,name=caller,proto3" json:"caller,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1265,6 +1301,13 @@ func (x *RequestStopRequest) GetReason() string {
 	return ""
 }
 
+func (x *RequestStopRequest) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
 type RequestStopResponse struct {
 	state  protoimpl.MessageState     `protogen:"open.v1"`
 	Effect RequestStopResponse_Effect `protobuf:"varint,1,opt,name=effect,proto3,enum=holdfast.state.v1.RequestStopResponse_Effect" json:"effect,omitempty"`
@@ -1322,8 +1365,7 @@ var File_holdfast_state_v1_run_proto protoreflect.FileDescriptor
 
 const file_holdfast_state_v1_run_proto_rawDesc = "" +
 	"\n" +
-	"\x1bholdfast/state/v1/run.proto\x12\x11holdfast.state.v1\x1a\x1fholdfast/event/v1/message.proto\x1a\x1fholdfast/event/v1/options.proto\x1a\x1choldfast/state/v1/call.proto\x1a\x1dholdfast/state/v1/model.proto\"\xc5\n" +
-	"\n" +
+	"\x1bholdfast/state/v1/run.proto\x12\x11holdfast.state.v1\x1a\x1fholdfast/event/v1/message.proto\x1a\x1fholdfast/event/v1/options.proto\x1a\x1choldfast/state/v1/call.proto\x1a\x1dholdfast/state/v1/model.proto\"\x94\v\n" +
 	"\x0fStartRunRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
@@ -1355,14 +1397,16 @@ const file_holdfast_state_v1_run_proto_rawDesc = "" +
 	"\n" +
 	"must_exist\x18# \x01(\bR\tmustExist\x124\n" +
 	"\ahistory\x18$ \x03(\v2\x1a.holdfast.event.v1.MessageR\ahistory\x12.\n" +
-	"\x13earlier_message_ids\x18% \x03(\tR\x11earlierMessageIds\x12-\n" +
+	"\x13earlier_message_ids\x18% \x03(\tR\x11earlierMessageIds\x12\x1a\n" +
+	"\bpriority\x18& \x01(\x05R\bpriority\x12-\n" +
 	"\x04edit\x18\x19 \x01(\v2\x17.holdfast.state.v1.EditH\x00R\x04edit\x12?\n" +
 	"\n" +
 	"regenerate\x18\x1a \x01(\v2\x1d.holdfast.state.v1.RegenerateH\x00R\n" +
 	"regenerate\x123\n" +
 	"\x06resume\x18\x1b \x01(\v2\x19.holdfast.state.v1.ResumeH\x00R\x06resume\x120\n" +
 	"\x05retry\x18\x1c \x01(\v2\x18.holdfast.state.v1.RetryH\x00R\x05retry\x123\n" +
-	"\x06branch\x18\x1d \x01(\v2\x19.holdfast.state.v1.BranchH\x00R\x06branch\x1a;\n" +
+	"\x06branch\x18\x1d \x01(\v2\x19.holdfast.state.v1.BranchH\x00R\x06branch\x121\n" +
+	"\x06caller\x182 \x01(\v2\x19.holdfast.state.v1.CallerR\x06caller\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\b\n" +
@@ -1406,31 +1450,34 @@ const file_holdfast_state_v1_run_proto_rawDesc = "" +
 	"\brepeated\x18\x04 \x01(\bR\brepeated\x12\x18\n" +
 	"\awaiting\x18\x05 \x01(\bR\awaiting\x12'\n" +
 	"\x0fabandoned_calls\x18\x06 \x03(\tR\x0eabandonedCalls\x12)\n" +
-	"\x10unknown_messages\x18\a \x01(\x05R\x0funknownMessages\"]\n" +
+	"\x10unknown_messages\x18\a \x01(\x05R\x0funknownMessages\"\x90\x01\n" +
 	"\rGetRunRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x02 \x01(\tR\tsessionId\x12\x15\n" +
-	"\x06run_id\x18\x03 \x01(\tR\x05runId\":\n" +
+	"\x06run_id\x18\x03 \x01(\tR\x05runId\x121\n" +
+	"\x06caller\x182 \x01(\v2\x19.holdfast.state.v1.CallerR\x06caller\":\n" +
 	"\x0eGetRunResponse\x12(\n" +
-	"\x03run\x18\x01 \x01(\v2\x16.holdfast.state.v1.RunR\x03run\"\x7f\n" +
+	"\x03run\x18\x01 \x01(\v2\x16.holdfast.state.v1.RunR\x03run\"\xb2\x01\n" +
 	"\x0fListRunsRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x02 \x01(\tR\tsessionId\x12\x1f\n" +
 	"\vbefore_turn\x18\x03 \x01(\x05R\n" +
 	"beforeTurn\x12\x14\n" +
-	"\x05limit\x18\x04 \x01(\x05R\x05limit\"Y\n" +
+	"\x05limit\x18\x04 \x01(\x05R\x05limit\x121\n" +
+	"\x06caller\x182 \x01(\v2\x19.holdfast.state.v1.CallerR\x06caller\"Y\n" +
 	"\x10ListRunsResponse\x12*\n" +
 	"\x04runs\x18\x01 \x03(\v2\x16.holdfast.state.v1.RunR\x04runs\x12\x19\n" +
-	"\bhas_more\x18\x02 \x01(\bR\ahasMore\"\xab\x01\n" +
+	"\bhas_more\x18\x02 \x01(\bR\ahasMore\"\xde\x01\n" +
 	"\x12RequestStopRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x02 \x01(\tR\tsessionId\x12\x15\n" +
 	"\x06run_id\x18\x03 \x01(\tR\x05runId\x12/\n" +
 	"\x04kind\x18\x04 \x01(\x0e2\x1b.holdfast.state.v1.StopKindR\x04kind\x12\x16\n" +
-	"\x06reason\x18\x05 \x01(\tR\x06reason\"\xcd\x01\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x121\n" +
+	"\x06caller\x182 \x01(\v2\x19.holdfast.state.v1.CallerR\x06caller\"\xcd\x01\n" +
 	"\x13RequestStopResponse\x12E\n" +
 	"\x06effect\x18\x01 \x01(\x0e2-.holdfast.state.v1.RequestStopResponse.EffectR\x06effect\x12\x15\n" +
 	"\x06run_id\x18\x02 \x01(\tR\x05runId\"X\n" +
@@ -1438,13 +1485,13 @@ const file_holdfast_state_v1_run_proto_rawDesc = "" +
 	"\x12EFFECT_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10EFFECT_REQUESTED\x10\x01\x12\x0f\n" +
 	"\vEFFECT_DONE\x10\x02\x12\x0f\n" +
-	"\vEFFECT_NONE\x10\x032\xe3\x02\n" +
+	"\vEFFECT_NONE\x10\x032\xa2\x03\n" +
 	"\n" +
-	"RunService\x12S\n" +
-	"\bStartRun\x12\".holdfast.state.v1.StartRunRequest\x1a#.holdfast.state.v1.StartRunResponse\x12M\n" +
+	"RunService\x12l\n" +
+	"\bStartRun\x12\".holdfast.state.v1.StartRunRequest\x1a#.holdfast.state.v1.StartRunResponse\"\x17\xf2\xe0\x18\agateway\xf2\xe0\x18\bexecutor\x12M\n" +
 	"\x06GetRun\x12 .holdfast.state.v1.GetRunRequest\x1a!.holdfast.state.v1.GetRunResponse\x12S\n" +
-	"\bListRuns\x12\".holdfast.state.v1.ListRunsRequest\x1a#.holdfast.state.v1.ListRunsResponse\x12\\\n" +
-	"\vRequestStop\x12%.holdfast.state.v1.RequestStopRequest\x1a&.holdfast.state.v1.RequestStopResponseBBZ@github.com/holdfast-run/holdfast/proto/holdfast/state/v1;statev1b\x06proto3"
+	"\bListRuns\x12\".holdfast.state.v1.ListRunsRequest\x1a#.holdfast.state.v1.ListRunsResponse\x12u\n" +
+	"\vRequestStop\x12%.holdfast.state.v1.RequestStopRequest\x1a&.holdfast.state.v1.RequestStopResponse\"\x17\xf2\xe0\x18\agateway\xf2\xe0\x18\bexecutor\x1a\v\xfa\xe0\x18\agatewayBBZ@github.com/holdfast-run/holdfast/proto/holdfast/state/v1;statev1b\x06proto3"
 
 var (
 	file_holdfast_state_v1_run_proto_rawDescOnce sync.Once
@@ -1481,12 +1528,13 @@ var file_holdfast_state_v1_run_proto_goTypes = []any{
 	(*v1.Message)(nil),              // 17: holdfast.event.v1.Message
 	(BusyPolicy)(0),                 // 18: holdfast.state.v1.BusyPolicy
 	(*SubmittedAnswer)(nil),         // 19: holdfast.state.v1.SubmittedAnswer
-	(*StateOp)(nil),                 // 20: holdfast.state.v1.StateOp
-	(SubSessionMode)(0),             // 21: holdfast.state.v1.SubSessionMode
-	(SessionStatus)(0),              // 22: holdfast.state.v1.SessionStatus
-	(*Session)(nil),                 // 23: holdfast.state.v1.Session
-	(*Run)(nil),                     // 24: holdfast.state.v1.Run
-	(StopKind)(0),                   // 25: holdfast.state.v1.StopKind
+	(*Caller)(nil),                  // 20: holdfast.state.v1.Caller
+	(*StateOp)(nil),                 // 21: holdfast.state.v1.StateOp
+	(SubSessionMode)(0),             // 22: holdfast.state.v1.SubSessionMode
+	(SessionStatus)(0),              // 23: holdfast.state.v1.SessionStatus
+	(*Session)(nil),                 // 24: holdfast.state.v1.Session
+	(*Run)(nil),                     // 25: holdfast.state.v1.Run
+	(StopKind)(0),                   // 26: holdfast.state.v1.StopKind
 }
 var file_holdfast_state_v1_run_proto_depIdxs = []int32{
 	17, // 0: holdfast.state.v1.StartRunRequest.messages:type_name -> holdfast.event.v1.Message
@@ -1502,33 +1550,37 @@ var file_holdfast_state_v1_run_proto_depIdxs = []int32{
 	4,  // 10: holdfast.state.v1.StartRunRequest.resume:type_name -> holdfast.state.v1.Resume
 	5,  // 11: holdfast.state.v1.StartRunRequest.retry:type_name -> holdfast.state.v1.Retry
 	6,  // 12: holdfast.state.v1.StartRunRequest.branch:type_name -> holdfast.state.v1.Branch
-	17, // 13: holdfast.state.v1.Resume.append_messages:type_name -> holdfast.event.v1.Message
-	20, // 14: holdfast.state.v1.Resume.state_ops:type_name -> holdfast.state.v1.StateOp
-	17, // 15: holdfast.state.v1.Retry.append_messages:type_name -> holdfast.event.v1.Message
-	20, // 16: holdfast.state.v1.Retry.state_ops:type_name -> holdfast.state.v1.StateOp
-	17, // 17: holdfast.state.v1.Branch.append_messages:type_name -> holdfast.event.v1.Message
-	20, // 18: holdfast.state.v1.Branch.state_ops:type_name -> holdfast.state.v1.StateOp
-	21, // 19: holdfast.state.v1.Parent.mode:type_name -> holdfast.state.v1.SubSessionMode
-	22, // 20: holdfast.state.v1.Expectation.statuses:type_name -> holdfast.state.v1.SessionStatus
-	23, // 21: holdfast.state.v1.StartRunResponse.session:type_name -> holdfast.state.v1.Session
-	24, // 22: holdfast.state.v1.StartRunResponse.run:type_name -> holdfast.state.v1.Run
-	24, // 23: holdfast.state.v1.GetRunResponse.run:type_name -> holdfast.state.v1.Run
-	24, // 24: holdfast.state.v1.ListRunsResponse.runs:type_name -> holdfast.state.v1.Run
-	25, // 25: holdfast.state.v1.RequestStopRequest.kind:type_name -> holdfast.state.v1.StopKind
-	0,  // 26: holdfast.state.v1.RequestStopResponse.effect:type_name -> holdfast.state.v1.RequestStopResponse.Effect
-	1,  // 27: holdfast.state.v1.RunService.StartRun:input_type -> holdfast.state.v1.StartRunRequest
-	10, // 28: holdfast.state.v1.RunService.GetRun:input_type -> holdfast.state.v1.GetRunRequest
-	12, // 29: holdfast.state.v1.RunService.ListRuns:input_type -> holdfast.state.v1.ListRunsRequest
-	14, // 30: holdfast.state.v1.RunService.RequestStop:input_type -> holdfast.state.v1.RequestStopRequest
-	9,  // 31: holdfast.state.v1.RunService.StartRun:output_type -> holdfast.state.v1.StartRunResponse
-	11, // 32: holdfast.state.v1.RunService.GetRun:output_type -> holdfast.state.v1.GetRunResponse
-	13, // 33: holdfast.state.v1.RunService.ListRuns:output_type -> holdfast.state.v1.ListRunsResponse
-	15, // 34: holdfast.state.v1.RunService.RequestStop:output_type -> holdfast.state.v1.RequestStopResponse
-	31, // [31:35] is the sub-list for method output_type
-	27, // [27:31] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	20, // 13: holdfast.state.v1.StartRunRequest.caller:type_name -> holdfast.state.v1.Caller
+	17, // 14: holdfast.state.v1.Resume.append_messages:type_name -> holdfast.event.v1.Message
+	21, // 15: holdfast.state.v1.Resume.state_ops:type_name -> holdfast.state.v1.StateOp
+	17, // 16: holdfast.state.v1.Retry.append_messages:type_name -> holdfast.event.v1.Message
+	21, // 17: holdfast.state.v1.Retry.state_ops:type_name -> holdfast.state.v1.StateOp
+	17, // 18: holdfast.state.v1.Branch.append_messages:type_name -> holdfast.event.v1.Message
+	21, // 19: holdfast.state.v1.Branch.state_ops:type_name -> holdfast.state.v1.StateOp
+	22, // 20: holdfast.state.v1.Parent.mode:type_name -> holdfast.state.v1.SubSessionMode
+	23, // 21: holdfast.state.v1.Expectation.statuses:type_name -> holdfast.state.v1.SessionStatus
+	24, // 22: holdfast.state.v1.StartRunResponse.session:type_name -> holdfast.state.v1.Session
+	25, // 23: holdfast.state.v1.StartRunResponse.run:type_name -> holdfast.state.v1.Run
+	20, // 24: holdfast.state.v1.GetRunRequest.caller:type_name -> holdfast.state.v1.Caller
+	25, // 25: holdfast.state.v1.GetRunResponse.run:type_name -> holdfast.state.v1.Run
+	20, // 26: holdfast.state.v1.ListRunsRequest.caller:type_name -> holdfast.state.v1.Caller
+	25, // 27: holdfast.state.v1.ListRunsResponse.runs:type_name -> holdfast.state.v1.Run
+	26, // 28: holdfast.state.v1.RequestStopRequest.kind:type_name -> holdfast.state.v1.StopKind
+	20, // 29: holdfast.state.v1.RequestStopRequest.caller:type_name -> holdfast.state.v1.Caller
+	0,  // 30: holdfast.state.v1.RequestStopResponse.effect:type_name -> holdfast.state.v1.RequestStopResponse.Effect
+	1,  // 31: holdfast.state.v1.RunService.StartRun:input_type -> holdfast.state.v1.StartRunRequest
+	10, // 32: holdfast.state.v1.RunService.GetRun:input_type -> holdfast.state.v1.GetRunRequest
+	12, // 33: holdfast.state.v1.RunService.ListRuns:input_type -> holdfast.state.v1.ListRunsRequest
+	14, // 34: holdfast.state.v1.RunService.RequestStop:input_type -> holdfast.state.v1.RequestStopRequest
+	9,  // 35: holdfast.state.v1.RunService.StartRun:output_type -> holdfast.state.v1.StartRunResponse
+	11, // 36: holdfast.state.v1.RunService.GetRun:output_type -> holdfast.state.v1.GetRunResponse
+	13, // 37: holdfast.state.v1.RunService.ListRuns:output_type -> holdfast.state.v1.ListRunsResponse
+	15, // 38: holdfast.state.v1.RunService.RequestStop:output_type -> holdfast.state.v1.RequestStopResponse
+	35, // [35:39] is the sub-list for method output_type
+	31, // [31:35] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_state_v1_run_proto_init() }

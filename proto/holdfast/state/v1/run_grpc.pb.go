@@ -70,12 +70,19 @@ type RunServiceClient interface {
 	//     gets the defaults of that agent's schema, and must fit it (STATE_INVALID).
 	//   - NOT_FOUND (AGENT_NOT_FOUND): no executor has ever announced the agent; metadata
 	//     "availableTypes" lists the known agents.
+	//   - PERMISSION_DENIED (APPROVER_REFUSED): an answer approves a call that somebody else must
+	//     approve. See Approvers.
 	//   - FAILED_PRECONDITION (TREE_TOO_LARGE): the session would be a new one with a parent, and
 	//     the configured number of sessions of its tree have not ended.
 	//   - INVALID_ARGUMENT (MESSAGE_INVALID): no message, no content, or a role other than
 	//     user.
 	//   - INVALID_ARGUMENT: MESSAGE_TOO_LARGE, TOO_MANY_MESSAGES, STATE_INVALID, STATE_SIZE_EXCEEDED,
 	//     TAGS_INVALID, METADATA_INVALID, BUSY_POLICY_INVALID.
+	//   - RESOURCE_EXHAUSTED (QUOTA_STARTS, QUOTA_QUEUED, QUOTA_BYTES): the tenant or the user is above
+	//     a quota. No quota refuses a repetition or a run with a parent.
+	//   - PERMISSION_DENIED (OWNER_REFUSED): the request names another user than the caller's owner.
+	//
+	// A grant of a claim allows to send to sub-sessions directly below its session, with it as the parent.
 	StartRun(ctx context.Context, in *StartRunRequest, opts ...grpc.CallOption) (*StartRunResponse, error)
 	// GetRun returns a run. NOT_FOUND (RUN_NOT_FOUND).
 	GetRun(ctx context.Context, in *GetRunRequest, opts ...grpc.CallOption) (*GetRunResponse, error)
@@ -87,6 +94,7 @@ type RunServiceClient interface {
 	// run to see its end. A suspended, interrupted or paused session is stopped by the call
 	// itself. A run that has ended stays as it is (EFFECT_NONE). NOT_FOUND (RUN_NOT_FOUND),
 	// INVALID_ARGUMENT (STOP_INVALID).
+	// A grant of a claim allows the sub-sessions directly below its session.
 	RequestStop(ctx context.Context, in *RequestStopRequest, opts ...grpc.CallOption) (*RequestStopResponse, error)
 }
 
@@ -183,12 +191,19 @@ type RunServiceServer interface {
 	//     gets the defaults of that agent's schema, and must fit it (STATE_INVALID).
 	//   - NOT_FOUND (AGENT_NOT_FOUND): no executor has ever announced the agent; metadata
 	//     "availableTypes" lists the known agents.
+	//   - PERMISSION_DENIED (APPROVER_REFUSED): an answer approves a call that somebody else must
+	//     approve. See Approvers.
 	//   - FAILED_PRECONDITION (TREE_TOO_LARGE): the session would be a new one with a parent, and
 	//     the configured number of sessions of its tree have not ended.
 	//   - INVALID_ARGUMENT (MESSAGE_INVALID): no message, no content, or a role other than
 	//     user.
 	//   - INVALID_ARGUMENT: MESSAGE_TOO_LARGE, TOO_MANY_MESSAGES, STATE_INVALID, STATE_SIZE_EXCEEDED,
 	//     TAGS_INVALID, METADATA_INVALID, BUSY_POLICY_INVALID.
+	//   - RESOURCE_EXHAUSTED (QUOTA_STARTS, QUOTA_QUEUED, QUOTA_BYTES): the tenant or the user is above
+	//     a quota. No quota refuses a repetition or a run with a parent.
+	//   - PERMISSION_DENIED (OWNER_REFUSED): the request names another user than the caller's owner.
+	//
+	// A grant of a claim allows to send to sub-sessions directly below its session, with it as the parent.
 	StartRun(context.Context, *StartRunRequest) (*StartRunResponse, error)
 	// GetRun returns a run. NOT_FOUND (RUN_NOT_FOUND).
 	GetRun(context.Context, *GetRunRequest) (*GetRunResponse, error)
@@ -200,6 +215,7 @@ type RunServiceServer interface {
 	// run to see its end. A suspended, interrupted or paused session is stopped by the call
 	// itself. A run that has ended stays as it is (EFFECT_NONE). NOT_FOUND (RUN_NOT_FOUND),
 	// INVALID_ARGUMENT (STOP_INVALID).
+	// A grant of a claim allows the sub-sessions directly below its session.
 	RequestStop(context.Context, *RequestStopRequest) (*RequestStopResponse, error)
 	mustEmbedUnimplementedRunServiceServer()
 }

@@ -22,17 +22,131 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type GrantMethodRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Tenant    string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	SessionId string                 `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// How long the grant is valid, in milliseconds; 1 to 86400000, a day.
+	TtlMs         int64   `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	Caller        *Caller `protobuf:"bytes,50,opt,name=caller,proto3" json:"caller,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GrantMethodRequest) Reset() {
+	*x = GrantMethodRequest{}
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GrantMethodRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GrantMethodRequest) ProtoMessage() {}
+
+func (x *GrantMethodRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GrantMethodRequest.ProtoReflect.Descriptor instead.
+func (*GrantMethodRequest) Descriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *GrantMethodRequest) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *GrantMethodRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *GrantMethodRequest) GetTtlMs() int64 {
+	if x != nil {
+		return x.TtlMs
+	}
+	return 0
+}
+
+func (x *GrantMethodRequest) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
+type GrantMethodResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Grant         []byte                 `protobuf:"bytes,1,opt,name=grant,proto3" json:"grant,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GrantMethodResponse) Reset() {
+	*x = GrantMethodResponse{}
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GrantMethodResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GrantMethodResponse) ProtoMessage() {}
+
+func (x *GrantMethodResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GrantMethodResponse.ProtoReflect.Descriptor instead.
+func (*GrantMethodResponse) Descriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *GrantMethodResponse) GetGrant() []byte {
+	if x != nil {
+		return x.Grant
+	}
+	return nil
+}
+
 type GetSessionRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Tenant        string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	SessionId     string                 `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	Caller        *Caller                `protobuf:"bytes,50,opt,name=caller,proto3" json:"caller,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetSessionRequest) Reset() {
 	*x = GetSessionRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[0]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -44,7 +158,7 @@ func (x *GetSessionRequest) String() string {
 func (*GetSessionRequest) ProtoMessage() {}
 
 func (x *GetSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[0]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -57,7 +171,7 @@ func (x *GetSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSessionRequest.ProtoReflect.Descriptor instead.
 func (*GetSessionRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{0}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *GetSessionRequest) GetTenant() string {
@@ -72,6 +186,13 @@ func (x *GetSessionRequest) GetSessionId() string {
 		return x.SessionId
 	}
 	return ""
+}
+
+func (x *GetSessionRequest) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
 }
 
 type GetSessionResponse struct {
@@ -91,7 +212,7 @@ type GetSessionResponse struct {
 
 func (x *GetSessionResponse) Reset() {
 	*x = GetSessionResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[1]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -103,7 +224,7 @@ func (x *GetSessionResponse) String() string {
 func (*GetSessionResponse) ProtoMessage() {}
 
 func (x *GetSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[1]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -116,7 +237,7 @@ func (x *GetSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSessionResponse.ProtoReflect.Descriptor instead.
 func (*GetSessionResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{1}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *GetSessionResponse) GetSession() *Session {
@@ -161,14 +282,15 @@ type ListMessagesRequest struct {
 	// The first ordinal.
 	Offset int64 `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
 	// 1 to 200; 0 means 50. A page may have fewer if messages are large; see has_more.
-	Limit         int32 `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`
+	Limit         int32   `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`
+	Caller        *Caller `protobuf:"bytes,50,opt,name=caller,proto3" json:"caller,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListMessagesRequest) Reset() {
 	*x = ListMessagesRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[2]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -180,7 +302,7 @@ func (x *ListMessagesRequest) String() string {
 func (*ListMessagesRequest) ProtoMessage() {}
 
 func (x *ListMessagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[2]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -193,7 +315,7 @@ func (x *ListMessagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMessagesRequest.ProtoReflect.Descriptor instead.
 func (*ListMessagesRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{2}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ListMessagesRequest) GetTenant() string {
@@ -224,6 +346,13 @@ func (x *ListMessagesRequest) GetLimit() int32 {
 	return 0
 }
 
+func (x *ListMessagesRequest) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
 type ListMessagesResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Messages      []*StoredMessage       `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
@@ -235,7 +364,7 @@ type ListMessagesResponse struct {
 
 func (x *ListMessagesResponse) Reset() {
 	*x = ListMessagesResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[3]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -247,7 +376,7 @@ func (x *ListMessagesResponse) String() string {
 func (*ListMessagesResponse) ProtoMessage() {}
 
 func (x *ListMessagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[3]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -260,7 +389,7 @@ func (x *ListMessagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMessagesResponse.ProtoReflect.Descriptor instead.
 func (*ListMessagesResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{3}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ListMessagesResponse) GetMessages() []*StoredMessage {
@@ -293,14 +422,15 @@ type ListStepsRequest struct {
 	// Only steps of this run.
 	RunId string `protobuf:"bytes,4,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	// 1 to 200; 0 means 50.
-	Limit         int32 `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`
+	Limit         int32   `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`
+	Caller        *Caller `protobuf:"bytes,50,opt,name=caller,proto3" json:"caller,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListStepsRequest) Reset() {
 	*x = ListStepsRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[4]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -312,7 +442,7 @@ func (x *ListStepsRequest) String() string {
 func (*ListStepsRequest) ProtoMessage() {}
 
 func (x *ListStepsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[4]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -325,7 +455,7 @@ func (x *ListStepsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListStepsRequest.ProtoReflect.Descriptor instead.
 func (*ListStepsRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{4}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ListStepsRequest) GetTenant() string {
@@ -363,6 +493,13 @@ func (x *ListStepsRequest) GetLimit() int32 {
 	return 0
 }
 
+func (x *ListStepsRequest) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
 type ListStepsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Without the custom state.
@@ -382,7 +519,7 @@ type ListStepsResponse struct {
 
 func (x *ListStepsResponse) Reset() {
 	*x = ListStepsResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[5]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -394,7 +531,7 @@ func (x *ListStepsResponse) String() string {
 func (*ListStepsResponse) ProtoMessage() {}
 
 func (x *ListStepsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[5]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -407,7 +544,7 @@ func (x *ListStepsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListStepsResponse.ProtoReflect.Descriptor instead.
 func (*ListStepsResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{5}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ListStepsResponse) GetSession() *Session {
@@ -453,14 +590,17 @@ func (x *ListStepsResponse) GetStands() int32 {
 }
 
 type ListAgentsRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Adds to each agent its executors and the queued runs of this tenant, of which at most 10,000 are
+	// read; empty adds nothing.
+	Tenant        string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListAgentsRequest) Reset() {
 	*x = ListAgentsRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[6]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -472,7 +612,7 @@ func (x *ListAgentsRequest) String() string {
 func (*ListAgentsRequest) ProtoMessage() {}
 
 func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[6]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -485,19 +625,28 @@ func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsRequest.ProtoReflect.Descriptor instead.
 func (*ListAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{6}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ListAgentsRequest) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
 }
 
 type ListAgentsResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Agents        []*Agent               `protobuf:"bytes,1,rep,name=agents,proto3" json:"agents,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Agents []*Agent               `protobuf:"bytes,1,rep,name=agents,proto3" json:"agents,omitempty"`
+	// The types of the agents that no registered executor announces now. Their runs wait.
+	UnservedAgentTypes []string `protobuf:"bytes,2,rep,name=unserved_agent_types,json=unservedAgentTypes,proto3" json:"unserved_agent_types,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *ListAgentsResponse) Reset() {
 	*x = ListAgentsResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[7]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -509,7 +658,7 @@ func (x *ListAgentsResponse) String() string {
 func (*ListAgentsResponse) ProtoMessage() {}
 
 func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[7]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -522,12 +671,19 @@ func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsResponse.ProtoReflect.Descriptor instead.
 func (*ListAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{7}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListAgentsResponse) GetAgents() []*Agent {
 	if x != nil {
 		return x.Agents
+	}
+	return nil
+}
+
+func (x *ListAgentsResponse) GetUnservedAgentTypes() []string {
+	if x != nil {
+		return x.UnservedAgentTypes
 	}
 	return nil
 }
@@ -544,14 +700,21 @@ type Agent struct {
 	// an executor are not checked again.
 	StateSchema string `protobuf:"bytes,4,opt,name=state_schema,json=stateSchema,proto3" json:"state_schema,omitempty"`
 	// An agent of another Holdfast. Its sessions keep their agent.
-	Remote        bool `protobuf:"varint,5,opt,name=remote,proto3" json:"remote,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Remote bool `protobuf:"varint,5,opt,name=remote,proto3" json:"remote,omitempty"`
+	// The registered executors that announce the agent.
+	Executors int64 `protobuf:"varint,6,opt,name=executors,proto3" json:"executors,omitempty"`
+	// When the agent was last announced, if no registered executor announces it; otherwise 0.
+	LastAnnouncedAt int64 `protobuf:"varint,7,opt,name=last_announced_at,json=lastAnnouncedAt,proto3" json:"last_announced_at,omitempty"`
+	// The queued runs of the tenant, and since when the oldest of them is queued; 0 without any.
+	QueuedRuns     int64 `protobuf:"varint,8,opt,name=queued_runs,json=queuedRuns,proto3" json:"queued_runs,omitempty"`
+	OldestQueuedAt int64 `protobuf:"varint,9,opt,name=oldest_queued_at,json=oldestQueuedAt,proto3" json:"oldest_queued_at,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Agent) Reset() {
 	*x = Agent{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[8]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -563,7 +726,7 @@ func (x *Agent) String() string {
 func (*Agent) ProtoMessage() {}
 
 func (x *Agent) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[8]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -576,7 +739,7 @@ func (x *Agent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agent.ProtoReflect.Descriptor instead.
 func (*Agent) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{8}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Agent) GetAgentType() string {
@@ -614,6 +777,34 @@ func (x *Agent) GetRemote() bool {
 	return false
 }
 
+func (x *Agent) GetExecutors() int64 {
+	if x != nil {
+		return x.Executors
+	}
+	return 0
+}
+
+func (x *Agent) GetLastAnnouncedAt() int64 {
+	if x != nil {
+		return x.LastAnnouncedAt
+	}
+	return 0
+}
+
+func (x *Agent) GetQueuedRuns() int64 {
+	if x != nil {
+		return x.QueuedRuns
+	}
+	return 0
+}
+
+func (x *Agent) GetOldestQueuedAt() int64 {
+	if x != nil {
+		return x.OldestQueuedAt
+	}
+	return 0
+}
+
 type CreateSessionRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Tenant string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
@@ -628,13 +819,14 @@ type CreateSessionRequest struct {
 	// 0 for never.
 	ExpiresAt     int64   `protobuf:"varint,9,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	Parent        *Parent `protobuf:"bytes,10,opt,name=parent,proto3" json:"parent,omitempty"`
+	Caller        *Caller `protobuf:"bytes,50,opt,name=caller,proto3" json:"caller,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CreateSessionRequest) Reset() {
 	*x = CreateSessionRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[9]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -646,7 +838,7 @@ func (x *CreateSessionRequest) String() string {
 func (*CreateSessionRequest) ProtoMessage() {}
 
 func (x *CreateSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[9]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -659,7 +851,7 @@ func (x *CreateSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSessionRequest.ProtoReflect.Descriptor instead.
 func (*CreateSessionRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{9}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *CreateSessionRequest) GetTenant() string {
@@ -732,6 +924,13 @@ func (x *CreateSessionRequest) GetParent() *Parent {
 	return nil
 }
 
+func (x *CreateSessionRequest) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
 type CreateSessionResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Session       *Session               `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
@@ -741,7 +940,7 @@ type CreateSessionResponse struct {
 
 func (x *CreateSessionResponse) Reset() {
 	*x = CreateSessionResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[10]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -753,7 +952,7 @@ func (x *CreateSessionResponse) String() string {
 func (*CreateSessionResponse) ProtoMessage() {}
 
 func (x *CreateSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[10]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -766,7 +965,7 @@ func (x *CreateSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSessionResponse.ProtoReflect.Descriptor instead.
 func (*CreateSessionResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{10}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *CreateSessionResponse) GetSession() *Session {
@@ -802,14 +1001,15 @@ type ListSessionsRequest struct {
 	// 1 to 200; 0 means 50.
 	Limit int32 `protobuf:"varint,14,opt,name=limit,proto3" json:"limit,omitempty"`
 	// Count all matching sessions. Otherwise counting stops at the configured number.
-	ExactTotal    bool `protobuf:"varint,15,opt,name=exact_total,json=exactTotal,proto3" json:"exact_total,omitempty"`
+	ExactTotal    bool    `protobuf:"varint,15,opt,name=exact_total,json=exactTotal,proto3" json:"exact_total,omitempty"`
+	Caller        *Caller `protobuf:"bytes,50,opt,name=caller,proto3" json:"caller,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListSessionsRequest) Reset() {
 	*x = ListSessionsRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[11]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -821,7 +1021,7 @@ func (x *ListSessionsRequest) String() string {
 func (*ListSessionsRequest) ProtoMessage() {}
 
 func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[11]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -834,7 +1034,7 @@ func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{11}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListSessionsRequest) GetTenant() string {
@@ -953,6 +1153,13 @@ func (x *ListSessionsRequest) GetExactTotal() bool {
 	return false
 }
 
+func (x *ListSessionsRequest) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
 type isListSessionsRequest_Family interface {
 	isListSessionsRequest_Family()
 }
@@ -991,7 +1198,7 @@ type ListSessionsResponse struct {
 
 func (x *ListSessionsResponse) Reset() {
 	*x = ListSessionsResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[12]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1003,7 +1210,7 @@ func (x *ListSessionsResponse) String() string {
 func (*ListSessionsResponse) ProtoMessage() {}
 
 func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[12]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1016,7 +1223,7 @@ func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsResponse.ProtoReflect.Descriptor instead.
 func (*ListSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{12}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListSessionsResponse) GetSessions() []*Session {
@@ -1072,13 +1279,14 @@ type DeleteSessionRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Tenant        string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	SessionId     string                 `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	Caller        *Caller                `protobuf:"bytes,50,opt,name=caller,proto3" json:"caller,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DeleteSessionRequest) Reset() {
 	*x = DeleteSessionRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[13]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1090,7 +1298,7 @@ func (x *DeleteSessionRequest) String() string {
 func (*DeleteSessionRequest) ProtoMessage() {}
 
 func (x *DeleteSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[13]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1103,7 +1311,7 @@ func (x *DeleteSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSessionRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSessionRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{13}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *DeleteSessionRequest) GetTenant() string {
@@ -1120,17 +1328,25 @@ func (x *DeleteSessionRequest) GetSessionId() string {
 	return ""
 }
 
+func (x *DeleteSessionRequest) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
 type DeleteSessionResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Includes the session itself.
-	Deleted       int32 `protobuf:"varint,1,opt,name=deleted,proto3" json:"deleted,omitempty"`
+	Deleted       int32       `protobuf:"varint,1,opt,name=deleted,proto3" json:"deleted,omitempty"`
+	Removed       *v1.Removed `protobuf:"bytes,2,opt,name=removed,proto3" json:"removed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DeleteSessionResponse) Reset() {
 	*x = DeleteSessionResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[14]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1142,7 +1358,7 @@ func (x *DeleteSessionResponse) String() string {
 func (*DeleteSessionResponse) ProtoMessage() {}
 
 func (x *DeleteSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[14]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1155,7 +1371,7 @@ func (x *DeleteSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSessionResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSessionResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{14}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DeleteSessionResponse) GetDeleted() int32 {
@@ -1163,6 +1379,13 @@ func (x *DeleteSessionResponse) GetDeleted() int32 {
 		return x.Deleted
 	}
 	return 0
+}
+
+func (x *DeleteSessionResponse) GetRemoved() *v1.Removed {
+	if x != nil {
+		return x.Removed
+	}
+	return nil
 }
 
 type UpdateSessionRequest struct {
@@ -1179,13 +1402,14 @@ type UpdateSessionRequest struct {
 	// INVALID_ARGUMENT (TITLE_INVALID): longer than the configured number of bytes, or with control
 	// characters.
 	Title         *string `protobuf:"bytes,9,opt,name=title,proto3,oneof" json:"title,omitempty"`
+	Caller        *Caller `protobuf:"bytes,50,opt,name=caller,proto3" json:"caller,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *UpdateSessionRequest) Reset() {
 	*x = UpdateSessionRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[15]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1197,7 +1421,7 @@ func (x *UpdateSessionRequest) String() string {
 func (*UpdateSessionRequest) ProtoMessage() {}
 
 func (x *UpdateSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[15]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1210,7 +1434,7 @@ func (x *UpdateSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSessionRequest.ProtoReflect.Descriptor instead.
 func (*UpdateSessionRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{15}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *UpdateSessionRequest) GetTenant() string {
@@ -1276,6 +1500,13 @@ func (x *UpdateSessionRequest) GetTitle() string {
 	return ""
 }
 
+func (x *UpdateSessionRequest) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
 type Tags struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Tags          []string               `protobuf:"bytes,1,rep,name=tags,proto3" json:"tags,omitempty"`
@@ -1285,7 +1516,7 @@ type Tags struct {
 
 func (x *Tags) Reset() {
 	*x = Tags{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[16]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1297,7 +1528,7 @@ func (x *Tags) String() string {
 func (*Tags) ProtoMessage() {}
 
 func (x *Tags) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[16]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1310,7 +1541,7 @@ func (x *Tags) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tags.ProtoReflect.Descriptor instead.
 func (*Tags) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{16}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Tags) GetTags() []string {
@@ -1329,7 +1560,7 @@ type Metadata struct {
 
 func (x *Metadata) Reset() {
 	*x = Metadata{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[17]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1341,7 +1572,7 @@ func (x *Metadata) String() string {
 func (*Metadata) ProtoMessage() {}
 
 func (x *Metadata) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[17]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1354,7 +1585,7 @@ func (x *Metadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Metadata.ProtoReflect.Descriptor instead.
 func (*Metadata) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{17}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Metadata) GetPairs() map[string]string {
@@ -1373,7 +1604,7 @@ type UpdateSessionResponse struct {
 
 func (x *UpdateSessionResponse) Reset() {
 	*x = UpdateSessionResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[18]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1385,7 +1616,7 @@ func (x *UpdateSessionResponse) String() string {
 func (*UpdateSessionResponse) ProtoMessage() {}
 
 func (x *UpdateSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[18]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1398,7 +1629,7 @@ func (x *UpdateSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSessionResponse.ProtoReflect.Descriptor instead.
 func (*UpdateSessionResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{18}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *UpdateSessionResponse) GetVersion() int64 {
@@ -1419,14 +1650,15 @@ type SetStatusRequest struct {
 	// For FAILED.
 	Failure *Failure `protobuf:"bytes,6,opt,name=failure,proto3" json:"failure,omitempty"`
 	// For INTERRUPTED.
-	InterruptReason string `protobuf:"bytes,7,opt,name=interrupt_reason,json=interruptReason,proto3" json:"interrupt_reason,omitempty"`
+	InterruptReason string  `protobuf:"bytes,7,opt,name=interrupt_reason,json=interruptReason,proto3" json:"interrupt_reason,omitempty"`
+	Caller          *Caller `protobuf:"bytes,50,opt,name=caller,proto3" json:"caller,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
 
 func (x *SetStatusRequest) Reset() {
 	*x = SetStatusRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[19]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1438,7 +1670,7 @@ func (x *SetStatusRequest) String() string {
 func (*SetStatusRequest) ProtoMessage() {}
 
 func (x *SetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[19]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1451,7 +1683,7 @@ func (x *SetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetStatusRequest.ProtoReflect.Descriptor instead.
 func (*SetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{19}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SetStatusRequest) GetTenant() string {
@@ -1503,6 +1735,13 @@ func (x *SetStatusRequest) GetInterruptReason() string {
 	return ""
 }
 
+func (x *SetStatusRequest) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
 type SetStatusResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// False if nothing was written.
@@ -1516,7 +1755,7 @@ type SetStatusResponse struct {
 
 func (x *SetStatusResponse) Reset() {
 	*x = SetStatusResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[20]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1528,7 +1767,7 @@ func (x *SetStatusResponse) String() string {
 func (*SetStatusResponse) ProtoMessage() {}
 
 func (x *SetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[20]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1541,7 +1780,7 @@ func (x *SetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetStatusResponse.ProtoReflect.Descriptor instead.
 func (*SetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{20}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SetStatusResponse) GetOk() bool {
@@ -1571,13 +1810,14 @@ type SaveStateRequest struct {
 	SessionId       string                 `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	CustomState     string                 `protobuf:"bytes,3,opt,name=custom_state,json=customState,proto3" json:"custom_state,omitempty"`
 	ExpectedVersion int64                  `protobuf:"varint,4,opt,name=expected_version,json=expectedVersion,proto3" json:"expected_version,omitempty"`
+	Caller          *Caller                `protobuf:"bytes,50,opt,name=caller,proto3" json:"caller,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
 
 func (x *SaveStateRequest) Reset() {
 	*x = SaveStateRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[21]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1589,7 +1829,7 @@ func (x *SaveStateRequest) String() string {
 func (*SaveStateRequest) ProtoMessage() {}
 
 func (x *SaveStateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[21]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1602,7 +1842,7 @@ func (x *SaveStateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveStateRequest.ProtoReflect.Descriptor instead.
 func (*SaveStateRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{21}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SaveStateRequest) GetTenant() string {
@@ -1633,6 +1873,13 @@ func (x *SaveStateRequest) GetExpectedVersion() int64 {
 	return 0
 }
 
+func (x *SaveStateRequest) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
 type SaveStateResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Version       int64                  `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
@@ -1642,7 +1889,7 @@ type SaveStateResponse struct {
 
 func (x *SaveStateResponse) Reset() {
 	*x = SaveStateResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[22]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1654,7 +1901,7 @@ func (x *SaveStateResponse) String() string {
 func (*SaveStateResponse) ProtoMessage() {}
 
 func (x *SaveStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[22]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1667,7 +1914,7 @@ func (x *SaveStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveStateResponse.ProtoReflect.Descriptor instead.
 func (*SaveStateResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{22}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SaveStateResponse) GetVersion() int64 {
@@ -1683,13 +1930,14 @@ type MergeStateRequest struct {
 	SessionId       string                 `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	Ops             []*StateOp             `protobuf:"bytes,3,rep,name=ops,proto3" json:"ops,omitempty"`
 	ExpectedVersion int64                  `protobuf:"varint,4,opt,name=expected_version,json=expectedVersion,proto3" json:"expected_version,omitempty"`
+	Caller          *Caller                `protobuf:"bytes,50,opt,name=caller,proto3" json:"caller,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
 
 func (x *MergeStateRequest) Reset() {
 	*x = MergeStateRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[23]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1701,7 +1949,7 @@ func (x *MergeStateRequest) String() string {
 func (*MergeStateRequest) ProtoMessage() {}
 
 func (x *MergeStateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[23]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1714,7 +1962,7 @@ func (x *MergeStateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergeStateRequest.ProtoReflect.Descriptor instead.
 func (*MergeStateRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{23}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *MergeStateRequest) GetTenant() string {
@@ -1745,6 +1993,13 @@ func (x *MergeStateRequest) GetExpectedVersion() int64 {
 	return 0
 }
 
+func (x *MergeStateRequest) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
 type MergeStateResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Version       int64                  `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
@@ -1755,7 +2010,7 @@ type MergeStateResponse struct {
 
 func (x *MergeStateResponse) Reset() {
 	*x = MergeStateResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[24]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1767,7 +2022,7 @@ func (x *MergeStateResponse) String() string {
 func (*MergeStateResponse) ProtoMessage() {}
 
 func (x *MergeStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[24]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1780,7 +2035,7 @@ func (x *MergeStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergeStateResponse.ProtoReflect.Descriptor instead.
 func (*MergeStateResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{24}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *MergeStateResponse) GetVersion() int64 {
@@ -1803,13 +2058,14 @@ type AppendMessagesRequest struct {
 	SessionId string                 `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// At least one, of any role. The service adds missing ids.
 	Messages      []*v1.Message `protobuf:"bytes,3,rep,name=messages,proto3" json:"messages,omitempty"`
+	Caller        *Caller       `protobuf:"bytes,50,opt,name=caller,proto3" json:"caller,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AppendMessagesRequest) Reset() {
 	*x = AppendMessagesRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[25]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1821,7 +2077,7 @@ func (x *AppendMessagesRequest) String() string {
 func (*AppendMessagesRequest) ProtoMessage() {}
 
 func (x *AppendMessagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[25]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1834,7 +2090,7 @@ func (x *AppendMessagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppendMessagesRequest.ProtoReflect.Descriptor instead.
 func (*AppendMessagesRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{25}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *AppendMessagesRequest) GetTenant() string {
@@ -1858,6 +2114,13 @@ func (x *AppendMessagesRequest) GetMessages() []*v1.Message {
 	return nil
 }
 
+func (x *AppendMessagesRequest) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
 type AppendMessagesResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	MessageCount  int64                  `protobuf:"varint,1,opt,name=message_count,json=messageCount,proto3" json:"message_count,omitempty"`
@@ -1868,7 +2131,7 @@ type AppendMessagesResponse struct {
 
 func (x *AppendMessagesResponse) Reset() {
 	*x = AppendMessagesResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[26]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1880,7 +2143,7 @@ func (x *AppendMessagesResponse) String() string {
 func (*AppendMessagesResponse) ProtoMessage() {}
 
 func (x *AppendMessagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[26]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1893,7 +2156,7 @@ func (x *AppendMessagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppendMessagesResponse.ProtoReflect.Descriptor instead.
 func (*AppendMessagesResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{26}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *AppendMessagesResponse) GetMessageCount() int64 {
@@ -1915,13 +2178,14 @@ type TruncateMessagesRequest struct {
 	Tenant        string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	SessionId     string                 `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	Count         int64                  `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`
+	Caller        *Caller                `protobuf:"bytes,50,opt,name=caller,proto3" json:"caller,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TruncateMessagesRequest) Reset() {
 	*x = TruncateMessagesRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[27]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1933,7 +2197,7 @@ func (x *TruncateMessagesRequest) String() string {
 func (*TruncateMessagesRequest) ProtoMessage() {}
 
 func (x *TruncateMessagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[27]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1946,7 +2210,7 @@ func (x *TruncateMessagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TruncateMessagesRequest.ProtoReflect.Descriptor instead.
 func (*TruncateMessagesRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{27}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *TruncateMessagesRequest) GetTenant() string {
@@ -1970,6 +2234,13 @@ func (x *TruncateMessagesRequest) GetCount() int64 {
 	return 0
 }
 
+func (x *TruncateMessagesRequest) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
 type TruncateMessagesResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	MessageCount  int64                  `protobuf:"varint,1,opt,name=message_count,json=messageCount,proto3" json:"message_count,omitempty"`
@@ -1980,7 +2251,7 @@ type TruncateMessagesResponse struct {
 
 func (x *TruncateMessagesResponse) Reset() {
 	*x = TruncateMessagesResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[28]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1992,7 +2263,7 @@ func (x *TruncateMessagesResponse) String() string {
 func (*TruncateMessagesResponse) ProtoMessage() {}
 
 func (x *TruncateMessagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[28]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2005,7 +2276,7 @@ func (x *TruncateMessagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TruncateMessagesResponse.ProtoReflect.Descriptor instead.
 func (*TruncateMessagesResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{28}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *TruncateMessagesResponse) GetMessageCount() int64 {
@@ -2028,13 +2299,14 @@ type PutSubSessionRequest struct {
 	// The parent.
 	SessionId     string      `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	SubSession    *SubSession `protobuf:"bytes,3,opt,name=sub_session,json=subSession,proto3" json:"sub_session,omitempty"`
+	Caller        *Caller     `protobuf:"bytes,50,opt,name=caller,proto3" json:"caller,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PutSubSessionRequest) Reset() {
 	*x = PutSubSessionRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[29]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2046,7 +2318,7 @@ func (x *PutSubSessionRequest) String() string {
 func (*PutSubSessionRequest) ProtoMessage() {}
 
 func (x *PutSubSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[29]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2059,7 +2331,7 @@ func (x *PutSubSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSubSessionRequest.ProtoReflect.Descriptor instead.
 func (*PutSubSessionRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{29}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *PutSubSessionRequest) GetTenant() string {
@@ -2083,6 +2355,13 @@ func (x *PutSubSessionRequest) GetSubSession() *SubSession {
 	return nil
 }
 
+func (x *PutSubSessionRequest) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
 type PutSubSessionResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2091,7 +2370,7 @@ type PutSubSessionResponse struct {
 
 func (x *PutSubSessionResponse) Reset() {
 	*x = PutSubSessionResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[30]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2103,7 +2382,7 @@ func (x *PutSubSessionResponse) String() string {
 func (*PutSubSessionResponse) ProtoMessage() {}
 
 func (x *PutSubSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[30]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2116,35 +2395,45 @@ func (x *PutSubSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSubSessionResponse.ProtoReflect.Descriptor instead.
 func (*PutSubSessionResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{30}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{32}
 }
 
 var File_holdfast_state_v1_session_proto protoreflect.FileDescriptor
 
 const file_holdfast_state_v1_session_proto_rawDesc = "" +
 	"\n" +
-	"\x1fholdfast/state/v1/session.proto\x12\x11holdfast.state.v1\x1a\x1fholdfast/event/v1/message.proto\x1a\x1fholdfast/event/v1/options.proto\x1a\x1dholdfast/state/v1/model.proto\x1a\x1bholdfast/state/v1/run.proto\"J\n" +
+	"\x1fholdfast/state/v1/session.proto\x12\x11holdfast.state.v1\x1a\x1dholdfast/event/v1/audit.proto\x1a\x1fholdfast/event/v1/message.proto\x1a\x1fholdfast/event/v1/options.proto\x1a\x1dholdfast/state/v1/model.proto\x1a\x1bholdfast/state/v1/run.proto\"\x95\x01\n" +
+	"\x12GrantMethodRequest\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x02 \x01(\tR\tsessionId\x12\x15\n" +
+	"\x06ttl_ms\x18\x03 \x01(\x03R\x05ttlMs\x121\n" +
+	"\x06caller\x182 \x01(\v2\x19.holdfast.state.v1.CallerR\x06caller\"+\n" +
+	"\x13GrantMethodResponse\x12\x14\n" +
+	"\x05grant\x18\x01 \x01(\fR\x05grant\"}\n" +
 	"\x11GetSessionRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
-	"session_id\x18\x02 \x01(\tR\tsessionId\"\xa6\x02\n" +
+	"session_id\x18\x02 \x01(\tR\tsessionId\x121\n" +
+	"\x06caller\x182 \x01(\v2\x19.holdfast.state.v1.CallerR\x06caller\"\xa6\x02\n" +
 	"\x12GetSessionResponse\x124\n" +
 	"\asession\x18\x01 \x01(\v2\x1a.holdfast.state.v1.SessionR\asession\x127\n" +
 	"\vcurrent_run\x18\x02 \x01(\v2\x16.holdfast.state.v1.RunR\n" +
 	"currentRun\x12-\n" +
 	"\x05calls\x18\x03 \x03(\v2\x17.holdfast.state.v1.CallR\x05calls\x12@\n" +
 	"\fsub_sessions\x18\x04 \x03(\v2\x1d.holdfast.state.v1.SubSessionR\vsubSessions\x120\n" +
-	"\awaiting\x18\x05 \x03(\v2\x16.holdfast.state.v1.RunR\awaiting\"z\n" +
+	"\awaiting\x18\x05 \x03(\v2\x16.holdfast.state.v1.RunR\awaiting\"\xad\x01\n" +
 	"\x13ListMessagesRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x02 \x01(\tR\tsessionId\x12\x16\n" +
 	"\x06offset\x18\x03 \x01(\x03R\x06offset\x12\x14\n" +
-	"\x05limit\x18\x04 \x01(\x05R\x05limit\"\x85\x01\n" +
+	"\x05limit\x18\x04 \x01(\x05R\x05limit\x121\n" +
+	"\x06caller\x182 \x01(\v2\x19.holdfast.state.v1.CallerR\x06caller\"\x85\x01\n" +
 	"\x14ListMessagesResponse\x12<\n" +
 	"\bmessages\x18\x01 \x03(\v2 .holdfast.state.v1.StoredMessageR\bmessages\x12\x14\n" +
 	"\x05total\x18\x02 \x01(\x03R\x05total\x12\x19\n" +
-	"\bhas_more\x18\x03 \x01(\bR\ahasMore\"\x95\x01\n" +
+	"\bhas_more\x18\x03 \x01(\bR\ahasMore\"\xc8\x01\n" +
 	"\x10ListStepsRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
@@ -2152,7 +2441,8 @@ const file_holdfast_state_v1_session_proto_rawDesc = "" +
 	"\n" +
 	"after_step\x18\x03 \x01(\x05R\tafterStep\x12\x15\n" +
 	"\x06run_id\x18\x04 \x01(\tR\x05runId\x12\x14\n" +
-	"\x05limit\x18\x05 \x01(\x05R\x05limit\"\x96\x02\n" +
+	"\x05limit\x18\x05 \x01(\x05R\x05limit\x121\n" +
+	"\x06caller\x182 \x01(\v2\x19.holdfast.state.v1.CallerR\x06caller\"\x96\x02\n" +
 	"\x11ListStepsResponse\x124\n" +
 	"\asession\x18\x01 \x01(\v2\x1a.holdfast.state.v1.SessionR\asession\x127\n" +
 	"\vcurrent_run\x18\x02 \x01(\v2\x16.holdfast.state.v1.RunR\n" +
@@ -2160,17 +2450,24 @@ const file_holdfast_state_v1_session_proto_rawDesc = "" +
 	"\x05steps\x18\x03 \x03(\v2\x1d.holdfast.state.v1.StoredStepR\x05steps\x12*\n" +
 	"\x04runs\x18\x04 \x03(\v2\x16.holdfast.state.v1.RunR\x04runs\x12\x19\n" +
 	"\bhas_more\x18\x05 \x01(\bR\ahasMore\x12\x16\n" +
-	"\x06stands\x18\x06 \x01(\x05R\x06stands\"\x13\n" +
-	"\x11ListAgentsRequest\"F\n" +
+	"\x06stands\x18\x06 \x01(\x05R\x06stands\"+\n" +
+	"\x11ListAgentsRequest\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\"x\n" +
 	"\x12ListAgentsResponse\x120\n" +
-	"\x06agents\x18\x01 \x03(\v2\x18.holdfast.state.v1.AgentR\x06agents\"\xbb\x01\n" +
+	"\x06agents\x18\x01 \x03(\v2\x18.holdfast.state.v1.AgentR\x06agents\x120\n" +
+	"\x14unserved_agent_types\x18\x02 \x03(\tR\x12unservedAgentTypes\"\xd0\x02\n" +
 	"\x05Agent\x12\x1d\n" +
 	"\n" +
 	"agent_type\x18\x01 \x01(\tR\tagentType\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\x126\n" +
 	"\aon_busy\x18\x03 \x01(\x0e2\x1d.holdfast.state.v1.BusyPolicyR\x06onBusy\x12!\n" +
 	"\fstate_schema\x18\x04 \x01(\tR\vstateSchema\x12\x16\n" +
-	"\x06remote\x18\x05 \x01(\bR\x06remote\"\xcd\x03\n" +
+	"\x06remote\x18\x05 \x01(\bR\x06remote\x12\x1c\n" +
+	"\texecutors\x18\x06 \x01(\x03R\texecutors\x12*\n" +
+	"\x11last_announced_at\x18\a \x01(\x03R\x0flastAnnouncedAt\x12\x1f\n" +
+	"\vqueued_runs\x18\b \x01(\x03R\n" +
+	"queuedRuns\x12(\n" +
+	"\x10oldest_queued_at\x18\t \x01(\x03R\x0eoldestQueuedAt\"\x80\x04\n" +
 	"\x14CreateSessionRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
@@ -2185,12 +2482,13 @@ const file_holdfast_state_v1_session_proto_rawDesc = "" +
 	"\n" +
 	"expires_at\x18\t \x01(\x03R\texpiresAt\x121\n" +
 	"\x06parent\x18\n" +
-	" \x01(\v2\x19.holdfast.state.v1.ParentR\x06parent\x1a;\n" +
+	" \x01(\v2\x19.holdfast.state.v1.ParentR\x06parent\x121\n" +
+	"\x06caller\x182 \x01(\v2\x19.holdfast.state.v1.CallerR\x06caller\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"M\n" +
 	"\x15CreateSessionResponse\x124\n" +
-	"\asession\x18\x01 \x01(\v2\x1a.holdfast.state.v1.SessionR\asession\"\xf0\x04\n" +
+	"\asession\x18\x01 \x01(\v2\x1a.holdfast.state.v1.SessionR\asession\"\xa3\x05\n" +
 	"\x13ListSessionsRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x17\n" +
 	"\auser_id\x18\x02 \x01(\tR\x06userId\x12'\n" +
@@ -2209,7 +2507,8 @@ const file_holdfast_state_v1_session_proto_rawDesc = "" +
 	"\x06offset\x18\r \x01(\x05R\x06offset\x12\x14\n" +
 	"\x05limit\x18\x0e \x01(\x05R\x05limit\x12\x1f\n" +
 	"\vexact_total\x18\x0f \x01(\bR\n" +
-	"exactTotal\x1a;\n" +
+	"exactTotal\x121\n" +
+	"\x06caller\x182 \x01(\v2\x19.holdfast.state.v1.CallerR\x06caller\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\b\n" +
@@ -2221,13 +2520,15 @@ const file_holdfast_state_v1_session_proto_rawDesc = "" +
 	"\x06offset\x18\x04 \x01(\x05R\x06offset\x12\x14\n" +
 	"\x05limit\x18\x05 \x01(\x05R\x05limit\x12\x19\n" +
 	"\bhas_more\x18\x06 \x01(\bR\ahasMore\x12\x12\n" +
-	"\x04next\x18\a \x01(\tR\x04next\"M\n" +
+	"\x04next\x18\a \x01(\tR\x04next\"\x80\x01\n" +
 	"\x14DeleteSessionRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
-	"session_id\x18\x02 \x01(\tR\tsessionId\"1\n" +
+	"session_id\x18\x02 \x01(\tR\tsessionId\x121\n" +
+	"\x06caller\x182 \x01(\v2\x19.holdfast.state.v1.CallerR\x06caller\"g\n" +
 	"\x15DeleteSessionResponse\x12\x18\n" +
-	"\adeleted\x18\x01 \x01(\x05R\adeleted\"\xa2\x03\n" +
+	"\adeleted\x18\x01 \x01(\x05R\adeleted\x124\n" +
+	"\aremoved\x18\x02 \x01(\v2\x1a.holdfast.event.v1.RemovedR\aremoved\"\xd5\x03\n" +
 	"\x14UpdateSessionRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
@@ -2239,7 +2540,8 @@ const file_holdfast_state_v1_session_proto_rawDesc = "" +
 	"\x0forganization_id\x18\a \x01(\tH\x01R\x0eorganizationId\x88\x01\x01\x12\"\n" +
 	"\n" +
 	"expires_at\x18\b \x01(\x03H\x02R\texpiresAt\x88\x01\x01\x12\x19\n" +
-	"\x05title\x18\t \x01(\tH\x03R\x05title\x88\x01\x01B\n" +
+	"\x05title\x18\t \x01(\tH\x03R\x05title\x88\x01\x01\x121\n" +
+	"\x06caller\x182 \x01(\v2\x19.holdfast.state.v1.CallerR\x06callerB\n" +
 	"\n" +
 	"\b_user_idB\x12\n" +
 	"\x10_organization_idB\r\n" +
@@ -2254,7 +2556,7 @@ const file_holdfast_state_v1_session_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"1\n" +
 	"\x15UpdateSessionResponse\x12\x18\n" +
-	"\aversion\x18\x01 \x01(\x03R\aversion\"\xcd\x02\n" +
+	"\aversion\x18\x01 \x01(\x03R\aversion\"\x80\x03\n" +
 	"\x10SetStatusRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
@@ -2263,70 +2565,76 @@ const file_holdfast_state_v1_session_proto_rawDesc = "" +
 	"\x10expected_version\x18\x04 \x01(\x03R\x0fexpectedVersion\x128\n" +
 	"\x06status\x18\x05 \x01(\x0e2 .holdfast.state.v1.SessionStatusR\x06status\x124\n" +
 	"\afailure\x18\x06 \x01(\v2\x1a.holdfast.state.v1.FailureR\afailure\x12)\n" +
-	"\x10interrupt_reason\x18\a \x01(\tR\x0finterruptReason\"w\n" +
+	"\x10interrupt_reason\x18\a \x01(\tR\x0finterruptReason\x121\n" +
+	"\x06caller\x182 \x01(\v2\x19.holdfast.state.v1.CallerR\x06caller\"w\n" +
 	"\x11SetStatusResponse\x12\x0e\n" +
 	"\x02ok\x18\x01 \x01(\bR\x02ok\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\x128\n" +
-	"\x06status\x18\x03 \x01(\x0e2 .holdfast.state.v1.SessionStatusR\x06status\"\x9d\x01\n" +
+	"\x06status\x18\x03 \x01(\x0e2 .holdfast.state.v1.SessionStatusR\x06status\"\xd0\x01\n" +
 	"\x10SaveStateRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x02 \x01(\tR\tsessionId\x12'\n" +
 	"\fcustom_state\x18\x03 \x01(\tB\x04\xe8\xe0\x18\x01R\vcustomState\x12)\n" +
-	"\x10expected_version\x18\x04 \x01(\x03R\x0fexpectedVersion\"-\n" +
+	"\x10expected_version\x18\x04 \x01(\x03R\x0fexpectedVersion\x121\n" +
+	"\x06caller\x182 \x01(\v2\x19.holdfast.state.v1.CallerR\x06caller\"-\n" +
 	"\x11SaveStateResponse\x12\x18\n" +
-	"\aversion\x18\x01 \x01(\x03R\aversion\"\xa3\x01\n" +
+	"\aversion\x18\x01 \x01(\x03R\aversion\"\xd6\x01\n" +
 	"\x11MergeStateRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x02 \x01(\tR\tsessionId\x12,\n" +
 	"\x03ops\x18\x03 \x03(\v2\x1a.holdfast.state.v1.StateOpR\x03ops\x12)\n" +
-	"\x10expected_version\x18\x04 \x01(\x03R\x0fexpectedVersion\"J\n" +
+	"\x10expected_version\x18\x04 \x01(\x03R\x0fexpectedVersion\x121\n" +
+	"\x06caller\x182 \x01(\v2\x19.holdfast.state.v1.CallerR\x06caller\"J\n" +
 	"\x12MergeStateResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12\x1a\n" +
-	"\bwarnings\x18\x02 \x03(\tR\bwarnings\"\x86\x01\n" +
+	"\bwarnings\x18\x02 \x03(\tR\bwarnings\"\xb9\x01\n" +
 	"\x15AppendMessagesRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x02 \x01(\tR\tsessionId\x126\n" +
-	"\bmessages\x18\x03 \x03(\v2\x1a.holdfast.event.v1.MessageR\bmessages\"W\n" +
+	"\bmessages\x18\x03 \x03(\v2\x1a.holdfast.event.v1.MessageR\bmessages\x121\n" +
+	"\x06caller\x182 \x01(\v2\x19.holdfast.state.v1.CallerR\x06caller\"W\n" +
 	"\x16AppendMessagesResponse\x12#\n" +
 	"\rmessage_count\x18\x01 \x01(\x03R\fmessageCount\x12\x18\n" +
-	"\aversion\x18\x02 \x01(\x03R\aversion\"f\n" +
+	"\aversion\x18\x02 \x01(\x03R\aversion\"\x99\x01\n" +
 	"\x17TruncateMessagesRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x02 \x01(\tR\tsessionId\x12\x14\n" +
-	"\x05count\x18\x03 \x01(\x03R\x05count\"Y\n" +
+	"\x05count\x18\x03 \x01(\x03R\x05count\x121\n" +
+	"\x06caller\x182 \x01(\v2\x19.holdfast.state.v1.CallerR\x06caller\"Y\n" +
 	"\x18TruncateMessagesResponse\x12#\n" +
 	"\rmessage_count\x18\x01 \x01(\x03R\fmessageCount\x12\x18\n" +
-	"\aversion\x18\x02 \x01(\x03R\aversion\"\x8d\x01\n" +
+	"\aversion\x18\x02 \x01(\x03R\aversion\"\xc0\x01\n" +
 	"\x14PutSubSessionRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x02 \x01(\tR\tsessionId\x12>\n" +
 	"\vsub_session\x18\x03 \x01(\v2\x1d.holdfast.state.v1.SubSessionR\n" +
-	"subSession\"\x17\n" +
-	"\x15PutSubSessionResponse2\xcf\n" +
+	"subSession\x121\n" +
+	"\x06caller\x182 \x01(\v2\x19.holdfast.state.v1.CallerR\x06caller\"\x17\n" +
+	"\x15PutSubSessionResponse2\x9e\f\n" +
+	"\x0eSessionService\x12{\n" +
+	"\rCreateSession\x12'.holdfast.state.v1.CreateSessionRequest\x1a(.holdfast.state.v1.CreateSessionResponse\"\x17\xf2\xe0\x18\agateway\xf2\xe0\x18\bexecutor\x12r\n" +
 	"\n" +
-	"\x0eSessionService\x12b\n" +
-	"\rCreateSession\x12'.holdfast.state.v1.CreateSessionRequest\x1a(.holdfast.state.v1.CreateSessionResponse\x12Y\n" +
-	"\n" +
-	"GetSession\x12$.holdfast.state.v1.GetSessionRequest\x1a%.holdfast.state.v1.GetSessionResponse\x12_\n" +
+	"GetSession\x12$.holdfast.state.v1.GetSessionRequest\x1a%.holdfast.state.v1.GetSessionResponse\"\x17\xf2\xe0\x18\agateway\xf2\xe0\x18\bexecutor\x12_\n" +
 	"\fListSessions\x12&.holdfast.state.v1.ListSessionsRequest\x1a'.holdfast.state.v1.ListSessionsResponse\x12b\n" +
 	"\rDeleteSession\x12'.holdfast.state.v1.DeleteSessionRequest\x1a(.holdfast.state.v1.DeleteSessionResponse\x12b\n" +
 	"\rUpdateSession\x12'.holdfast.state.v1.UpdateSessionRequest\x1a(.holdfast.state.v1.UpdateSessionResponse\x12V\n" +
-	"\tSetStatus\x12#.holdfast.state.v1.SetStatusRequest\x1a$.holdfast.state.v1.SetStatusResponse\x12V\n" +
-	"\tSaveState\x12#.holdfast.state.v1.SaveStateRequest\x1a$.holdfast.state.v1.SaveStateResponse\x12Y\n" +
+	"\tSetStatus\x12#.holdfast.state.v1.SetStatusRequest\x1a$.holdfast.state.v1.SetStatusResponse\x12o\n" +
+	"\tSaveState\x12#.holdfast.state.v1.SaveStateRequest\x1a$.holdfast.state.v1.SaveStateResponse\"\x17\xf2\xe0\x18\agateway\xf2\xe0\x18\bexecutor\x12Y\n" +
 	"\n" +
 	"MergeState\x12$.holdfast.state.v1.MergeStateRequest\x1a%.holdfast.state.v1.MergeStateResponse\x12e\n" +
 	"\x0eAppendMessages\x12(.holdfast.state.v1.AppendMessagesRequest\x1a).holdfast.state.v1.AppendMessagesResponse\x12k\n" +
 	"\x10TruncateMessages\x12*.holdfast.state.v1.TruncateMessagesRequest\x1a+.holdfast.state.v1.TruncateMessagesResponse\x12b\n" +
-	"\rPutSubSession\x12'.holdfast.state.v1.PutSubSessionRequest\x1a(.holdfast.state.v1.PutSubSessionResponse\x12_\n" +
-	"\fListMessages\x12&.holdfast.state.v1.ListMessagesRequest\x1a'.holdfast.state.v1.ListMessagesResponse\x12V\n" +
-	"\tListSteps\x12#.holdfast.state.v1.ListStepsRequest\x1a$.holdfast.state.v1.ListStepsResponse\x12Y\n" +
+	"\rPutSubSession\x12'.holdfast.state.v1.PutSubSessionRequest\x1a(.holdfast.state.v1.PutSubSessionResponse\x12x\n" +
+	"\fListMessages\x12&.holdfast.state.v1.ListMessagesRequest\x1a'.holdfast.state.v1.ListMessagesResponse\"\x17\xf2\xe0\x18\agateway\xf2\xe0\x18\bexecutor\x12V\n" +
+	"\tListSteps\x12#.holdfast.state.v1.ListStepsRequest\x1a$.holdfast.state.v1.ListStepsResponse\x12\\\n" +
+	"\vGrantMethod\x12%.holdfast.state.v1.GrantMethodRequest\x1a&.holdfast.state.v1.GrantMethodResponse\x12Y\n" +
 	"\n" +
-	"ListAgents\x12$.holdfast.state.v1.ListAgentsRequest\x1a%.holdfast.state.v1.ListAgentsResponseBBZ@github.com/holdfast-run/holdfast/proto/holdfast/state/v1;statev1b\x06proto3"
+	"ListAgents\x12$.holdfast.state.v1.ListAgentsRequest\x1a%.holdfast.state.v1.ListAgentsResponse\x1a\v\xfa\xe0\x18\agatewayBBZ@github.com/holdfast-run/holdfast/proto/holdfast/state/v1;statev1b\x06proto3"
 
 var (
 	file_holdfast_state_v1_session_proto_rawDescOnce sync.Once
@@ -2340,117 +2648,138 @@ func file_holdfast_state_v1_session_proto_rawDescGZIP() []byte {
 	return file_holdfast_state_v1_session_proto_rawDescData
 }
 
-var file_holdfast_state_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_holdfast_state_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_holdfast_state_v1_session_proto_goTypes = []any{
-	(*GetSessionRequest)(nil),        // 0: holdfast.state.v1.GetSessionRequest
-	(*GetSessionResponse)(nil),       // 1: holdfast.state.v1.GetSessionResponse
-	(*ListMessagesRequest)(nil),      // 2: holdfast.state.v1.ListMessagesRequest
-	(*ListMessagesResponse)(nil),     // 3: holdfast.state.v1.ListMessagesResponse
-	(*ListStepsRequest)(nil),         // 4: holdfast.state.v1.ListStepsRequest
-	(*ListStepsResponse)(nil),        // 5: holdfast.state.v1.ListStepsResponse
-	(*ListAgentsRequest)(nil),        // 6: holdfast.state.v1.ListAgentsRequest
-	(*ListAgentsResponse)(nil),       // 7: holdfast.state.v1.ListAgentsResponse
-	(*Agent)(nil),                    // 8: holdfast.state.v1.Agent
-	(*CreateSessionRequest)(nil),     // 9: holdfast.state.v1.CreateSessionRequest
-	(*CreateSessionResponse)(nil),    // 10: holdfast.state.v1.CreateSessionResponse
-	(*ListSessionsRequest)(nil),      // 11: holdfast.state.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),     // 12: holdfast.state.v1.ListSessionsResponse
-	(*DeleteSessionRequest)(nil),     // 13: holdfast.state.v1.DeleteSessionRequest
-	(*DeleteSessionResponse)(nil),    // 14: holdfast.state.v1.DeleteSessionResponse
-	(*UpdateSessionRequest)(nil),     // 15: holdfast.state.v1.UpdateSessionRequest
-	(*Tags)(nil),                     // 16: holdfast.state.v1.Tags
-	(*Metadata)(nil),                 // 17: holdfast.state.v1.Metadata
-	(*UpdateSessionResponse)(nil),    // 18: holdfast.state.v1.UpdateSessionResponse
-	(*SetStatusRequest)(nil),         // 19: holdfast.state.v1.SetStatusRequest
-	(*SetStatusResponse)(nil),        // 20: holdfast.state.v1.SetStatusResponse
-	(*SaveStateRequest)(nil),         // 21: holdfast.state.v1.SaveStateRequest
-	(*SaveStateResponse)(nil),        // 22: holdfast.state.v1.SaveStateResponse
-	(*MergeStateRequest)(nil),        // 23: holdfast.state.v1.MergeStateRequest
-	(*MergeStateResponse)(nil),       // 24: holdfast.state.v1.MergeStateResponse
-	(*AppendMessagesRequest)(nil),    // 25: holdfast.state.v1.AppendMessagesRequest
-	(*AppendMessagesResponse)(nil),   // 26: holdfast.state.v1.AppendMessagesResponse
-	(*TruncateMessagesRequest)(nil),  // 27: holdfast.state.v1.TruncateMessagesRequest
-	(*TruncateMessagesResponse)(nil), // 28: holdfast.state.v1.TruncateMessagesResponse
-	(*PutSubSessionRequest)(nil),     // 29: holdfast.state.v1.PutSubSessionRequest
-	(*PutSubSessionResponse)(nil),    // 30: holdfast.state.v1.PutSubSessionResponse
-	nil,                              // 31: holdfast.state.v1.CreateSessionRequest.MetadataEntry
-	nil,                              // 32: holdfast.state.v1.ListSessionsRequest.MetadataEntry
-	nil,                              // 33: holdfast.state.v1.Metadata.PairsEntry
-	(*Session)(nil),                  // 34: holdfast.state.v1.Session
-	(*Run)(nil),                      // 35: holdfast.state.v1.Run
-	(*Call)(nil),                     // 36: holdfast.state.v1.Call
-	(*SubSession)(nil),               // 37: holdfast.state.v1.SubSession
-	(*StoredMessage)(nil),            // 38: holdfast.state.v1.StoredMessage
-	(*StoredStep)(nil),               // 39: holdfast.state.v1.StoredStep
-	(BusyPolicy)(0),                  // 40: holdfast.state.v1.BusyPolicy
-	(*Parent)(nil),                   // 41: holdfast.state.v1.Parent
-	(SessionStatus)(0),               // 42: holdfast.state.v1.SessionStatus
-	(*Failure)(nil),                  // 43: holdfast.state.v1.Failure
-	(*StateOp)(nil),                  // 44: holdfast.state.v1.StateOp
-	(*v1.Message)(nil),               // 45: holdfast.event.v1.Message
+	(*GrantMethodRequest)(nil),       // 0: holdfast.state.v1.GrantMethodRequest
+	(*GrantMethodResponse)(nil),      // 1: holdfast.state.v1.GrantMethodResponse
+	(*GetSessionRequest)(nil),        // 2: holdfast.state.v1.GetSessionRequest
+	(*GetSessionResponse)(nil),       // 3: holdfast.state.v1.GetSessionResponse
+	(*ListMessagesRequest)(nil),      // 4: holdfast.state.v1.ListMessagesRequest
+	(*ListMessagesResponse)(nil),     // 5: holdfast.state.v1.ListMessagesResponse
+	(*ListStepsRequest)(nil),         // 6: holdfast.state.v1.ListStepsRequest
+	(*ListStepsResponse)(nil),        // 7: holdfast.state.v1.ListStepsResponse
+	(*ListAgentsRequest)(nil),        // 8: holdfast.state.v1.ListAgentsRequest
+	(*ListAgentsResponse)(nil),       // 9: holdfast.state.v1.ListAgentsResponse
+	(*Agent)(nil),                    // 10: holdfast.state.v1.Agent
+	(*CreateSessionRequest)(nil),     // 11: holdfast.state.v1.CreateSessionRequest
+	(*CreateSessionResponse)(nil),    // 12: holdfast.state.v1.CreateSessionResponse
+	(*ListSessionsRequest)(nil),      // 13: holdfast.state.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),     // 14: holdfast.state.v1.ListSessionsResponse
+	(*DeleteSessionRequest)(nil),     // 15: holdfast.state.v1.DeleteSessionRequest
+	(*DeleteSessionResponse)(nil),    // 16: holdfast.state.v1.DeleteSessionResponse
+	(*UpdateSessionRequest)(nil),     // 17: holdfast.state.v1.UpdateSessionRequest
+	(*Tags)(nil),                     // 18: holdfast.state.v1.Tags
+	(*Metadata)(nil),                 // 19: holdfast.state.v1.Metadata
+	(*UpdateSessionResponse)(nil),    // 20: holdfast.state.v1.UpdateSessionResponse
+	(*SetStatusRequest)(nil),         // 21: holdfast.state.v1.SetStatusRequest
+	(*SetStatusResponse)(nil),        // 22: holdfast.state.v1.SetStatusResponse
+	(*SaveStateRequest)(nil),         // 23: holdfast.state.v1.SaveStateRequest
+	(*SaveStateResponse)(nil),        // 24: holdfast.state.v1.SaveStateResponse
+	(*MergeStateRequest)(nil),        // 25: holdfast.state.v1.MergeStateRequest
+	(*MergeStateResponse)(nil),       // 26: holdfast.state.v1.MergeStateResponse
+	(*AppendMessagesRequest)(nil),    // 27: holdfast.state.v1.AppendMessagesRequest
+	(*AppendMessagesResponse)(nil),   // 28: holdfast.state.v1.AppendMessagesResponse
+	(*TruncateMessagesRequest)(nil),  // 29: holdfast.state.v1.TruncateMessagesRequest
+	(*TruncateMessagesResponse)(nil), // 30: holdfast.state.v1.TruncateMessagesResponse
+	(*PutSubSessionRequest)(nil),     // 31: holdfast.state.v1.PutSubSessionRequest
+	(*PutSubSessionResponse)(nil),    // 32: holdfast.state.v1.PutSubSessionResponse
+	nil,                              // 33: holdfast.state.v1.CreateSessionRequest.MetadataEntry
+	nil,                              // 34: holdfast.state.v1.ListSessionsRequest.MetadataEntry
+	nil,                              // 35: holdfast.state.v1.Metadata.PairsEntry
+	(*Caller)(nil),                   // 36: holdfast.state.v1.Caller
+	(*Session)(nil),                  // 37: holdfast.state.v1.Session
+	(*Run)(nil),                      // 38: holdfast.state.v1.Run
+	(*Call)(nil),                     // 39: holdfast.state.v1.Call
+	(*SubSession)(nil),               // 40: holdfast.state.v1.SubSession
+	(*StoredMessage)(nil),            // 41: holdfast.state.v1.StoredMessage
+	(*StoredStep)(nil),               // 42: holdfast.state.v1.StoredStep
+	(BusyPolicy)(0),                  // 43: holdfast.state.v1.BusyPolicy
+	(*Parent)(nil),                   // 44: holdfast.state.v1.Parent
+	(SessionStatus)(0),               // 45: holdfast.state.v1.SessionStatus
+	(*v1.Removed)(nil),               // 46: holdfast.event.v1.Removed
+	(*Failure)(nil),                  // 47: holdfast.state.v1.Failure
+	(*StateOp)(nil),                  // 48: holdfast.state.v1.StateOp
+	(*v1.Message)(nil),               // 49: holdfast.event.v1.Message
 }
 var file_holdfast_state_v1_session_proto_depIdxs = []int32{
-	34, // 0: holdfast.state.v1.GetSessionResponse.session:type_name -> holdfast.state.v1.Session
-	35, // 1: holdfast.state.v1.GetSessionResponse.current_run:type_name -> holdfast.state.v1.Run
-	36, // 2: holdfast.state.v1.GetSessionResponse.calls:type_name -> holdfast.state.v1.Call
-	37, // 3: holdfast.state.v1.GetSessionResponse.sub_sessions:type_name -> holdfast.state.v1.SubSession
-	35, // 4: holdfast.state.v1.GetSessionResponse.waiting:type_name -> holdfast.state.v1.Run
-	38, // 5: holdfast.state.v1.ListMessagesResponse.messages:type_name -> holdfast.state.v1.StoredMessage
-	34, // 6: holdfast.state.v1.ListStepsResponse.session:type_name -> holdfast.state.v1.Session
-	35, // 7: holdfast.state.v1.ListStepsResponse.current_run:type_name -> holdfast.state.v1.Run
-	39, // 8: holdfast.state.v1.ListStepsResponse.steps:type_name -> holdfast.state.v1.StoredStep
-	35, // 9: holdfast.state.v1.ListStepsResponse.runs:type_name -> holdfast.state.v1.Run
-	8,  // 10: holdfast.state.v1.ListAgentsResponse.agents:type_name -> holdfast.state.v1.Agent
-	40, // 11: holdfast.state.v1.Agent.on_busy:type_name -> holdfast.state.v1.BusyPolicy
-	31, // 12: holdfast.state.v1.CreateSessionRequest.metadata:type_name -> holdfast.state.v1.CreateSessionRequest.MetadataEntry
-	41, // 13: holdfast.state.v1.CreateSessionRequest.parent:type_name -> holdfast.state.v1.Parent
-	34, // 14: holdfast.state.v1.CreateSessionResponse.session:type_name -> holdfast.state.v1.Session
-	42, // 15: holdfast.state.v1.ListSessionsRequest.statuses:type_name -> holdfast.state.v1.SessionStatus
-	32, // 16: holdfast.state.v1.ListSessionsRequest.metadata:type_name -> holdfast.state.v1.ListSessionsRequest.MetadataEntry
-	34, // 17: holdfast.state.v1.ListSessionsResponse.sessions:type_name -> holdfast.state.v1.Session
-	16, // 18: holdfast.state.v1.UpdateSessionRequest.tags:type_name -> holdfast.state.v1.Tags
-	17, // 19: holdfast.state.v1.UpdateSessionRequest.metadata:type_name -> holdfast.state.v1.Metadata
-	33, // 20: holdfast.state.v1.Metadata.pairs:type_name -> holdfast.state.v1.Metadata.PairsEntry
-	42, // 21: holdfast.state.v1.SetStatusRequest.expected:type_name -> holdfast.state.v1.SessionStatus
-	42, // 22: holdfast.state.v1.SetStatusRequest.status:type_name -> holdfast.state.v1.SessionStatus
-	43, // 23: holdfast.state.v1.SetStatusRequest.failure:type_name -> holdfast.state.v1.Failure
-	42, // 24: holdfast.state.v1.SetStatusResponse.status:type_name -> holdfast.state.v1.SessionStatus
-	44, // 25: holdfast.state.v1.MergeStateRequest.ops:type_name -> holdfast.state.v1.StateOp
-	45, // 26: holdfast.state.v1.AppendMessagesRequest.messages:type_name -> holdfast.event.v1.Message
-	37, // 27: holdfast.state.v1.PutSubSessionRequest.sub_session:type_name -> holdfast.state.v1.SubSession
-	9,  // 28: holdfast.state.v1.SessionService.CreateSession:input_type -> holdfast.state.v1.CreateSessionRequest
-	0,  // 29: holdfast.state.v1.SessionService.GetSession:input_type -> holdfast.state.v1.GetSessionRequest
-	11, // 30: holdfast.state.v1.SessionService.ListSessions:input_type -> holdfast.state.v1.ListSessionsRequest
-	13, // 31: holdfast.state.v1.SessionService.DeleteSession:input_type -> holdfast.state.v1.DeleteSessionRequest
-	15, // 32: holdfast.state.v1.SessionService.UpdateSession:input_type -> holdfast.state.v1.UpdateSessionRequest
-	19, // 33: holdfast.state.v1.SessionService.SetStatus:input_type -> holdfast.state.v1.SetStatusRequest
-	21, // 34: holdfast.state.v1.SessionService.SaveState:input_type -> holdfast.state.v1.SaveStateRequest
-	23, // 35: holdfast.state.v1.SessionService.MergeState:input_type -> holdfast.state.v1.MergeStateRequest
-	25, // 36: holdfast.state.v1.SessionService.AppendMessages:input_type -> holdfast.state.v1.AppendMessagesRequest
-	27, // 37: holdfast.state.v1.SessionService.TruncateMessages:input_type -> holdfast.state.v1.TruncateMessagesRequest
-	29, // 38: holdfast.state.v1.SessionService.PutSubSession:input_type -> holdfast.state.v1.PutSubSessionRequest
-	2,  // 39: holdfast.state.v1.SessionService.ListMessages:input_type -> holdfast.state.v1.ListMessagesRequest
-	4,  // 40: holdfast.state.v1.SessionService.ListSteps:input_type -> holdfast.state.v1.ListStepsRequest
-	6,  // 41: holdfast.state.v1.SessionService.ListAgents:input_type -> holdfast.state.v1.ListAgentsRequest
-	10, // 42: holdfast.state.v1.SessionService.CreateSession:output_type -> holdfast.state.v1.CreateSessionResponse
-	1,  // 43: holdfast.state.v1.SessionService.GetSession:output_type -> holdfast.state.v1.GetSessionResponse
-	12, // 44: holdfast.state.v1.SessionService.ListSessions:output_type -> holdfast.state.v1.ListSessionsResponse
-	14, // 45: holdfast.state.v1.SessionService.DeleteSession:output_type -> holdfast.state.v1.DeleteSessionResponse
-	18, // 46: holdfast.state.v1.SessionService.UpdateSession:output_type -> holdfast.state.v1.UpdateSessionResponse
-	20, // 47: holdfast.state.v1.SessionService.SetStatus:output_type -> holdfast.state.v1.SetStatusResponse
-	22, // 48: holdfast.state.v1.SessionService.SaveState:output_type -> holdfast.state.v1.SaveStateResponse
-	24, // 49: holdfast.state.v1.SessionService.MergeState:output_type -> holdfast.state.v1.MergeStateResponse
-	26, // 50: holdfast.state.v1.SessionService.AppendMessages:output_type -> holdfast.state.v1.AppendMessagesResponse
-	28, // 51: holdfast.state.v1.SessionService.TruncateMessages:output_type -> holdfast.state.v1.TruncateMessagesResponse
-	30, // 52: holdfast.state.v1.SessionService.PutSubSession:output_type -> holdfast.state.v1.PutSubSessionResponse
-	3,  // 53: holdfast.state.v1.SessionService.ListMessages:output_type -> holdfast.state.v1.ListMessagesResponse
-	5,  // 54: holdfast.state.v1.SessionService.ListSteps:output_type -> holdfast.state.v1.ListStepsResponse
-	7,  // 55: holdfast.state.v1.SessionService.ListAgents:output_type -> holdfast.state.v1.ListAgentsResponse
-	42, // [42:56] is the sub-list for method output_type
-	28, // [28:42] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	36, // 0: holdfast.state.v1.GrantMethodRequest.caller:type_name -> holdfast.state.v1.Caller
+	36, // 1: holdfast.state.v1.GetSessionRequest.caller:type_name -> holdfast.state.v1.Caller
+	37, // 2: holdfast.state.v1.GetSessionResponse.session:type_name -> holdfast.state.v1.Session
+	38, // 3: holdfast.state.v1.GetSessionResponse.current_run:type_name -> holdfast.state.v1.Run
+	39, // 4: holdfast.state.v1.GetSessionResponse.calls:type_name -> holdfast.state.v1.Call
+	40, // 5: holdfast.state.v1.GetSessionResponse.sub_sessions:type_name -> holdfast.state.v1.SubSession
+	38, // 6: holdfast.state.v1.GetSessionResponse.waiting:type_name -> holdfast.state.v1.Run
+	36, // 7: holdfast.state.v1.ListMessagesRequest.caller:type_name -> holdfast.state.v1.Caller
+	41, // 8: holdfast.state.v1.ListMessagesResponse.messages:type_name -> holdfast.state.v1.StoredMessage
+	36, // 9: holdfast.state.v1.ListStepsRequest.caller:type_name -> holdfast.state.v1.Caller
+	37, // 10: holdfast.state.v1.ListStepsResponse.session:type_name -> holdfast.state.v1.Session
+	38, // 11: holdfast.state.v1.ListStepsResponse.current_run:type_name -> holdfast.state.v1.Run
+	42, // 12: holdfast.state.v1.ListStepsResponse.steps:type_name -> holdfast.state.v1.StoredStep
+	38, // 13: holdfast.state.v1.ListStepsResponse.runs:type_name -> holdfast.state.v1.Run
+	10, // 14: holdfast.state.v1.ListAgentsResponse.agents:type_name -> holdfast.state.v1.Agent
+	43, // 15: holdfast.state.v1.Agent.on_busy:type_name -> holdfast.state.v1.BusyPolicy
+	33, // 16: holdfast.state.v1.CreateSessionRequest.metadata:type_name -> holdfast.state.v1.CreateSessionRequest.MetadataEntry
+	44, // 17: holdfast.state.v1.CreateSessionRequest.parent:type_name -> holdfast.state.v1.Parent
+	36, // 18: holdfast.state.v1.CreateSessionRequest.caller:type_name -> holdfast.state.v1.Caller
+	37, // 19: holdfast.state.v1.CreateSessionResponse.session:type_name -> holdfast.state.v1.Session
+	45, // 20: holdfast.state.v1.ListSessionsRequest.statuses:type_name -> holdfast.state.v1.SessionStatus
+	34, // 21: holdfast.state.v1.ListSessionsRequest.metadata:type_name -> holdfast.state.v1.ListSessionsRequest.MetadataEntry
+	36, // 22: holdfast.state.v1.ListSessionsRequest.caller:type_name -> holdfast.state.v1.Caller
+	37, // 23: holdfast.state.v1.ListSessionsResponse.sessions:type_name -> holdfast.state.v1.Session
+	36, // 24: holdfast.state.v1.DeleteSessionRequest.caller:type_name -> holdfast.state.v1.Caller
+	46, // 25: holdfast.state.v1.DeleteSessionResponse.removed:type_name -> holdfast.event.v1.Removed
+	18, // 26: holdfast.state.v1.UpdateSessionRequest.tags:type_name -> holdfast.state.v1.Tags
+	19, // 27: holdfast.state.v1.UpdateSessionRequest.metadata:type_name -> holdfast.state.v1.Metadata
+	36, // 28: holdfast.state.v1.UpdateSessionRequest.caller:type_name -> holdfast.state.v1.Caller
+	35, // 29: holdfast.state.v1.Metadata.pairs:type_name -> holdfast.state.v1.Metadata.PairsEntry
+	45, // 30: holdfast.state.v1.SetStatusRequest.expected:type_name -> holdfast.state.v1.SessionStatus
+	45, // 31: holdfast.state.v1.SetStatusRequest.status:type_name -> holdfast.state.v1.SessionStatus
+	47, // 32: holdfast.state.v1.SetStatusRequest.failure:type_name -> holdfast.state.v1.Failure
+	36, // 33: holdfast.state.v1.SetStatusRequest.caller:type_name -> holdfast.state.v1.Caller
+	45, // 34: holdfast.state.v1.SetStatusResponse.status:type_name -> holdfast.state.v1.SessionStatus
+	36, // 35: holdfast.state.v1.SaveStateRequest.caller:type_name -> holdfast.state.v1.Caller
+	48, // 36: holdfast.state.v1.MergeStateRequest.ops:type_name -> holdfast.state.v1.StateOp
+	36, // 37: holdfast.state.v1.MergeStateRequest.caller:type_name -> holdfast.state.v1.Caller
+	49, // 38: holdfast.state.v1.AppendMessagesRequest.messages:type_name -> holdfast.event.v1.Message
+	36, // 39: holdfast.state.v1.AppendMessagesRequest.caller:type_name -> holdfast.state.v1.Caller
+	36, // 40: holdfast.state.v1.TruncateMessagesRequest.caller:type_name -> holdfast.state.v1.Caller
+	40, // 41: holdfast.state.v1.PutSubSessionRequest.sub_session:type_name -> holdfast.state.v1.SubSession
+	36, // 42: holdfast.state.v1.PutSubSessionRequest.caller:type_name -> holdfast.state.v1.Caller
+	11, // 43: holdfast.state.v1.SessionService.CreateSession:input_type -> holdfast.state.v1.CreateSessionRequest
+	2,  // 44: holdfast.state.v1.SessionService.GetSession:input_type -> holdfast.state.v1.GetSessionRequest
+	13, // 45: holdfast.state.v1.SessionService.ListSessions:input_type -> holdfast.state.v1.ListSessionsRequest
+	15, // 46: holdfast.state.v1.SessionService.DeleteSession:input_type -> holdfast.state.v1.DeleteSessionRequest
+	17, // 47: holdfast.state.v1.SessionService.UpdateSession:input_type -> holdfast.state.v1.UpdateSessionRequest
+	21, // 48: holdfast.state.v1.SessionService.SetStatus:input_type -> holdfast.state.v1.SetStatusRequest
+	23, // 49: holdfast.state.v1.SessionService.SaveState:input_type -> holdfast.state.v1.SaveStateRequest
+	25, // 50: holdfast.state.v1.SessionService.MergeState:input_type -> holdfast.state.v1.MergeStateRequest
+	27, // 51: holdfast.state.v1.SessionService.AppendMessages:input_type -> holdfast.state.v1.AppendMessagesRequest
+	29, // 52: holdfast.state.v1.SessionService.TruncateMessages:input_type -> holdfast.state.v1.TruncateMessagesRequest
+	31, // 53: holdfast.state.v1.SessionService.PutSubSession:input_type -> holdfast.state.v1.PutSubSessionRequest
+	4,  // 54: holdfast.state.v1.SessionService.ListMessages:input_type -> holdfast.state.v1.ListMessagesRequest
+	6,  // 55: holdfast.state.v1.SessionService.ListSteps:input_type -> holdfast.state.v1.ListStepsRequest
+	0,  // 56: holdfast.state.v1.SessionService.GrantMethod:input_type -> holdfast.state.v1.GrantMethodRequest
+	8,  // 57: holdfast.state.v1.SessionService.ListAgents:input_type -> holdfast.state.v1.ListAgentsRequest
+	12, // 58: holdfast.state.v1.SessionService.CreateSession:output_type -> holdfast.state.v1.CreateSessionResponse
+	3,  // 59: holdfast.state.v1.SessionService.GetSession:output_type -> holdfast.state.v1.GetSessionResponse
+	14, // 60: holdfast.state.v1.SessionService.ListSessions:output_type -> holdfast.state.v1.ListSessionsResponse
+	16, // 61: holdfast.state.v1.SessionService.DeleteSession:output_type -> holdfast.state.v1.DeleteSessionResponse
+	20, // 62: holdfast.state.v1.SessionService.UpdateSession:output_type -> holdfast.state.v1.UpdateSessionResponse
+	22, // 63: holdfast.state.v1.SessionService.SetStatus:output_type -> holdfast.state.v1.SetStatusResponse
+	24, // 64: holdfast.state.v1.SessionService.SaveState:output_type -> holdfast.state.v1.SaveStateResponse
+	26, // 65: holdfast.state.v1.SessionService.MergeState:output_type -> holdfast.state.v1.MergeStateResponse
+	28, // 66: holdfast.state.v1.SessionService.AppendMessages:output_type -> holdfast.state.v1.AppendMessagesResponse
+	30, // 67: holdfast.state.v1.SessionService.TruncateMessages:output_type -> holdfast.state.v1.TruncateMessagesResponse
+	32, // 68: holdfast.state.v1.SessionService.PutSubSession:output_type -> holdfast.state.v1.PutSubSessionResponse
+	5,  // 69: holdfast.state.v1.SessionService.ListMessages:output_type -> holdfast.state.v1.ListMessagesResponse
+	7,  // 70: holdfast.state.v1.SessionService.ListSteps:output_type -> holdfast.state.v1.ListStepsResponse
+	1,  // 71: holdfast.state.v1.SessionService.GrantMethod:output_type -> holdfast.state.v1.GrantMethodResponse
+	9,  // 72: holdfast.state.v1.SessionService.ListAgents:output_type -> holdfast.state.v1.ListAgentsResponse
+	58, // [58:73] is the sub-list for method output_type
+	43, // [43:58] is the sub-list for method input_type
+	43, // [43:43] is the sub-list for extension type_name
+	43, // [43:43] is the sub-list for extension extendee
+	0,  // [0:43] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_state_v1_session_proto_init() }
@@ -2460,18 +2789,18 @@ func file_holdfast_state_v1_session_proto_init() {
 	}
 	file_holdfast_state_v1_model_proto_init()
 	file_holdfast_state_v1_run_proto_init()
-	file_holdfast_state_v1_session_proto_msgTypes[11].OneofWrappers = []any{
+	file_holdfast_state_v1_session_proto_msgTypes[13].OneofWrappers = []any{
 		(*ListSessionsRequest_ParentSessionId)(nil),
 		(*ListSessionsRequest_Roots)(nil),
 	}
-	file_holdfast_state_v1_session_proto_msgTypes[15].OneofWrappers = []any{}
+	file_holdfast_state_v1_session_proto_msgTypes[17].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_state_v1_session_proto_rawDesc), len(file_holdfast_state_v1_session_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   34,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -32,6 +32,7 @@ const (
 	SessionService_PutSubSession_FullMethodName    = "/holdfast.state.v1.SessionService/PutSubSession"
 	SessionService_ListMessages_FullMethodName     = "/holdfast.state.v1.SessionService/ListMessages"
 	SessionService_ListSteps_FullMethodName        = "/holdfast.state.v1.SessionService/ListSteps"
+	SessionService_GrantMethod_FullMethodName      = "/holdfast.state.v1.SessionService/GrantMethod"
 	SessionService_ListAgents_FullMethodName       = "/holdfast.state.v1.SessionService/ListAgents"
 )
 
@@ -44,15 +45,23 @@ const (
 //
 // `expected_version`, unless 0, refuses a write if the session has another version: ABORTED
 // (VERSION_STALE; metadata currentVersion).
+//
+// For a caller with an owner, a session of another user or of none is NOT_FOUND
+// (SESSION_NOT_FOUND), and a request that names another user is PERMISSION_DENIED
+// (OWNER_REFUSED). This holds for all services with a caller.
 type SessionServiceClient interface {
 	// CreateSession creates a session without a run; it is `paused` until one starts. A
 	// repetition is FAILED_PRECONDITION (SESSION_EXISTS); without an id, a repetition creates
 	// another session. With a parent, the parent's reference is written in the same
 	// transaction. NOT_FOUND (SESSION_NOT_FOUND): the parent does not exist.
-	// FAILED_PRECONDITION (PARENT_ENDED): the parent has failed. Other errors as StartRun.
+	// FAILED_PRECONDITION (PARENT_ENDED): the parent has failed. FAILED_PRECONDITION
+	// (OWNER_INHERITED): it names another user than the parent's. Other errors as StartRun.
+	// A grant of a method allows its session.
 	CreateSession(ctx context.Context, in *CreateSessionRequest, opts ...grpc.CallOption) (*CreateSessionResponse, error)
 	// GetSession returns the session, its newest run, its pending calls and its sub-sessions,
 	// as of one moment.
+	// A grant of a method allows its session, and a grant of a claim also the sub-sessions
+	// directly below.
 	GetSession(ctx context.Context, in *GetSessionRequest, opts ...grpc.CallOption) (*GetSessionResponse, error)
 	// ListSessions returns sessions of the tenant, newest first. All conditions use an index.
 	// INVALID_ARGUMENT: LIMIT_INVALID, CURSOR_INVALID, ID_INVALID, STATUS_INVALID.
@@ -62,7 +71,10 @@ type SessionServiceClient interface {
 	// FAILED_PRECONDITION (FAMILY_TOO_LARGE): the family has more sessions than the
 	// configured number; delete its branches first.
 	DeleteSession(ctx context.Context, in *DeleteSessionRequest, opts ...grpc.CallOption) (*DeleteSessionResponse, error)
-	// UpdateSession changes the fields of the request that are set.
+	// UpdateSession changes the fields of the request that are set. A new user is the user of
+	// the sessions below as well. FAILED_PRECONDITION (OWNER_INHERITED): the session is a
+	// sub-session, and has the user of its root. FAILED_PRECONDITION (FAMILY_TOO_LARGE): the
+	// family has more sessions than the configured number, and keeps its user.
 	UpdateSession(ctx context.Context, in *UpdateSessionRequest, opts ...grpc.CallOption) (*UpdateSessionResponse, error)
 	// SetStatus is a compare-and-set. A refusal is not an error: it returns what the same
 	// transaction read. A live run ends with the session, and its executor's writes are
@@ -71,6 +83,7 @@ type SessionServiceClient interface {
 	SetStatus(ctx context.Context, in *SetStatusRequest, opts ...grpc.CallOption) (*SetStatusResponse, error)
 	// SaveState replaces the whole custom state. INVALID_ARGUMENT: STATE_INVALID,
 	// STATE_SIZE_EXCEEDED.
+	// A grant of a method allows its session.
 	SaveState(ctx context.Context, in *SaveStateRequest, opts ...grpc.CallOption) (*SaveStateResponse, error)
 	// MergeState applies writes to the custom state in order. Concurrent merges lose nothing.
 	// A repeated append appends again, unless expected_version refuses it. INVALID_ARGUMENT:
@@ -91,6 +104,7 @@ type SessionServiceClient interface {
 	// one.
 	PutSubSession(ctx context.Context, in *PutSubSessionRequest, opts ...grpc.CallOption) (*PutSubSessionResponse, error)
 	// ListMessages returns messages in the order of the conversation.
+	// A grant of a claim allows its session.
 	ListMessages(ctx context.Context, in *ListMessagesRequest, opts ...grpc.CallOption) (*ListMessagesResponse, error)
 	// ListSteps returns committed steps for readers, in order, with the session and its
 	// newest run as of the same moment. It leaves out steps that a rewind has removed. The
@@ -98,7 +112,11 @@ type SessionServiceClient interface {
 	// or 4 MiB, but has at least one step if there is one. INVALID_ARGUMENT: LIMIT_INVALID,
 	// STEP_INVALID, ID_INVALID.
 	ListSteps(ctx context.Context, in *ListStepsRequest, opts ...grpc.CallOption) (*ListStepsResponse, error)
-	// ListAgents returns all agents that executors have announced.
+	// GrantMethod returns the grant that lets an executor read and write the session for one call of a method, outside of
+	// a run. The session need not exist. The grant is empty if the service has no secret. NOT_FOUND (SESSION_NOT_FOUND):
+	// the session is of another user than the caller's owner. INVALID_ARGUMENT: TTL_INVALID, ID_INVALID.
+	GrantMethod(ctx context.Context, in *GrantMethodRequest, opts ...grpc.CallOption) (*GrantMethodResponse, error)
+	// ListAgents returns all agents that executors have ever announced.
 	ListAgents(ctx context.Context, in *ListAgentsRequest, opts ...grpc.CallOption) (*ListAgentsResponse, error)
 }
 
@@ -240,6 +258,16 @@ func (c *sessionServiceClient) ListSteps(ctx context.Context, in *ListStepsReque
 	return out, nil
 }
 
+func (c *sessionServiceClient) GrantMethod(ctx context.Context, in *GrantMethodRequest, opts ...grpc.CallOption) (*GrantMethodResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GrantMethodResponse)
+	err := c.cc.Invoke(ctx, SessionService_GrantMethod_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *sessionServiceClient) ListAgents(ctx context.Context, in *ListAgentsRequest, opts ...grpc.CallOption) (*ListAgentsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListAgentsResponse)
@@ -259,15 +287,23 @@ func (c *sessionServiceClient) ListAgents(ctx context.Context, in *ListAgentsReq
 //
 // `expected_version`, unless 0, refuses a write if the session has another version: ABORTED
 // (VERSION_STALE; metadata currentVersion).
+//
+// For a caller with an owner, a session of another user or of none is NOT_FOUND
+// (SESSION_NOT_FOUND), and a request that names another user is PERMISSION_DENIED
+// (OWNER_REFUSED). This holds for all services with a caller.
 type SessionServiceServer interface {
 	// CreateSession creates a session without a run; it is `paused` until one starts. A
 	// repetition is FAILED_PRECONDITION (SESSION_EXISTS); without an id, a repetition creates
 	// another session. With a parent, the parent's reference is written in the same
 	// transaction. NOT_FOUND (SESSION_NOT_FOUND): the parent does not exist.
-	// FAILED_PRECONDITION (PARENT_ENDED): the parent has failed. Other errors as StartRun.
+	// FAILED_PRECONDITION (PARENT_ENDED): the parent has failed. FAILED_PRECONDITION
+	// (OWNER_INHERITED): it names another user than the parent's. Other errors as StartRun.
+	// A grant of a method allows its session.
 	CreateSession(context.Context, *CreateSessionRequest) (*CreateSessionResponse, error)
 	// GetSession returns the session, its newest run, its pending calls and its sub-sessions,
 	// as of one moment.
+	// A grant of a method allows its session, and a grant of a claim also the sub-sessions
+	// directly below.
 	GetSession(context.Context, *GetSessionRequest) (*GetSessionResponse, error)
 	// ListSessions returns sessions of the tenant, newest first. All conditions use an index.
 	// INVALID_ARGUMENT: LIMIT_INVALID, CURSOR_INVALID, ID_INVALID, STATUS_INVALID.
@@ -277,7 +313,10 @@ type SessionServiceServer interface {
 	// FAILED_PRECONDITION (FAMILY_TOO_LARGE): the family has more sessions than the
 	// configured number; delete its branches first.
 	DeleteSession(context.Context, *DeleteSessionRequest) (*DeleteSessionResponse, error)
-	// UpdateSession changes the fields of the request that are set.
+	// UpdateSession changes the fields of the request that are set. A new user is the user of
+	// the sessions below as well. FAILED_PRECONDITION (OWNER_INHERITED): the session is a
+	// sub-session, and has the user of its root. FAILED_PRECONDITION (FAMILY_TOO_LARGE): the
+	// family has more sessions than the configured number, and keeps its user.
 	UpdateSession(context.Context, *UpdateSessionRequest) (*UpdateSessionResponse, error)
 	// SetStatus is a compare-and-set. A refusal is not an error: it returns what the same
 	// transaction read. A live run ends with the session, and its executor's writes are
@@ -286,6 +325,7 @@ type SessionServiceServer interface {
 	SetStatus(context.Context, *SetStatusRequest) (*SetStatusResponse, error)
 	// SaveState replaces the whole custom state. INVALID_ARGUMENT: STATE_INVALID,
 	// STATE_SIZE_EXCEEDED.
+	// A grant of a method allows its session.
 	SaveState(context.Context, *SaveStateRequest) (*SaveStateResponse, error)
 	// MergeState applies writes to the custom state in order. Concurrent merges lose nothing.
 	// A repeated append appends again, unless expected_version refuses it. INVALID_ARGUMENT:
@@ -306,6 +346,7 @@ type SessionServiceServer interface {
 	// one.
 	PutSubSession(context.Context, *PutSubSessionRequest) (*PutSubSessionResponse, error)
 	// ListMessages returns messages in the order of the conversation.
+	// A grant of a claim allows its session.
 	ListMessages(context.Context, *ListMessagesRequest) (*ListMessagesResponse, error)
 	// ListSteps returns committed steps for readers, in order, with the session and its
 	// newest run as of the same moment. It leaves out steps that a rewind has removed. The
@@ -313,7 +354,11 @@ type SessionServiceServer interface {
 	// or 4 MiB, but has at least one step if there is one. INVALID_ARGUMENT: LIMIT_INVALID,
 	// STEP_INVALID, ID_INVALID.
 	ListSteps(context.Context, *ListStepsRequest) (*ListStepsResponse, error)
-	// ListAgents returns all agents that executors have announced.
+	// GrantMethod returns the grant that lets an executor read and write the session for one call of a method, outside of
+	// a run. The session need not exist. The grant is empty if the service has no secret. NOT_FOUND (SESSION_NOT_FOUND):
+	// the session is of another user than the caller's owner. INVALID_ARGUMENT: TTL_INVALID, ID_INVALID.
+	GrantMethod(context.Context, *GrantMethodRequest) (*GrantMethodResponse, error)
+	// ListAgents returns all agents that executors have ever announced.
 	ListAgents(context.Context, *ListAgentsRequest) (*ListAgentsResponse, error)
 	mustEmbedUnimplementedSessionServiceServer()
 }
@@ -363,6 +408,9 @@ func (UnimplementedSessionServiceServer) ListMessages(context.Context, *ListMess
 }
 func (UnimplementedSessionServiceServer) ListSteps(context.Context, *ListStepsRequest) (*ListStepsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListSteps not implemented")
+}
+func (UnimplementedSessionServiceServer) GrantMethod(context.Context, *GrantMethodRequest) (*GrantMethodResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GrantMethod not implemented")
 }
 func (UnimplementedSessionServiceServer) ListAgents(context.Context, *ListAgentsRequest) (*ListAgentsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListAgents not implemented")
@@ -622,6 +670,24 @@ func _SessionService_ListSteps_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SessionService_GrantMethod_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GrantMethodRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SessionServiceServer).GrantMethod(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SessionService_GrantMethod_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SessionServiceServer).GrantMethod(ctx, req.(*GrantMethodRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _SessionService_ListAgents_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListAgentsRequest)
 	if err := dec(in); err != nil {
@@ -698,6 +764,10 @@ var SessionService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListSteps",
 			Handler:    _SessionService_ListSteps_Handler,
+		},
+		{
+			MethodName: "GrantMethod",
+			Handler:    _SessionService_GrantMethod_Handler,
 		},
 		{
 			MethodName: "ListAgents",

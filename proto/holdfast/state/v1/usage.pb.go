@@ -29,6 +29,7 @@ type RecordUsageRequest struct {
 	// May be empty.
 	RunId         string           `protobuf:"bytes,3,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	Usage         []*v1.UsageEntry `protobuf:"bytes,4,rep,name=usage,proto3" json:"usage,omitempty"`
+	Caller        *Caller          `protobuf:"bytes,50,opt,name=caller,proto3" json:"caller,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -91,6 +92,13 @@ func (x *RecordUsageRequest) GetUsage() []*v1.UsageEntry {
 	return nil
 }
 
+func (x *RecordUsageRequest) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
 type RecordUsageResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -135,7 +143,8 @@ type ListUsageRequest struct {
 	Kinds  []v1.UsageKind `protobuf:"varint,3,rep,packed,name=kinds,proto3,enum=holdfast.event.v1.UsageKind" json:"kinds,omitempty"`
 	Offset int32          `protobuf:"varint,4,opt,name=offset,proto3" json:"offset,omitempty"`
 	// 1 to 200; 0 means 50.
-	Limit         int32 `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`
+	Limit         int32   `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`
+	Caller        *Caller `protobuf:"bytes,50,opt,name=caller,proto3" json:"caller,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -205,6 +214,13 @@ func (x *ListUsageRequest) GetLimit() int32 {
 	return 0
 }
 
+func (x *ListUsageRequest) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
 type ListUsageResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Entries       []*v1.RecordedUsage    `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
@@ -262,7 +278,8 @@ type GetUsageRollupRequest struct {
 	Tenant    string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	SessionId string                 `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// Empty for all runs of the session.
-	RunId         string `protobuf:"bytes,3,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	RunId         string  `protobuf:"bytes,3,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	Caller        *Caller `protobuf:"bytes,50,opt,name=caller,proto3" json:"caller,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -316,6 +333,13 @@ func (x *GetUsageRollupRequest) GetRunId() string {
 		return x.RunId
 	}
 	return ""
+}
+
+func (x *GetUsageRollupRequest) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
 }
 
 type GetUsageRollupResponse struct {
@@ -376,7 +400,8 @@ type QueryUsageRequest struct {
 	// Exclusive; 0 for no end.
 	RecordedBefore int64 `protobuf:"varint,8,opt,name=recorded_before,json=recordedBefore,proto3" json:"recorded_before,omitempty"`
 	// The length of a bucket in milliseconds, at least 1000; 0 for one bucket.
-	BucketMs      int64 `protobuf:"varint,9,opt,name=bucket_ms,json=bucketMs,proto3" json:"bucket_ms,omitempty"`
+	BucketMs      int64   `protobuf:"varint,9,opt,name=bucket_ms,json=bucketMs,proto3" json:"bucket_ms,omitempty"`
+	Caller        *Caller `protobuf:"bytes,50,opt,name=caller,proto3" json:"caller,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -474,6 +499,13 @@ func (x *QueryUsageRequest) GetBucketMs() int64 {
 	return 0
 }
 
+func (x *QueryUsageRequest) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
 type QueryUsageResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// In time order.
@@ -523,31 +555,34 @@ var File_holdfast_state_v1_usage_proto protoreflect.FileDescriptor
 
 const file_holdfast_state_v1_usage_proto_rawDesc = "" +
 	"\n" +
-	"\x1dholdfast/state/v1/usage.proto\x12\x11holdfast.state.v1\x1a\x1dholdfast/event/v1/usage.proto\"\x97\x01\n" +
+	"\x1dholdfast/state/v1/usage.proto\x12\x11holdfast.state.v1\x1a\x1fholdfast/event/v1/options.proto\x1a\x1dholdfast/event/v1/usage.proto\x1a\x1dholdfast/state/v1/model.proto\"\xca\x01\n" +
 	"\x12RecordUsageRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x02 \x01(\tR\tsessionId\x12\x15\n" +
 	"\x06run_id\x18\x03 \x01(\tR\x05runId\x123\n" +
-	"\x05usage\x18\x04 \x03(\v2\x1d.holdfast.event.v1.UsageEntryR\x05usage\"\x15\n" +
-	"\x13RecordUsageResponse\"\xab\x01\n" +
+	"\x05usage\x18\x04 \x03(\v2\x1d.holdfast.event.v1.UsageEntryR\x05usage\x121\n" +
+	"\x06caller\x182 \x01(\v2\x19.holdfast.state.v1.CallerR\x06caller\"\x15\n" +
+	"\x13RecordUsageResponse\"\xde\x01\n" +
 	"\x10ListUsageRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x02 \x01(\tR\tsessionId\x122\n" +
 	"\x05kinds\x18\x03 \x03(\x0e2\x1c.holdfast.event.v1.UsageKindR\x05kinds\x12\x16\n" +
 	"\x06offset\x18\x04 \x01(\x05R\x06offset\x12\x14\n" +
-	"\x05limit\x18\x05 \x01(\x05R\x05limit\"j\n" +
+	"\x05limit\x18\x05 \x01(\x05R\x05limit\x121\n" +
+	"\x06caller\x182 \x01(\v2\x19.holdfast.state.v1.CallerR\x06caller\"j\n" +
 	"\x11ListUsageResponse\x12:\n" +
 	"\aentries\x18\x01 \x03(\v2 .holdfast.event.v1.RecordedUsageR\aentries\x12\x19\n" +
-	"\bhas_more\x18\x02 \x01(\bR\ahasMore\"e\n" +
+	"\bhas_more\x18\x02 \x01(\bR\ahasMore\"\x98\x01\n" +
 	"\x15GetUsageRollupRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x02 \x01(\tR\tsessionId\x12\x15\n" +
-	"\x06run_id\x18\x03 \x01(\tR\x05runId\"P\n" +
+	"\x06run_id\x18\x03 \x01(\tR\x05runId\x121\n" +
+	"\x06caller\x182 \x01(\v2\x19.holdfast.state.v1.CallerR\x06caller\"P\n" +
 	"\x16GetUsageRollupResponse\x126\n" +
-	"\x06rollup\x18\x01 \x01(\v2\x1e.holdfast.event.v1.UsageRollupR\x06rollup\"\xbb\x02\n" +
+	"\x06rollup\x18\x01 \x01(\v2\x1e.holdfast.event.v1.UsageRollupR\x06rollup\"\xee\x02\n" +
 	"\x11QueryUsageRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1f\n" +
 	"\vsession_ids\x18\x02 \x03(\tR\n" +
@@ -559,15 +594,16 @@ const file_holdfast_state_v1_usage_proto_rawDesc = "" +
 	"\x06models\x18\x06 \x03(\tR\x06models\x12#\n" +
 	"\rrecorded_from\x18\a \x01(\x03R\frecordedFrom\x12'\n" +
 	"\x0frecorded_before\x18\b \x01(\x03R\x0erecordedBefore\x12\x1b\n" +
-	"\tbucket_ms\x18\t \x01(\x03R\bbucketMs\"N\n" +
+	"\tbucket_ms\x18\t \x01(\x03R\bbucketMs\x121\n" +
+	"\x06caller\x182 \x01(\v2\x19.holdfast.state.v1.CallerR\x06caller\"N\n" +
 	"\x12QueryUsageResponse\x128\n" +
-	"\abuckets\x18\x01 \x03(\v2\x1e.holdfast.event.v1.UsageBucketR\abuckets2\x86\x03\n" +
+	"\abuckets\x18\x01 \x03(\v2\x1e.holdfast.event.v1.UsageBucketR\abuckets2\x93\x03\n" +
 	"\fUsageService\x12\\\n" +
 	"\vRecordUsage\x12%.holdfast.state.v1.RecordUsageRequest\x1a&.holdfast.state.v1.RecordUsageResponse\x12V\n" +
 	"\tListUsage\x12#.holdfast.state.v1.ListUsageRequest\x1a$.holdfast.state.v1.ListUsageResponse\x12e\n" +
 	"\x0eGetUsageRollup\x12(.holdfast.state.v1.GetUsageRollupRequest\x1a).holdfast.state.v1.GetUsageRollupResponse\x12Y\n" +
 	"\n" +
-	"QueryUsage\x12$.holdfast.state.v1.QueryUsageRequest\x1a%.holdfast.state.v1.QueryUsageResponseBBZ@github.com/holdfast-run/holdfast/proto/holdfast/state/v1;statev1b\x06proto3"
+	"QueryUsage\x12$.holdfast.state.v1.QueryUsageRequest\x1a%.holdfast.state.v1.QueryUsageResponse\x1a\v\xfa\xe0\x18\agatewayBBZ@github.com/holdfast-run/holdfast/proto/holdfast/state/v1;statev1b\x06proto3"
 
 var (
 	file_holdfast_state_v1_usage_proto_rawDescOnce sync.Once
@@ -592,31 +628,36 @@ var file_holdfast_state_v1_usage_proto_goTypes = []any{
 	(*QueryUsageRequest)(nil),      // 6: holdfast.state.v1.QueryUsageRequest
 	(*QueryUsageResponse)(nil),     // 7: holdfast.state.v1.QueryUsageResponse
 	(*v1.UsageEntry)(nil),          // 8: holdfast.event.v1.UsageEntry
-	(v1.UsageKind)(0),              // 9: holdfast.event.v1.UsageKind
-	(*v1.RecordedUsage)(nil),       // 10: holdfast.event.v1.RecordedUsage
-	(*v1.UsageRollup)(nil),         // 11: holdfast.event.v1.UsageRollup
-	(*v1.UsageBucket)(nil),         // 12: holdfast.event.v1.UsageBucket
+	(*Caller)(nil),                 // 9: holdfast.state.v1.Caller
+	(v1.UsageKind)(0),              // 10: holdfast.event.v1.UsageKind
+	(*v1.RecordedUsage)(nil),       // 11: holdfast.event.v1.RecordedUsage
+	(*v1.UsageRollup)(nil),         // 12: holdfast.event.v1.UsageRollup
+	(*v1.UsageBucket)(nil),         // 13: holdfast.event.v1.UsageBucket
 }
 var file_holdfast_state_v1_usage_proto_depIdxs = []int32{
 	8,  // 0: holdfast.state.v1.RecordUsageRequest.usage:type_name -> holdfast.event.v1.UsageEntry
-	9,  // 1: holdfast.state.v1.ListUsageRequest.kinds:type_name -> holdfast.event.v1.UsageKind
-	10, // 2: holdfast.state.v1.ListUsageResponse.entries:type_name -> holdfast.event.v1.RecordedUsage
-	11, // 3: holdfast.state.v1.GetUsageRollupResponse.rollup:type_name -> holdfast.event.v1.UsageRollup
-	9,  // 4: holdfast.state.v1.QueryUsageRequest.kinds:type_name -> holdfast.event.v1.UsageKind
-	12, // 5: holdfast.state.v1.QueryUsageResponse.buckets:type_name -> holdfast.event.v1.UsageBucket
-	0,  // 6: holdfast.state.v1.UsageService.RecordUsage:input_type -> holdfast.state.v1.RecordUsageRequest
-	2,  // 7: holdfast.state.v1.UsageService.ListUsage:input_type -> holdfast.state.v1.ListUsageRequest
-	4,  // 8: holdfast.state.v1.UsageService.GetUsageRollup:input_type -> holdfast.state.v1.GetUsageRollupRequest
-	6,  // 9: holdfast.state.v1.UsageService.QueryUsage:input_type -> holdfast.state.v1.QueryUsageRequest
-	1,  // 10: holdfast.state.v1.UsageService.RecordUsage:output_type -> holdfast.state.v1.RecordUsageResponse
-	3,  // 11: holdfast.state.v1.UsageService.ListUsage:output_type -> holdfast.state.v1.ListUsageResponse
-	5,  // 12: holdfast.state.v1.UsageService.GetUsageRollup:output_type -> holdfast.state.v1.GetUsageRollupResponse
-	7,  // 13: holdfast.state.v1.UsageService.QueryUsage:output_type -> holdfast.state.v1.QueryUsageResponse
-	10, // [10:14] is the sub-list for method output_type
-	6,  // [6:10] is the sub-list for method input_type
-	6,  // [6:6] is the sub-list for extension type_name
-	6,  // [6:6] is the sub-list for extension extendee
-	0,  // [0:6] is the sub-list for field type_name
+	9,  // 1: holdfast.state.v1.RecordUsageRequest.caller:type_name -> holdfast.state.v1.Caller
+	10, // 2: holdfast.state.v1.ListUsageRequest.kinds:type_name -> holdfast.event.v1.UsageKind
+	9,  // 3: holdfast.state.v1.ListUsageRequest.caller:type_name -> holdfast.state.v1.Caller
+	11, // 4: holdfast.state.v1.ListUsageResponse.entries:type_name -> holdfast.event.v1.RecordedUsage
+	9,  // 5: holdfast.state.v1.GetUsageRollupRequest.caller:type_name -> holdfast.state.v1.Caller
+	12, // 6: holdfast.state.v1.GetUsageRollupResponse.rollup:type_name -> holdfast.event.v1.UsageRollup
+	10, // 7: holdfast.state.v1.QueryUsageRequest.kinds:type_name -> holdfast.event.v1.UsageKind
+	9,  // 8: holdfast.state.v1.QueryUsageRequest.caller:type_name -> holdfast.state.v1.Caller
+	13, // 9: holdfast.state.v1.QueryUsageResponse.buckets:type_name -> holdfast.event.v1.UsageBucket
+	0,  // 10: holdfast.state.v1.UsageService.RecordUsage:input_type -> holdfast.state.v1.RecordUsageRequest
+	2,  // 11: holdfast.state.v1.UsageService.ListUsage:input_type -> holdfast.state.v1.ListUsageRequest
+	4,  // 12: holdfast.state.v1.UsageService.GetUsageRollup:input_type -> holdfast.state.v1.GetUsageRollupRequest
+	6,  // 13: holdfast.state.v1.UsageService.QueryUsage:input_type -> holdfast.state.v1.QueryUsageRequest
+	1,  // 14: holdfast.state.v1.UsageService.RecordUsage:output_type -> holdfast.state.v1.RecordUsageResponse
+	3,  // 15: holdfast.state.v1.UsageService.ListUsage:output_type -> holdfast.state.v1.ListUsageResponse
+	5,  // 16: holdfast.state.v1.UsageService.GetUsageRollup:output_type -> holdfast.state.v1.GetUsageRollupResponse
+	7,  // 17: holdfast.state.v1.UsageService.QueryUsage:output_type -> holdfast.state.v1.QueryUsageResponse
+	14, // [14:18] is the sub-list for method output_type
+	10, // [10:14] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_state_v1_usage_proto_init() }
@@ -624,6 +665,7 @@ func file_holdfast_state_v1_usage_proto_init() {
 	if File_holdfast_state_v1_usage_proto != nil {
 		return
 	}
+	file_holdfast_state_v1_model_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

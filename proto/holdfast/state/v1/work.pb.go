@@ -196,7 +196,10 @@ type Claim struct {
 	Calls []*Call `protobuf:"bytes,6,rep,name=calls,proto3" json:"calls,omitempty"`
 	// The tokens of the run's usage entries so far, by all executors, without those of the
 	// journal.
-	Used          *v1.TokenSums `protobuf:"bytes,7,opt,name=used,proto3" json:"used,omitempty"`
+	Used *v1.TokenSums `protobuf:"bytes,7,opt,name=used,proto3" json:"used,omitempty"`
+	// The right to work for the run, signed by the service: it belongs in each RunRef, in each append to the session's
+	// log, and in the metadata of other calls. Its content is opaque. Empty if the service has no secret.
+	Grant         []byte `protobuf:"bytes,8,opt,name=grant,proto3" json:"grant,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -276,6 +279,13 @@ func (x *Claim) GetCalls() []*Call {
 func (x *Claim) GetUsed() *v1.TokenSums {
 	if x != nil {
 		return x.Used
+	}
+	return nil
+}
+
+func (x *Claim) GetGrant() []byte {
+	if x != nil {
+		return x.Grant
 	}
 	return nil
 }
@@ -487,11 +497,13 @@ func (x *StoppedRun) GetStop() *Stop {
 
 // RunRef names a claimed run.
 type RunRef struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Tenant        string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
-	SessionId     string                 `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	RunId         string                 `protobuf:"bytes,3,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	Epoch         int64                  `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Tenant    string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	SessionId string                 `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	RunId     string                 `protobuf:"bytes,3,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	Epoch     int64                  `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// As in the claim.
+	Grant         []byte `protobuf:"bytes,5,opt,name=grant,proto3" json:"grant,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -552,6 +564,13 @@ func (x *RunRef) GetEpoch() int64 {
 		return x.Epoch
 	}
 	return 0
+}
+
+func (x *RunRef) GetGrant() []byte {
+	if x != nil {
+		return x.Grant
+	}
+	return nil
 }
 
 type RecordPlanRequest struct {
@@ -1487,7 +1506,7 @@ const file_holdfast_state_v1_work_proto_rawDesc = "" +
 	"\x11ClaimRunsResponse\x124\n" +
 	"\aexecute\x18\x01 \x01(\v2\x18.holdfast.state.v1.ClaimH\x00R\aexecute\x123\n" +
 	"\x04stop\x18\x03 \x01(\v2\x1d.holdfast.state.v1.StoppedRunH\x00R\x04stopB\x06\n" +
-	"\x04workJ\x04\b\x02\x10\x03\"\xd2\x02\n" +
+	"\x04workJ\x04\b\x02\x10\x03\"\xe8\x02\n" +
 	"\x05Claim\x124\n" +
 	"\asession\x18\x01 \x01(\v2\x1a.holdfast.state.v1.SessionR\asession\x12(\n" +
 	"\x03run\x18\x02 \x01(\v2\x16.holdfast.state.v1.RunR\x03run\x12\x14\n" +
@@ -1495,7 +1514,8 @@ const file_holdfast_state_v1_work_proto_rawDesc = "" +
 	"\ajournal\x18\x04 \x01(\v2\x1a.holdfast.state.v1.JournalR\ajournal\x12<\n" +
 	"\bmessages\x18\x05 \x03(\v2 .holdfast.state.v1.StoredMessageR\bmessages\x12-\n" +
 	"\x05calls\x18\x06 \x03(\v2\x17.holdfast.state.v1.CallR\x05calls\x120\n" +
-	"\x04used\x18\a \x01(\v2\x1c.holdfast.event.v1.TokenSumsR\x04used\"d\n" +
+	"\x04used\x18\a \x01(\v2\x1c.holdfast.event.v1.TokenSumsR\x04used\x12\x14\n" +
+	"\x05grant\x18\b \x01(\fR\x05grant\"d\n" +
 	"\x10HeartbeatRequest\x12\x1f\n" +
 	"\vexecutor_id\x18\x01 \x01(\tR\n" +
 	"executorId\x12/\n" +
@@ -1508,13 +1528,14 @@ const file_holdfast_state_v1_work_proto_rawDesc = "" +
 	"\n" +
 	"StoppedRun\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12+\n" +
-	"\x04stop\x18\x02 \x01(\v2\x17.holdfast.state.v1.StopR\x04stop\"l\n" +
+	"\x04stop\x18\x02 \x01(\v2\x17.holdfast.state.v1.StopR\x04stop\"\x82\x01\n" +
 	"\x06RunRef\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x02 \x01(\tR\tsessionId\x12\x15\n" +
 	"\x06run_id\x18\x03 \x01(\tR\x05runId\x12\x14\n" +
-	"\x05epoch\x18\x04 \x01(\x03R\x05epoch\"\xed\x01\n" +
+	"\x05epoch\x18\x04 \x01(\x03R\x05epoch\x12\x14\n" +
+	"\x05grant\x18\x05 \x01(\fR\x05grant\"\xed\x01\n" +
 	"\x11RecordPlanRequest\x12+\n" +
 	"\x03run\x18\x01 \x01(\v2\x19.holdfast.state.v1.RunRefR\x03run\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\x05R\x04step\x12.\n" +
@@ -1587,7 +1608,7 @@ const file_holdfast_state_v1_work_proto_rawDesc = "" +
 	"\x03run\x18\x01 \x01(\v2\x19.holdfast.state.v1.RunRefR\x03run\x12\x19\n" +
 	"\bdelay_ms\x18\x02 \x01(\x03R\adelayMs\x123\n" +
 	"\x05usage\x18\x03 \x03(\v2\x1d.holdfast.event.v1.UsageEntryR\x05usage\"\x14\n" +
-	"\x12ReleaseRunResponse2\x8b\x05\n" +
+	"\x12ReleaseRunResponse2\x99\x05\n" +
 	"\vWorkService\x12Z\n" +
 	"\tClaimRuns\x12#.holdfast.state.v1.ClaimRunsRequest\x1a$.holdfast.state.v1.ClaimRunsResponse(\x010\x01\x12V\n" +
 	"\tHeartbeat\x12#.holdfast.state.v1.HeartbeatRequest\x1a$.holdfast.state.v1.HeartbeatResponse\x12Y\n" +
@@ -1598,7 +1619,7 @@ const file_holdfast_state_v1_work_proto_rawDesc = "" +
 	"CommitStep\x12$.holdfast.state.v1.CommitStepRequest\x1a%.holdfast.state.v1.CommitStepResponse\x12V\n" +
 	"\tFinishRun\x12#.holdfast.state.v1.FinishRunRequest\x1a$.holdfast.state.v1.FinishRunResponse\x12Y\n" +
 	"\n" +
-	"ReleaseRun\x12$.holdfast.state.v1.ReleaseRunRequest\x1a%.holdfast.state.v1.ReleaseRunResponseBBZ@github.com/holdfast-run/holdfast/proto/holdfast/state/v1;statev1b\x06proto3"
+	"ReleaseRun\x12$.holdfast.state.v1.ReleaseRunRequest\x1a%.holdfast.state.v1.ReleaseRunResponse\x1a\f\xfa\xe0\x18\bexecutorBBZ@github.com/holdfast-run/holdfast/proto/holdfast/state/v1;statev1b\x06proto3"
 
 var (
 	file_holdfast_state_v1_work_proto_rawDescOnce sync.Once

@@ -40,6 +40,9 @@ const (
 // of the write that ended it, under the same epoch, returns the same response. Every
 // write may be repeated with the same content after UNAVAILABLE. A usage entry with neither
 // a model nor a tool is INVALID_ARGUMENT (USAGE_INVALID).
+//
+// A write without the grant of its claim is PERMISSION_DENIED (GRANT_MISSING, GRANT_REFUSED), if the service has a
+// secret. The id of an executor is a secret between it and this service: who knows it can lose it its claims.
 type WorkServiceClient interface {
 	// ClaimRuns hands out runs while the stream is open. The first request announces the
 	// executor and its agents. Each request adds credits, and each claim takes one. The
@@ -202,6 +205,9 @@ func (c *workServiceClient) ReleaseRun(ctx context.Context, in *ReleaseRunReques
 // of the write that ended it, under the same epoch, returns the same response. Every
 // write may be repeated with the same content after UNAVAILABLE. A usage entry with neither
 // a model nor a tool is INVALID_ARGUMENT (USAGE_INVALID).
+//
+// A write without the grant of its claim is PERMISSION_DENIED (GRANT_MISSING, GRANT_REFUSED), if the service has a
+// secret. The id of an executor is a secret between it and this service: who knows it can lose it its claims.
 type WorkServiceServer interface {
 	// ClaimRuns hands out runs while the stream is open. The first request announces the
 	// executor and its agents. Each request adds credits, and each claim takes one. The

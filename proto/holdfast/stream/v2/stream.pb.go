@@ -588,7 +588,10 @@ type AppendRequest struct {
 	After int64 `protobuf:"varint,3,opt,name=after,proto3" json:"after,omitempty"`
 	// At most 8 KiB more, when encoded, than the configured size of a chunk (512 KiB by default):
 	// RECORD_TOO_LARGE.
-	Records       []*Record `protobuf:"bytes,4,rep,name=records,proto3" json:"records,omitempty"`
+	Records []*Record `protobuf:"bytes,4,rep,name=records,proto3" json:"records,omitempty"`
+	// The grant of the writer's claim, for this session and epoch: PERMISSION_DENIED (GRANT_MISSING, GRANT_REFUSED), if the
+	// service has a secret.
+	Grant         []byte `protobuf:"bytes,5,opt,name=grant,proto3" json:"grant,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -647,6 +650,13 @@ func (x *AppendRequest) GetAfter() int64 {
 func (x *AppendRequest) GetRecords() []*Record {
 	if x != nil {
 		return x.Records
+	}
+	return nil
+}
+
+func (x *AppendRequest) GetGrant() []byte {
+	if x != nil {
+		return x.Grant
 	}
 	return nil
 }
@@ -1068,6 +1078,88 @@ func (*NotifyResponse) Descriptor() ([]byte, []int) {
 	return file_holdfast_stream_v2_stream_proto_rawDescGZIP(), []int{15}
 }
 
+type EraseRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 200. An empty session_id names a whole family, and an empty root_session_id a whole
+	// tenant.
+	Streams       []*StreamRef `protobuf:"bytes,1,rep,name=streams,proto3" json:"streams,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EraseRequest) Reset() {
+	*x = EraseRequest{}
+	mi := &file_holdfast_stream_v2_stream_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EraseRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EraseRequest) ProtoMessage() {}
+
+func (x *EraseRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_stream_v2_stream_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EraseRequest.ProtoReflect.Descriptor instead.
+func (*EraseRequest) Descriptor() ([]byte, []int) {
+	return file_holdfast_stream_v2_stream_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *EraseRequest) GetStreams() []*StreamRef {
+	if x != nil {
+		return x.Streams
+	}
+	return nil
+}
+
+type EraseResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EraseResponse) Reset() {
+	*x = EraseResponse{}
+	mi := &file_holdfast_stream_v2_stream_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EraseResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EraseResponse) ProtoMessage() {}
+
+func (x *EraseResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_stream_v2_stream_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EraseResponse.ProtoReflect.Descriptor instead.
+func (*EraseResponse) Descriptor() ([]byte, []int) {
+	return file_holdfast_stream_v2_stream_proto_rawDescGZIP(), []int{17}
+}
+
 var File_holdfast_stream_v2_stream_proto protoreflect.FileDescriptor
 
 const file_holdfast_stream_v2_stream_proto_rawDesc = "" +
@@ -1104,12 +1196,13 @@ const file_holdfast_stream_v2_stream_proto_rawDesc = "" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12&\n" +
 	"\x0froot_session_id\x18\x02 \x01(\tR\rrootSessionId\x12\x1d\n" +
 	"\n" +
-	"session_id\x18\x03 \x01(\tR\tsessionId\"\xa8\x01\n" +
+	"session_id\x18\x03 \x01(\tR\tsessionId\"\xbe\x01\n" +
 	"\rAppendRequest\x125\n" +
 	"\x06stream\x18\x01 \x01(\v2\x1d.holdfast.stream.v2.StreamRefR\x06stream\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12\x14\n" +
 	"\x05after\x18\x03 \x01(\x03R\x05after\x124\n" +
-	"\arecords\x18\x04 \x03(\v2\x1a.holdfast.stream.v2.RecordR\arecords\"\x10\n" +
+	"\arecords\x18\x04 \x03(\v2\x1a.holdfast.stream.v2.RecordR\arecords\x12\x14\n" +
+	"\x05grant\x18\x05 \x01(\fR\x05grant\"\x10\n" +
 	"\x0eAppendResponse\"\xa2\x01\n" +
 	"\vReadRequest\x125\n" +
 	"\x06stream\x18\x01 \x01(\v2\x1d.holdfast.stream.v2.StreamRefR\x06stream\x12#\n" +
@@ -1133,16 +1226,20 @@ const file_holdfast_stream_v2_stream_proto_rawDesc = "" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\"F\n" +
 	"\rNotifyRequest\x125\n" +
 	"\x06stream\x18\x01 \x01(\v2\x1d.holdfast.stream.v2.StreamRefR\x06stream\"\x10\n" +
-	"\x0eNotifyResponse*t\n" +
+	"\x0eNotifyResponse\"G\n" +
+	"\fEraseRequest\x127\n" +
+	"\astreams\x18\x01 \x03(\v2\x1d.holdfast.stream.v2.StreamRefR\astreams\"\x0f\n" +
+	"\rEraseResponse*t\n" +
 	"\tEndStatus\x12\x1a\n" +
 	"\x16END_STATUS_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14END_STATUS_COMPLETED\x10\x01\x12\x15\n" +
 	"\x11END_STATUS_PAUSED\x10\x02\x12\x1a\n" +
-	"\x16END_STATUS_INTERRUPTED\x10\x032\xfe\x01\n" +
-	"\rStreamService\x12O\n" +
-	"\x06Append\x12!.holdfast.stream.v2.AppendRequest\x1a\".holdfast.stream.v2.AppendResponse\x12K\n" +
+	"\x16END_STATUS_INTERRUPTED\x10\x032\xe7\x02\n" +
+	"\rStreamService\x12]\n" +
+	"\x06Append\x12!.holdfast.stream.v2.AppendRequest\x1a\".holdfast.stream.v2.AppendResponse\"\f\xf2\xe0\x18\bexecutor\x12K\n" +
 	"\x04Read\x12\x1f.holdfast.stream.v2.ReadRequest\x1a .holdfast.stream.v2.ReadResponse0\x01\x12O\n" +
-	"\x06Notify\x12!.holdfast.stream.v2.NotifyRequest\x1a\".holdfast.stream.v2.NotifyResponseBDZBgithub.com/holdfast-run/holdfast/proto/holdfast/stream/v2;streamv2b\x06proto3"
+	"\x06Notify\x12!.holdfast.stream.v2.NotifyRequest\x1a\".holdfast.stream.v2.NotifyResponse\x12L\n" +
+	"\x05Erase\x12 .holdfast.stream.v2.EraseRequest\x1a!.holdfast.stream.v2.EraseResponse\x1a\v\xfa\xe0\x18\agatewayBDZBgithub.com/holdfast-run/holdfast/proto/holdfast/stream/v2;streamv2b\x06proto3"
 
 var (
 	file_holdfast_stream_v2_stream_proto_rawDescOnce sync.Once
@@ -1157,7 +1254,7 @@ func file_holdfast_stream_v2_stream_proto_rawDescGZIP() []byte {
 }
 
 var file_holdfast_stream_v2_stream_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_holdfast_stream_v2_stream_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_holdfast_stream_v2_stream_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_holdfast_stream_v2_stream_proto_goTypes = []any{
 	(EndStatus)(0),         // 0: holdfast.stream.v2.EndStatus
 	(*Record)(nil),         // 1: holdfast.stream.v2.Record
@@ -1176,20 +1273,22 @@ var file_holdfast_stream_v2_stream_proto_goTypes = []any{
 	(*Changed)(nil),        // 14: holdfast.stream.v2.Changed
 	(*NotifyRequest)(nil),  // 15: holdfast.stream.v2.NotifyRequest
 	(*NotifyResponse)(nil), // 16: holdfast.stream.v2.NotifyResponse
-	(*v1.Chunk)(nil),       // 17: holdfast.event.v1.Chunk
-	(*v1.Usage)(nil),       // 18: holdfast.event.v1.Usage
+	(*EraseRequest)(nil),   // 17: holdfast.stream.v2.EraseRequest
+	(*EraseResponse)(nil),  // 18: holdfast.stream.v2.EraseResponse
+	(*v1.Chunk)(nil),       // 19: holdfast.event.v1.Chunk
+	(*v1.Usage)(nil),       // 20: holdfast.event.v1.Usage
 }
 var file_holdfast_stream_v2_stream_proto_depIdxs = []int32{
-	17, // 0: holdfast.stream.v2.Record.chunks:type_name -> holdfast.event.v1.Chunk
+	19, // 0: holdfast.stream.v2.Record.chunks:type_name -> holdfast.event.v1.Chunk
 	2,  // 1: holdfast.stream.v2.Record.attempt:type_name -> holdfast.stream.v2.Attempt
 	3,  // 2: holdfast.stream.v2.Record.boundary:type_name -> holdfast.stream.v2.Boundary
-	17, // 3: holdfast.stream.v2.Boundary.step_committed:type_name -> holdfast.event.v1.Chunk
-	17, // 4: holdfast.stream.v2.Boundary.run_ended:type_name -> holdfast.event.v1.Chunk
+	19, // 3: holdfast.stream.v2.Boundary.step_committed:type_name -> holdfast.event.v1.Chunk
+	19, // 4: holdfast.stream.v2.Boundary.run_ended:type_name -> holdfast.event.v1.Chunk
 	4,  // 5: holdfast.stream.v2.Boundary.end:type_name -> holdfast.stream.v2.Terminal
 	5,  // 6: holdfast.stream.v2.Terminal.end:type_name -> holdfast.stream.v2.End
 	6,  // 7: holdfast.stream.v2.Terminal.fail:type_name -> holdfast.stream.v2.Fail
 	0,  // 8: holdfast.stream.v2.End.status:type_name -> holdfast.stream.v2.EndStatus
-	18, // 9: holdfast.stream.v2.End.usage:type_name -> holdfast.event.v1.Usage
+	20, // 9: holdfast.stream.v2.End.usage:type_name -> holdfast.event.v1.Usage
 	7,  // 10: holdfast.stream.v2.AppendRequest.stream:type_name -> holdfast.stream.v2.StreamRef
 	1,  // 11: holdfast.stream.v2.AppendRequest.records:type_name -> holdfast.stream.v2.Record
 	7,  // 12: holdfast.stream.v2.ReadRequest.stream:type_name -> holdfast.stream.v2.StreamRef
@@ -1198,17 +1297,20 @@ var file_holdfast_stream_v2_stream_proto_depIdxs = []int32{
 	14, // 15: holdfast.stream.v2.ReadResponse.changed:type_name -> holdfast.stream.v2.Changed
 	1,  // 16: holdfast.stream.v2.SessionRecords.records:type_name -> holdfast.stream.v2.Record
 	7,  // 17: holdfast.stream.v2.NotifyRequest.stream:type_name -> holdfast.stream.v2.StreamRef
-	8,  // 18: holdfast.stream.v2.StreamService.Append:input_type -> holdfast.stream.v2.AppendRequest
-	10, // 19: holdfast.stream.v2.StreamService.Read:input_type -> holdfast.stream.v2.ReadRequest
-	15, // 20: holdfast.stream.v2.StreamService.Notify:input_type -> holdfast.stream.v2.NotifyRequest
-	9,  // 21: holdfast.stream.v2.StreamService.Append:output_type -> holdfast.stream.v2.AppendResponse
-	11, // 22: holdfast.stream.v2.StreamService.Read:output_type -> holdfast.stream.v2.ReadResponse
-	16, // 23: holdfast.stream.v2.StreamService.Notify:output_type -> holdfast.stream.v2.NotifyResponse
-	21, // [21:24] is the sub-list for method output_type
-	18, // [18:21] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	7,  // 18: holdfast.stream.v2.EraseRequest.streams:type_name -> holdfast.stream.v2.StreamRef
+	8,  // 19: holdfast.stream.v2.StreamService.Append:input_type -> holdfast.stream.v2.AppendRequest
+	10, // 20: holdfast.stream.v2.StreamService.Read:input_type -> holdfast.stream.v2.ReadRequest
+	15, // 21: holdfast.stream.v2.StreamService.Notify:input_type -> holdfast.stream.v2.NotifyRequest
+	17, // 22: holdfast.stream.v2.StreamService.Erase:input_type -> holdfast.stream.v2.EraseRequest
+	9,  // 23: holdfast.stream.v2.StreamService.Append:output_type -> holdfast.stream.v2.AppendResponse
+	11, // 24: holdfast.stream.v2.StreamService.Read:output_type -> holdfast.stream.v2.ReadResponse
+	16, // 25: holdfast.stream.v2.StreamService.Notify:output_type -> holdfast.stream.v2.NotifyResponse
+	18, // 26: holdfast.stream.v2.StreamService.Erase:output_type -> holdfast.stream.v2.EraseResponse
+	23, // [23:27] is the sub-list for method output_type
+	19, // [19:23] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_stream_v2_stream_proto_init() }
@@ -1231,7 +1333,7 @@ func file_holdfast_stream_v2_stream_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_stream_v2_stream_proto_rawDesc), len(file_holdfast_stream_v2_stream_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   16,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

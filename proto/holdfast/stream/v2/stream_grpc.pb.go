@@ -22,6 +22,7 @@ const (
 	StreamService_Append_FullMethodName = "/holdfast.stream.v2.StreamService/Append"
 	StreamService_Read_FullMethodName   = "/holdfast.stream.v2.StreamService/Read"
 	StreamService_Notify_FullMethodName = "/holdfast.stream.v2.StreamService/Notify"
+	StreamService_Erase_FullMethodName  = "/holdfast.stream.v2.StreamService/Erase"
 )
 
 // StreamServiceClient is the client API for StreamService service.
@@ -71,6 +72,10 @@ type StreamServiceClient interface {
 	// Nothing is stored, so a reader may miss it, and must ask the state service from time to time. UNAVAILABLE
 	// (LOG_UNAVAILABLE), INVALID_ARGUMENT (ID_INVALID).
 	Notify(ctx context.Context, in *NotifyRequest, opts ...grpc.CallOption) (*NotifyResponse, error)
+	// Erase removes the stored records of sessions. It is idempotent. A writer that goes on finds its
+	// records lost and begins a new attempt, so call it when the sessions are deleted, and again later.
+	// UNAVAILABLE (LOG_UNAVAILABLE), INVALID_ARGUMENT (ID_INVALID).
+	Erase(ctx context.Context, in *EraseRequest, opts ...grpc.CallOption) (*EraseResponse, error)
 }
 
 type streamServiceClient struct {
@@ -114,6 +119,16 @@ func (c *streamServiceClient) Notify(ctx context.Context, in *NotifyRequest, opt
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(NotifyResponse)
 	err := c.cc.Invoke(ctx, StreamService_Notify_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *streamServiceClient) Erase(ctx context.Context, in *EraseRequest, opts ...grpc.CallOption) (*EraseResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(EraseResponse)
+	err := c.cc.Invoke(ctx, StreamService_Erase_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -167,6 +182,10 @@ type StreamServiceServer interface {
 	// Nothing is stored, so a reader may miss it, and must ask the state service from time to time. UNAVAILABLE
 	// (LOG_UNAVAILABLE), INVALID_ARGUMENT (ID_INVALID).
 	Notify(context.Context, *NotifyRequest) (*NotifyResponse, error)
+	// Erase removes the stored records of sessions. It is idempotent. A writer that goes on finds its
+	// records lost and begins a new attempt, so call it when the sessions are deleted, and again later.
+	// UNAVAILABLE (LOG_UNAVAILABLE), INVALID_ARGUMENT (ID_INVALID).
+	Erase(context.Context, *EraseRequest) (*EraseResponse, error)
 	mustEmbedUnimplementedStreamServiceServer()
 }
 
@@ -185,6 +204,9 @@ func (UnimplementedStreamServiceServer) Read(*ReadRequest, grpc.ServerStreamingS
 }
 func (UnimplementedStreamServiceServer) Notify(context.Context, *NotifyRequest) (*NotifyResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Notify not implemented")
+}
+func (UnimplementedStreamServiceServer) Erase(context.Context, *EraseRequest) (*EraseResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Erase not implemented")
 }
 func (UnimplementedStreamServiceServer) mustEmbedUnimplementedStreamServiceServer() {}
 func (UnimplementedStreamServiceServer) testEmbeddedByValue()                       {}
@@ -254,6 +276,24 @@ func _StreamService_Notify_Handler(srv interface{}, ctx context.Context, dec fun
 	return interceptor(ctx, in, info, handler)
 }
 
+func _StreamService_Erase_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(EraseRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StreamServiceServer).Erase(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StreamService_Erase_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StreamServiceServer).Erase(ctx, req.(*EraseRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // StreamService_ServiceDesc is the grpc.ServiceDesc for StreamService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -268,6 +308,10 @@ var StreamService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Notify",
 			Handler:    _StreamService_Notify_Handler,
+		},
+		{
+			MethodName: "Erase",
+			Handler:    _StreamService_Erase_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -30,9 +30,10 @@ func (r *reader) agent(d declaration) (a Agent, at value) {
 	o := newObject(d.value, "")
 	name, at := readName(o)
 	o.defaults = d.defaults // set late: defaults do not apply to the name
+	stateSchema := o.schema("stateSchema")
 	a = Agent{Agent: agent.Agent{
-		Name: name, Description: o.text("description"), SystemPrompt: o.prose("systemPrompt"), Prompt: readPrompt(o),
-		StateSchema: o.schema("stateSchema"), OutputSchema: o.schema("outputSchema"),
+		Name: name, Description: o.text("description"), SystemPrompt: o.prose("systemPrompt"), Prompt: readPrompt(o, stateSchema),
+		StateSchema: stateSchema, OutputSchema: o.schema("outputSchema"),
 		Completion:   agent.Completion(o.oneOf("completion", string(agent.CompletionTool), string(agent.CompletionNative))),
 		StrictOutput: o.isTrue("strictOutput"), Companions: readCompanions(o), MaxCompanions: o.integer("maxCompanions", 1, maxCompanions),
 		MaxSubAgents: o.integer("maxSubAgents", 1, maxSubAgents), MaxDepth: o.integer("maxDepth", 1, maxTreeDepth),
@@ -58,14 +59,19 @@ func (r *reader) agent(d declaration) (a Agent, at value) {
 	}
 	a.StopWhen = readStopWhen(o, a.Tools)
 	o.end()
+	reportContradictions(o, a.Agent)
+	reportProblems(o, a.Agent, placed)
+	return a, at
+}
+
+// reportContradictions reports fields that do not go together.
+func reportContradictions(o *object, a agent.Agent) {
 	if a.Prompt != nil && a.SystemPrompt != "" {
 		o.mistakeAt("prompt", "give either systemPrompt or prompt")
 	}
 	if !o.has("outputSchema") && (a.Completion != "" || a.StrictOutput) {
 		o.mistakeAt("outputSchema", "completion and strictOutput are for agents with an outputSchema")
 	}
-	reportProblems(o, a.Agent, placed)
-	return a, at
 }
 
 // readName reads the name of an agent. From then on the mistakes of the agent begin with it.
@@ -196,17 +202,24 @@ func (r *reader) readRemote(o *object) *agent.Remote {
 func (p *providers) readModels(o *object, a *Agent) {
 	at, _ := o.field("model")
 	a.Model = o.text("model")
-	a.Models = map[string]model.Model{}
+	a.Models, a.Governors = map[string]model.Model{}, map[string][]model.Governor{}
 	if !o.isWrong("model") {
 		if m, ok := p.find(o, at, a.Model); ok {
-			a.Models[a.Model] = m
+			a.addModel(p, a.Model, m)
 		}
 	}
 	a.Fallbacks = o.distinct("fallbacks")
 	at, _ = o.field("fallbacks")
 	for _, name := range a.Fallbacks {
 		if m, ok := p.find(o, at, name); ok {
-			a.Models[name] = m
+			a.addModel(p, name, m)
 		}
+	}
+}
+
+func (a *Agent) addModel(p *providers, full string, m model.Model) {
+	a.Models[full] = m
+	if governors := p.governors(full); governors != nil {
+		a.Governors[full] = governors
 	}
 }

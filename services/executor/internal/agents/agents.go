@@ -36,6 +36,9 @@ type Agent struct {
 	agent.Agent
 	// Models are the models of the agent and its fallbacks, by provider/name.
 	Models map[string]model.Model
+	// Governors has the governors of the models whose providers have limits in the files, by
+	// provider/name.
+	Governors map[string][]model.Governor
 
 	own    []agent.Tool // without the tools of MCP servers
 	mounts []*Mount

@@ -99,6 +99,9 @@ func (a *approval) apply(t *agent.Tool) {
 		return
 	}
 	t.Approval, t.ApproveWhen = a.always, nil
+	if !a.always && len(a.conditions) == 0 {
+		t.Approvers = agent.Anyone
+	}
 	if conditions := a.conditions; len(conditions) > 0 {
 		t.ApproveWhen = func(input json.RawMessage, state agent.State) bool {
 			decoded, err := decode(input)

@@ -2,7 +2,9 @@ package agents
 
 import (
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/goccy/go-yaml"
@@ -61,7 +63,7 @@ func (s *sources) parse(source Source) *file {
 		if e, ok := errors.AsType[yaml.Error](err); ok && e.GetToken() != nil {
 			at, text = f.at(e.GetToken().Position.Line, e.GetToken().Position.Column), e.GetMessage()
 		}
-		at.mistake("%s", text)
+		at.mistake("%s%s", text, shownLine(source.Data, at.line))
 		return nil
 	}
 	var documents []ast.Node
@@ -80,6 +82,23 @@ func (s *sources) parse(source Source) *file {
 	ast.Walk(anchors(f.anchors), documents[0])
 	f.root = f.value(documents[0])
 	return f
+}
+
+// maxShownLine bounds the part of a line in a mistake, in characters.
+const maxShownLine = 120
+
+// shownLine shows a line that is not YAML, and says what is most often wrong with one.
+func shownLine(data []byte, number int) string {
+	lines := strings.SplitN(string(data), "\n", number+1)
+	if number > len(lines) {
+		return ""
+	}
+	line := []rune(strings.ToValidUTF8(strings.TrimSuffix(lines[number-1], "\r"), "?"))
+	advice := "check the indentation of this line and of the one before it, and quote texts with a colon"
+	if strings.HasPrefix(strings.TrimLeft(string(line), " "), "\t") {
+		advice = "indent with spaces, YAML takes no tabs"
+	}
+	return fmt.Sprintf(", in the line %q: %s", string(line[:min(len(line), maxShownLine)]), advice)
 }
 
 func (f *file) at(line, column int) value { return value{file: f, place: place{line, column}} }

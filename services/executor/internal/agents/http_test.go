@@ -46,7 +46,7 @@ func TestAnHTTPToolCallsAnAllowedHost(t *testing.T) {
 	known := testKnown()
 	known.HTTP = httptool.Peers{
 		Policy: outbound.Policy{Hosts: []string{"127.0.0.1"}},
-		Lookup: func(name string) (string, bool) { return "secret", name == "WEATHER_KEY" },
+		Lookup: func(name string) (string, error) { return "secret", nil },
 	}
 	set, err := Parse(t.Context(), Source{Name: "a.yaml", Data: []byte(text)}, known)
 	if err != nil {
@@ -70,7 +70,7 @@ func TestAnHTTPToolCallsAnAllowedHost(t *testing.T) {
 	}
 
 	_, err = Parse(t.Context(), Source{Name: "a.yaml", Data: []byte(text)}, testKnown())
-	wantMistakes(t, err, `a.yaml:8: tools: tool "forecast": http: url: the host `, `a.yaml:10: tools: tool "forecast": http: headers.X-Key: the environment variable WEATHER_KEY is not set`)
+	wantMistakes(t, err, `a.yaml:8: tools: tool "forecast": http: url: the host `, `a.yaml:10: tools: tool "forecast": http: headers.X-Key: the environment variable WEATHER_KEY is not available`)
 }
 
 func TestADeclaredToolIsEitherAClientToolOrAnHTTPTool(t *testing.T) {

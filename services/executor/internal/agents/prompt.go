@@ -2,7 +2,10 @@ package agents
 
 import (
 	"encoding/json"
+	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
@@ -11,8 +14,9 @@ import (
 // placeholder matches {{state.key}}, {{state.key.below}}, the escape `\{{`, and any other {{.
 var placeholder = regexp.MustCompile(`\\?\{\{(?:\s*state((?:\.[^\s{}.]+)+)\s*\}\})?`)
 
-// readPrompt reads a prompt with placeholders; nil if the field is missing.
-func readPrompt(o *object) func(agent.State) string {
+// readPrompt reads a prompt with placeholders; nil if the field is missing. A placeholder of a property that the
+// state schema does not have is a mistake, if the schema names its properties and allows no others.
+func readPrompt(o *object, stateSchema json.RawMessage) func(agent.State) string {
 	text := o.prose("prompt")
 	if text == "" {
 		return nil
@@ -32,7 +36,11 @@ func readPrompt(o *object) func(agent.State) string {
 		case found[2] < 0:
 			o.mistakeAt("prompt", `prompt: a placeholder must be {{state.key}}, for example {{state.name}}; write \{{ for the braces themselves`)
 		default:
-			pieces = append(pieces, piece{path: strings.Split(text[found[2]+1:found[3]], ".")})
+			path := strings.Split(text[found[2]+1:found[3]], ".")
+			if p := unknownProperty(stateSchema, path); p != "" {
+				o.mistakeAt("prompt", "prompt: {{state.%s}}: %s", strings.Join(path, "."), p)
+			}
+			pieces = append(pieces, piece{path: path})
 		}
 	}
 	pieces = append(pieces, piece{text: text[end:]})
@@ -47,6 +55,36 @@ func readPrompt(o *object) func(agent.State) string {
 		}
 		return out.String()
 	}
+}
+
+// unknownProperty returns what is wrong with a path into the state, or "". It follows properties that are named, and
+// accepts everything below one that may have others.
+func unknownProperty(schema json.RawMessage, path []string) string {
+	for i, key := range path {
+		var object struct {
+			Properties        map[string]json.RawMessage `json:"properties"`
+			PatternProperties json.RawMessage            `json:"patternProperties"`
+			Additional        json.RawMessage            `json:"additionalProperties"`
+			Ref               string                     `json:"$ref"`
+		}
+		if json.Unmarshal(schema, &object) != nil { // a broken schema is reported at its own place
+			return ""
+		}
+		below, known := object.Properties[key]
+		open := len(object.Additional) > 0 && string(object.Additional) != "false" || object.PatternProperties != nil || object.Ref != ""
+		switch {
+		case !known && (open || len(object.Properties) == 0):
+			return ""
+		case !known:
+			what := "the stateSchema"
+			if i > 0 {
+				what = fmt.Sprintf("%q in the stateSchema", strings.Join(path[:i], "."))
+			}
+			return fmt.Sprintf("%s has no property %q%s", what, key, suggest(key, slices.Sorted(maps.Keys(object.Properties))))
+		}
+		schema = below
+	}
+	return ""
 }
 
 // lookUp returns the value at a path of keys.

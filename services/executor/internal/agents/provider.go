@@ -35,7 +35,13 @@ type providers struct {
 type provider struct {
 	at       value
 	settings Settings
+	limits   model.ProviderLimits
 	model    model.Model // nil for a provider with a mistake
+}
+
+// equals reports whether another file declares the provider in the same way.
+func (p *provider) equals(s Settings, l model.ProviderLimits) bool {
+	return p.settings == s && p.limits.Limits == l.Limits && maps.Equal(p.limits.Models, l.Models)
 }
 
 // declare reads the settings of a provider, and opens it.
@@ -50,6 +56,7 @@ func (p *providers) declare(m member) {
 		s.Provider = m.name
 	}
 	script := readScript(o, &s)
+	limits := readProviderLimits(o, m.name)
 	o.end()
 	switch known := p.known.Providers; {
 	case strings.Contains(m.name, "/") || m.name == "":
@@ -65,7 +72,7 @@ func (p *providers) declare(m member) {
 	case s.Provider != "openai" && s.API != "":
 		o.mistake("%s: api is for the openai provider only", m.name)
 	}
-	p.open(m.value, s, m.file.count() > before)
+	p.open(m.value, s, limits, m.file.count() > before)
 }
 
 // readScript reads the script of a scripted model. ok is false for none, and for two.
@@ -81,15 +88,47 @@ func readScript(o *object, s *Settings) (ok bool) {
 	return s.Script == ""
 }
 
+// readProviderLimits reads the limits of a provider and of its models.
+func readProviderLimits(o *object, provider string) (l model.ProviderLimits) {
+	if v, ok := o.field("limits"); ok {
+		l.Limits = readLimits(v, o.prefix()+"limits")
+		if !model.CanBeLimited(provider, "") {
+			v.mistake("%slimits: the name of the provider has at most 255 bytes without control characters", o.prefix())
+		}
+	}
+	for _, m := range o.entries("modelLimits") {
+		if l.Models == nil {
+			l.Models = map[string]model.Limits{}
+		}
+		if m.name == "" || !model.CanBeLimited(provider, m.name) {
+			m.mistake("%smodelLimits: provider/name has at most 256 bytes without control characters, not %.300q", o.prefix(), provider+"/"+m.name)
+		}
+		l.Models[m.name] = readLimits(m.value, o.prefix()+"modelLimits: "+m.name)
+	}
+	return l
+}
+
+func readLimits(v value, what string) model.Limits {
+	before := v.file.count()
+	o := newObject(v, what)
+	limit := func(name string) int64 { return int64(o.integer(name, 1, model.MaxLimit)) }
+	l := model.Limits{RequestsPerMinute: limit("requestsPerMinute"), TokensPerMinute: limit("tokensPerMinute"), Concurrency: limit("concurrency")}
+	o.end()
+	if l == (model.Limits{}) && v.file.count() == before {
+		v.mistake("%s: give at least one of requestsPerMinute, tokensPerMinute and concurrency", what)
+	}
+	return l
+}
+
 // open opens a provider, once for all files that declare the same settings.
-func (p *providers) open(at value, s Settings, wrong bool) {
+func (p *providers) open(at value, s Settings, limits model.ProviderLimits, wrong bool) {
 	if former, ok := p.declared[s.Name]; ok {
-		if former.settings != s {
+		if !former.equals(s, limits) {
 			at.mistake("the provider %q is declared differently at %s:%v", s.Name, former.at.file.name, former.at.place)
 		}
 		return
 	}
-	opened := &provider{at: at, settings: s}
+	opened := &provider{at: at, settings: s, limits: limits}
 	p.declared[s.Name] = opened
 	if wrong {
 		return
@@ -131,4 +170,13 @@ func (p *providers) find(o *object, at value, full string) (m model.Model, ok bo
 	}
 	p.declared[name] = &provider{at: at, settings: Settings{Name: name, Provider: name}, model: m}
 	return m, true
+}
+
+// governors returns the governors of a model by provider/name; nil for none.
+func (p *providers) governors(full string) []model.Governor {
+	provider, name, _ := strings.Cut(full, "/")
+	if declared, ok := p.declared[provider]; ok {
+		return declared.limits.Governors(provider, name)
+	}
+	return nil
 }

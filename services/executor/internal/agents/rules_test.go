@@ -205,3 +205,48 @@ func TestSimilarNamesAreSuggested(t *testing.T) {
 		}
 	}
 }
+
+func TestAPromptNamesOnlyPropertiesOfTheStateSchema(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ placeholder, schema, want string }{
+		"a property":               {"name", "{type: object, properties: {name: {type: string}}}", ""},
+		"a misspelled property":    {"nmae", "{type: object, properties: {name: {type: string}, age: {}}}", `prompt: {{state.nmae}}: the stateSchema has no property "nmae"; did you mean "name"?`},
+		"an unknown property":      {"zzz", "{type: object, properties: {name: {}}}", `the stateSchema has no property "zzz"`},
+		"no other properties":      {"zzz", "{type: object, properties: {name: {}}, additionalProperties: false}", `the stateSchema has no property "zzz"`},
+		"any other property":       {"zzz", "{type: object, properties: {name: {}}, additionalProperties: true}", ""},
+		"properties by a pattern":  {"zzz", "{type: object, properties: {name: {}}, patternProperties: {z: {}}}", ""},
+		"a property below":         {"user.name", "{type: object, properties: {user: {properties: {name: {}}}}}", ""},
+		"a misspelled one below":   {"user.nmae", "{type: object, properties: {user: {properties: {name: {}}}}}", `{{state.user.nmae}}: "user" in the stateSchema has no property "nmae"; did you mean "name"?`},
+		"anything in an object":    {"user.name", "{type: object, properties: {user: {type: object}}}", ""},
+		"a schema without a name":  {"zzz", "{type: object}", ""},
+		"a property by reference":  {"user.x", "{type: object, properties: {user: {$ref: '#/$defs/u'}}, $defs: {u: {properties: {name: {}}}}}", ""},
+		"a property without rules": {"name.x", "{type: object, properties: {name: true}}", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			text := "agents:\n  - name: a\n    model: mine/x\n    prompt: Hi {{state." + test.placeholder + "}}\n    stateSchema: " + test.schema + "\n"
+			_, err := Parse(t.Context(), Source{Name: "a.yaml", Data: []byte(text)}, testKnown())
+			if test.want == "" && err != nil {
+				t.Errorf("got %v", err)
+			}
+			if test.want != "" && (err == nil || !strings.Contains(err.Error(), "a.yaml:4:") || !strings.Contains(err.Error(), test.want)) {
+				t.Errorf("got %v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+func TestATextThatIsNotYAMLIsShownWithItsPlace(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"agents:\n  - name: a\n   model: mine/x\n":               `a.yaml:3:4: value is not allowed in this context, in the line "   model: mine/x": check the indentation`,
+		"agents:\n  - name: a\n\tmodel: mine/x\n":                `, in the line "\tmodel: mine/x": indent with spaces, YAML takes no tabs`,
+		"agents:\r\n  - name: a\r\n    description: Hi: you\r\n": `, in the line "    description: Hi: you": check the indentation of this line and of the one before it, and quote texts with a colon`,
+		"agents: [" + strings.Repeat("é", 500):                   `, in the line "agents: [` + strings.Repeat("é", 111) + `": `,
+	} {
+		_, err := Parse(t.Context(), Source{Name: "a.yaml", Data: []byte(text)}, testKnown())
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%q: got %v, want %q in one line", text, err, want)
+		}
+	}
+}

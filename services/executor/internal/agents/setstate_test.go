@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
-	"github.com/holdfast-run/holdfast/pkg/agent/agenttest"
+	"github.com/holdfast-run/holdfast/pkg/agent/tooltest"
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool/httptool"
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool/outbound"
 )
@@ -44,7 +44,7 @@ func TestAnHTTPToolWritesStateThatStopWhenSees(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		host, err := agenttest.NewHost(nil)
+		host, err := tooltest.NewHost(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -74,7 +74,7 @@ func TestSetStateDeletesTheKeysOfNulls(t *testing.T) {
 	for _, s := range setters {
 		before[s.key] = "before"
 	}
-	host, err := agenttest.NewHost(before)
+	host, err := tooltest.NewHost(before)
 	if err != nil {
 		t.Fatal(err)
 	}

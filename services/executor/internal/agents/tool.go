@@ -191,6 +191,7 @@ type behaviour struct {
 	timeout, answerWithin        time.Duration
 	strict, readOnly, finishWith *bool
 	approval                     *approval
+	approvers                    string // any or others; empty if missing
 }
 
 func readBehaviour(o *object) behaviour {
@@ -198,7 +199,7 @@ func readBehaviour(o *object) behaviour {
 		retry:   agent.Retry(o.oneOf("retry", string(agent.RetryNever), string(agent.RetrySafe))),
 		timeout: o.duration("timeout"), answerWithin: o.duration("answerWithin"),
 		strict: o.boolean("strict"), readOnly: o.boolean("readOnly"), finishWith: o.boolean("finishWith"),
-		approval: readApproval(o),
+		approval: readApproval(o), approvers: o.oneOf("approvers", "any", string(agent.Others)),
 	}
 }
 
@@ -219,4 +220,10 @@ func (b behaviour) apply(t *agent.Tool) {
 		t.FinishWith = *b.finishWith
 	}
 	b.approval.apply(t)
+	if b.approvers != "" {
+		t.Approvers = agent.Anyone
+	}
+	if b.approvers == string(agent.Others) {
+		t.Approvers = agent.Others
+	}
 }

@@ -47,6 +47,8 @@ type Agent struct {
 	agent.Agent
 	// Models has the models of the agent and its fallbacks, by provider/name.
 	Models map[string]model.Model
+	// Governors has the governors of the models with limits, by provider/name.
+	Governors map[string][]model.Governor
 }
 
 // FindModel returns a model by provider/name.

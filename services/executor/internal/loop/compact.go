@@ -122,6 +122,14 @@ func (p *Planner) groups(messages []agent.Message) []group {
 	return groups
 }
 
+// EstimateTokens estimates the tokens of messages from their bytes.
+func EstimateTokens(messages []agent.Message) (tokens int) {
+	for _, m := range messages {
+		tokens += estimate(m)
+	}
+	return tokens
+}
+
 // estimate returns a quarter of a message's bytes as its tokens.
 func estimate(m agent.Message) int {
 	bytes := 0

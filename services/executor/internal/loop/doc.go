@@ -90,8 +90,8 @@
 //	StopWhen fails, without a step limit       failed
 //	owed, and missed three times               failed, framework_completion_missed
 //	guard                                      failed, framework_guard_refused or _failed
-//	stop                                       interrupted, or failed with framework_cancelled
-//	                                           or framework_deadline_exceeded
+//	stop                                       interrupted, or failed with framework_cancelled,
+//	                                           framework_deadline_exceeded or framework_agent_gone
 //
 // The result of a finishing tool must match the agent's output schema unless the tool has an output schema of
 // its own. A guard's revision request becomes the failure of __finish__, which is judged before it has a result.

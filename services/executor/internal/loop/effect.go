@@ -132,9 +132,11 @@ type Commit struct {
 // OpenCall is a call for a client or a sub-agent to answer.
 type OpenCall struct {
 	agent.ToolCall
-	// Approval requests a decision, otherwise a result. ApprovalID names the request.
+	// Approval requests a decision, otherwise a result. ApprovalID names the request, and Approvers who
+	// may approve.
 	Approval   bool
 	ApprovalID string
+	Approvers  agent.ApproverRule
 	// SubAgent is the type of the agent that answers, in the session SessionID. The session begins with the commit
 	// and with Message, unless Begun says that it has begun. All are empty for a client's call.
 	SubAgent, SessionID, Message string
@@ -220,7 +222,8 @@ type StopKind string
 
 // The kinds. Message metadata contains these texts: see agent.MetadataInterrupted.
 const (
-	StopInterrupt StopKind = "interrupt" // the run ends as interrupted and can be resumed
-	StopAbort     StopKind = "abort"     // the run fails with framework_cancelled
-	StopDeadline  StopKind = "deadline"  // the run fails with framework_deadline_exceeded
+	StopInterrupt StopKind = "interrupt"  // the run ends as interrupted and can be resumed
+	StopAbort     StopKind = "abort"      // the run fails with framework_cancelled
+	StopDeadline  StopKind = "deadline"   // the run fails with framework_deadline_exceeded
+	StopAgentGone StopKind = "agent_gone" // the run fails with framework_agent_gone
 )

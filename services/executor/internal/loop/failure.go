@@ -13,6 +13,7 @@ const (
 	CodeInternal          = "framework_internal_error"
 	CodeCancelled         = "framework_cancelled"
 	CodeDeadlineExceeded  = "framework_deadline_exceeded"
+	CodeAgentGone         = "framework_agent_gone" // no executor serves the agent
 	CodeCompletionMissed  = "framework_completion_missed"
 	CodeSchemaUnsupported = "framework_completion_schema_unsupported"
 	CodeGuardRefused      = "framework_guard_refused" // the guard fails the run

@@ -200,7 +200,7 @@ func (m *machine) run() {
 }
 
 func (m *machine) halt(effect loop.Effect) {
-	stop := loop.Stop{Kind: rapid.SampledFrom([]loop.StopKind{loop.StopInterrupt, loop.StopAbort, loop.StopDeadline}).Draw(m.T, "kind")}
+	stop := loop.Stop{Kind: rapid.SampledFrom([]loop.StopKind{loop.StopInterrupt, loop.StopAbort, loop.StopDeadline, loop.StopAgentGone}).Draw(m.T, "kind")}
 	m.stop = &stop
 	switch e := effect.(type) {
 	case loop.CallModel:

@@ -141,6 +141,8 @@ func (s Stop) Outcome() Outcome {
 		o.Failure = &Failure{Error: "The run was cancelled.", Detail: reasoned("the run was aborted", s.Reason), Code: CodeCancelled}
 	case StopDeadline:
 		o.Failure = &Failure{Error: "The run took longer than it may.", Detail: reasoned("the deadline of the run has passed", s.Reason), Code: CodeDeadlineExceeded}
+	case StopAgentGone:
+		o.Failure = &Failure{Error: "The agent of this conversation is not available any more.", Detail: reasoned("the agent is gone", s.Reason), Code: CodeAgentGone}
 	default:
 		o = Outcome{Status: StatusInterrupted, FinishReason: model.FinishOther, Reason: s.Reason}
 	}

@@ -30,7 +30,7 @@ func (p *Planner) openCall(t *task) OpenCall {
 		call.SubAgent, call.SessionID, call.Message = t.Tool.SubAgent, p.start.NewSessionID(), firstMessage(t.Arguments)
 		call.AnswerWithin = toMillis(t.Tool.Timeout)
 	case !t.Tool.Client:
-		call.Approval, call.ApprovalID = true, approvalID(p.start.Run, p.step, t.ID)
+		call.Approval, call.ApprovalID, call.Approvers = true, approvalID(p.start.Run, p.step, t.ID), t.Tool.Approvers
 	}
 	return call
 }

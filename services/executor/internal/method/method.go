@@ -12,8 +12,11 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/grant"
 	executorv1 "github.com/holdfast-run/holdfast/proto/holdfast/executor/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
@@ -133,6 +136,9 @@ func (h *host) exclusively(ctx context.Context, f func() error) error {
 	return f()
 }
 
+// granted returns the option of calls to the state service, with the grant of the method's call.
+func (h *host) granted() grpc.CallOption { return grant.Attach(h.request.GetGrant()) }
+
 // State implements agent.MethodHost.
 func (h *host) State(ctx context.Context) (agent.State, error) {
 	_, state, err := h.load(ctx)
@@ -141,7 +147,9 @@ func (h *host) State(ctx context.Context) (agent.State, error) {
 
 // load returns the version of the session and its state; 0 if there is no session.
 func (h *host) load(ctx context.Context) (version int64, state agent.State, err error) {
-	got, err := h.sessions.GetSession(ctx, &statev1.GetSessionRequest{Tenant: h.request.GetTenant(), SessionId: h.request.GetSessionId()})
+	got, err := h.sessions.GetSession(ctx, &statev1.GetSessionRequest{
+		Tenant: h.request.GetTenant(), SessionId: h.request.GetSessionId(), Caller: h.request.GetCaller(),
+	}, h.granted())
 	if err != nil && !errors.Is(err, fault.NotFound) {
 		return 0, nil, err
 	}
@@ -223,12 +231,13 @@ func (h *host) write(ctx context.Context, version int64, state agent.State) erro
 	if version == 0 {
 		_, err = h.sessions.CreateSession(ctx, &statev1.CreateSessionRequest{
 			Tenant: h.request.GetTenant(), SessionId: h.request.GetSessionId(), AgentType: h.request.GetAgentType(), CustomState: string(text),
-		})
+			Caller: h.request.GetCaller(),
+		}, h.granted())
 		return err
 	}
 	_, err = h.sessions.SaveState(ctx, &statev1.SaveStateRequest{
-		Tenant: h.request.GetTenant(), SessionId: h.request.GetSessionId(), CustomState: string(text), ExpectedVersion: version,
-	})
+		Tenant: h.request.GetTenant(), SessionId: h.request.GetSessionId(), CustomState: string(text), ExpectedVersion: version, Caller: h.request.GetCaller(),
+	}, h.granted())
 	return err
 }
 

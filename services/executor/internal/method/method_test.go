@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/config"
@@ -111,6 +112,38 @@ func increment(draft agent.State) error {
 	n, err := count.Int64()
 	draft["count"] = n + 1
 	return err
+}
+
+func TestAMethodReachesTheSessionsOfItsCaller(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSystem(t)
+		c := s.caller(1, func(ctx context.Context, call *agent.MethodCall) (any, error) {
+			state, err := call.State(ctx)
+			if err != nil || len(state) > 0 {
+				return state, err
+			}
+			return nil, call.Update(ctx, increment)
+		})
+		called := func(user string) (*stream, error) {
+			r, out := proto.CloneOf(request), &stream{t: t}
+			r.Caller = &statev1.Caller{Actor: "user:" + user, Owner: user}
+			return out, c.Call(t.Context(), r, out)
+		}
+		_, err := called("alice")
+		must(t, err)
+		got, err := s.sessions.GetSession(t.Context(), &statev1.GetSessionRequest{Tenant: "acme", SessionId: "s"})
+		if err != nil || got.GetSession().GetUserId() != "alice" {
+			t.Errorf("got %v, %v; want a session of alice", got, err)
+		}
+		out, err := called("alice")
+		if n := len(out.responses); err != nil || n != 1 || out.responses[0].GetResult() != `{"count":1}` {
+			t.Errorf("the owner: got %v, %v", out.responses, err)
+		}
+		if out, err := called("bob"); fault.ReasonOf(err) != "SESSION_NOT_FOUND" || len(out.responses) > 0 || s.state() != `{"count":1}` {
+			t.Errorf("another user: got %v, %v and state %s; want no access", out.responses, err, s.state())
+		}
+	})
 }
 
 func TestAMethodSendsFromManyGoroutines(t *testing.T) {

@@ -116,7 +116,7 @@ func (p *Publisher) append(ctx context.Context, r *request) {
 func (p *Publisher) send(ctx context.Context, r *request) error {
 	ctx, cancel := context.WithTimeout(ctx, p.config.CallTimeout)
 	defer cancel()
-	_, err := p.client.Append(ctx, &streamv2.AppendRequest{Stream: p.claim.Stream, Epoch: p.claim.Epoch, After: r.after, Records: r.records})
+	_, err := p.client.Append(ctx, &streamv2.AppendRequest{Stream: p.claim.Stream, Epoch: p.claim.Epoch, After: r.after, Records: r.records, Grant: p.claim.Grant})
 	return err
 }
 

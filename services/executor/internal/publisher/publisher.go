@@ -37,6 +37,7 @@ type Config struct {
 type Claim struct {
 	Stream *streamv2.StreamRef
 	Epoch  int64
+	Grant  []byte // signed by the state service
 	RunID  string
 	// Step is the step in flight.
 	Step int32

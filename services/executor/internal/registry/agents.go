@@ -35,7 +35,10 @@ type AgentsConfig struct {
 }
 
 func (c AgentsConfig) toolHosts() outbound.Policy {
-	return outbound.Policy{Hosts: c.ToolHosts, Private: c.ToolPrivateHosts}
+	return outbound.Policy{
+		Hosts: c.ToolHosts, HostsVariable: "HOLDFAST_EXECUTOR_TOOL_HOSTS",
+		Private: c.ToolPrivateHosts, PrivateVariable: "HOLDFAST_EXECUTOR_TOOL_PRIVATE_HOSTS",
+	}
 }
 
 // separator separates the paths of AgentsConfig.AgentsFiles.
@@ -48,7 +51,7 @@ type Agents struct {
 	once    sync.Once
 }
 
-// ParseAgents reads agents in YAML (see package internal/agents for their form). Relative
+// ParseAgents reads agents in YAML (see docs/agents-yaml.md). Relative
 // paths in the YAML are relative to dir. lookupEnv finds the environment variables of
 // AgentsConfig, and those that the YAML names and may name; nil finds none. A registry or an
 // executor that is given the set closes it.
@@ -154,7 +157,7 @@ func (l *loader) load(read func(agents.Known) (*agents.Set, error)) (*Agents, er
 
 // known returns everything that files may refer to.
 func (l *loader) known() agents.Known {
-	allowed := mcptool.Allowed{Commands: l.config.MCPCommands, Hosts: l.config.toolHosts()}
+	allowed := mcptool.Allowed{Commands: l.config.MCPCommands, CommandsVariable: "HOLDFAST_EXECUTOR_MCP_COMMANDS", Hosts: l.config.toolHosts()}
 	peers := mcptool.Peers{Allowed: allowed, Lookup: l.lookupNamed, Own: l.lookupEnv, Log: l.log, Now: time.Now}
 	return agents.Known{
 		Tools:     builtin.Tools(builtin.Config{Now: time.Now, NotesDir: l.config.NotesDir}),

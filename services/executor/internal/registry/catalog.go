@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/services/executor/internal/agents"
 	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
@@ -102,10 +103,30 @@ func (c *Catalog) Resolve(ctx context.Context, f catalog.For) (resolved catalog.
 			return catalog.Agent{}, err
 		}
 	}
+	resolved.Governors = c.registry.governors(resolved.Models, e.yaml)
 	if !reflect.ValueOf(c.hooks).IsZero() {
 		resolved.Hooks = resolved.Hooks.Then(c.hooks)
 	}
 	return resolved, nil
+}
+
+// governors returns the governors of the models with limits: those of the agent's file, or else those
+// of the host.
+func (r *Registry) governors(models map[string]model.Model, file *agents.Agent) map[string][]model.Governor {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	governors := map[string][]model.Governor{}
+	for full := range models {
+		if file != nil && file.Governors[full] != nil {
+			governors[full] = file.Governors[full]
+			continue
+		}
+		provider, name, _ := strings.Cut(full, "/")
+		if of := r.limits[provider].Governors(provider, name); of != nil {
+			governors[full] = of
+		}
+	}
+	return governors
 }
 
 // take returns the entry of a type, and has the run hold the entry's MCP servers.

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/netip"
 	"net/url"
@@ -46,12 +47,23 @@ func (c AgentsConfig) mayName(variable string) bool {
 	})
 }
 
-// lookupNamed finds a variable for a file, if files may name it.
-func (l *loader) lookupNamed(variable string) (string, bool) {
-	if !l.config.mayName(variable) {
-		return "", false
+// lookupNamed finds a variable for a file, if files may name it. Its error continues the variable's name.
+func (l *loader) lookupNamed(variable string) (string, error) {
+	switch value, ok := l.lookupEnv(variable); {
+	case strings.HasPrefix(strings.ToUpper(variable), "HOLDFAST_"):
+		return "", errors.New("belongs to Holdfast and is never given to agents")
+	case !l.config.mayName(variable):
+		passed := ""
+		if variable == "PATH" || variable == "HOME" {
+			passed = "; the process of an MCP server has it anyway"
+		}
+		return "", fmt.Errorf("is not one that agents files may name: set HOLDFAST_EXECUTOR_FILE_ENV to %q to allow it%s",
+			strings.Join(append(slices.Clone(l.config.FileEnv), variable), ","), passed)
+	case !ok:
+		return "", errors.New("is not set")
+	default:
+		return value, nil
 	}
-	return l.lookupEnv(variable)
 }
 
 // openModel makes the model of a provider in a file. If the file names no key, the key comes

@@ -116,3 +116,26 @@ func TestListsThatCannotBeMeantAreRefused(t *testing.T) {
 		}
 	}
 }
+
+func TestAMistakeNamesTheVariableThatAllowsWhatAFileNeeds(t *testing.T) {
+	t.Parallel()
+	http := func(url, header string) string {
+		return "agents: [{name: a, model: openai/x, tools: [{name: t, description: d, readOnly: true, http: {url: '" + url + "', headers: {X-Key: '" + header + "'}}}]}]\n"
+	}
+	mcp := func(command, value string) string {
+		return "mcpServers: {m: {command: " + command + ", env: {WHERE: '" + value + "'}}}\nagents: [{name: a, model: openai/x, tools: [{mcp: m}]}]\n"
+	}
+	for text, want := range map[string]string{
+		http("https://api.example/", "${MY_KEY}"):                 `the host "api.example" is not on the list of allowed hosts: add it to HOLDFAST_EXECUTOR_TOOL_HOSTS`,
+		http("https://good.example/", "${HOME}"):                  `the environment variable HOME is not one that agents files may name: set HOLDFAST_EXECUTOR_FILE_ENV to "*_KEY,*_TOKEN,HOME" to allow it`,
+		http("https://good.example/", "${NONE_KEY}"):              `the environment variable NONE_KEY is not set`,
+		http("https://good.example/", "${HOLDFAST_GRANT_SECRET}"): `the environment variable HOLDFAST_GRANT_SECRET belongs to Holdfast and is never given to agents`,
+		mcp("npx", "x"):       `"npx" is not on the list of allowed commands: add it to HOLDFAST_EXECUTOR_MCP_COMMANDS`,
+		mcp("cat", "${HOME}"): `HOME, which is not one that agents files may name: set HOLDFAST_EXECUTOR_FILE_ENV to "*_KEY,*_TOKEN,HOME" to allow it; the process of an MCP server has it anyway`,
+	} {
+		_, err := parse("models: {openai: {apiKeyEnv: MY_KEY}}\n"+text, "HOME=/root", "HOLDFAST_GRANT_SECRET=s", "HOLDFAST_EXECUTOR_TOOL_HOSTS=good.example", "HOLDFAST_EXECUTOR_MCP_COMMANDS=cat")
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", text, err, want)
+		}
+	}
+}

@@ -30,8 +30,8 @@ type files struct {
 	pending time.Duration    // remaining of backoff
 }
 
-// Load serves the agents in the YAML files that the configuration names (see package
-// internal/agents for their form). They replace the agents of an earlier Load or Use. An
+// Load serves the agents in the YAML files that the configuration names (see
+// docs/agents-yaml.md). They replace the agents of an earlier Load or Use. An
 // executor that runs with the registry follows the files.
 //
 // Invalid (AGENTS_INVALID): the detail has one line for each mistake, with the

@@ -29,13 +29,14 @@ type Factory func(ctx context.Context, f For) (agent.Agent, error)
 type Registry struct {
 	loading sync.Mutex // held while files are read; before mu
 	mu      sync.Mutex
-	entries map[string]entry       // by agent type
-	models  map[string]model.Model // of the host, by provider
-	changed chan struct{}          // closed when the announced types change
-	files   *files                 // of the latest Load; nil without one
-	used    *Agents                // the agents in YAML; nil for none
-	servers *mcpServers            // of files
-	pools   map[*mcpServers]bool   // servers, and those of all sets that were used
+	entries map[string]entry                // by agent type
+	models  map[string]model.Model          // of the host, by provider
+	limits  map[string]model.ProviderLimits // of the host, by provider
+	changed chan struct{}                   // closed when the announced types change
+	files   *files                          // of the latest Load; nil without one
+	used    *Agents                         // the agents in YAML; nil for none
+	servers *mcpServers                     // of files
+	pools   map[*mcpServers]bool            // servers, and those of all sets that were used
 }
 
 // entry is one agent type: an agent registered in Go, a factory, or an agent in YAML.
@@ -49,7 +50,7 @@ type entry struct {
 func New() *Registry {
 	s := &mcpServers{}
 	return &Registry{
-		entries: map[string]entry{}, models: map[string]model.Model{}, changed: make(chan struct{}),
+		entries: map[string]entry{}, models: map[string]model.Model{}, limits: map[string]model.ProviderLimits{}, changed: make(chan struct{}),
 		servers: s, pools: map[*mcpServers]bool{s: true},
 	}
 }
@@ -258,6 +259,30 @@ func (r *Registry) Model(provider string, m model.Model) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.models[provider] = m
+	return nil
+}
+
+// Limit bounds the calls of a provider, over all executors: the limits are shared by the name of the
+// provider. Limits in a YAML file go before them. Call it before the executor runs; zero limits remove
+// former ones. Invalid (LIMITS_INVALID).
+func (r *Registry) Limit(provider string, l model.ProviderLimits) error {
+	if provider == "" || strings.Contains(provider, "/") || !model.CanBeLimited(provider, "") {
+		return fault.New(fault.Invalid, "LIMITS_INVALID", "limits need the name of a provider, at most 255 bytes without slashes and control characters, not %.300q", provider)
+	}
+	for name := range l.Models {
+		if name == "" || !model.CanBeLimited(provider, name) {
+			return fault.New(fault.Invalid, "LIMITS_INVALID", "provider/name has at most 256 bytes without control characters, not %.300q", provider+"/"+name)
+		}
+	}
+	for _, one := range append(slices.Collect(maps.Values(l.Models)), l.Limits) {
+		if min(one.RequestsPerMinute, one.TokensPerMinute, one.Concurrency) < 0 || max(one.RequestsPerMinute, one.TokensPerMinute, one.Concurrency) > model.MaxLimit {
+			return fault.New(fault.Invalid, "LIMITS_INVALID", "the limits of the provider %q must be from 0 to %d", provider, model.MaxLimit)
+		}
+	}
+	l.Models = maps.Clone(l.Models)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.limits[provider] = l
 	return nil
 }
 

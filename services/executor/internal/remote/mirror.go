@@ -110,7 +110,7 @@ func (m *Mirror) addOfCall(shown *eventv1.Chunk) {
 			m.waiting[e.ToolStart.GetToolCallId()] = true
 		}
 		m.addCall(agent.ToolCall{
-			ID: e.ToolStart.GetToolCallId(), Name: e.ToolStart.GetToolName(), Arguments: json.RawMessage(e.ToolStart.GetArguments()), Dynamic: true,
+			ID: e.ToolStart.GetToolCallId(), Name: e.ToolStart.GetToolName(), Arguments: toJSON(e.ToolStart.GetArguments()), Dynamic: true,
 		})
 	case *eventv1.Chunk_ToolEnd:
 		e.ToolEnd.ToolCallId = m.localID(e.ToolEnd.GetToolCallId())
@@ -124,11 +124,12 @@ func (m *Mirror) addOfCall(shown *eventv1.Chunk) {
 	}
 }
 
+// toJSON returns the text as JSON, a string if it is none, and nil for an empty text.
 func toJSON(text string) json.RawMessage {
 	if text == "" {
 		return nil
 	}
-	return json.RawMessage(text)
+	return arguments(text)
 }
 
 func (m *Mirror) addText(delta string) {

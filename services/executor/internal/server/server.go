@@ -14,8 +14,8 @@ import (
 type Server struct {
 	executorv1.UnimplementedExecutorServiceServer
 
-	ExecutorID string
-	Slots      int
+	Name  string // of the executor
+	Slots int
 	// Agents returns the current agents.
 	Agents func() []agent.Agent
 	// Live returns the ids of the held runs.
@@ -30,7 +30,7 @@ func (s *Server) CallMethod(r *executorv1.CallMethodRequest, out executorv1.Exec
 
 // Describe returns the agents, the slots and the held runs of the executor.
 func (s *Server) Describe(context.Context, *executorv1.DescribeRequest) (*executorv1.DescribeResponse, error) {
-	answer := &executorv1.DescribeResponse{ExecutorId: s.ExecutorID, Slots: int32(s.Slots), LiveRunIds: slices.Clone(s.Live())}
+	answer := &executorv1.DescribeResponse{ExecutorId: s.Name, Slots: int32(s.Slots), LiveRunIds: slices.Clone(s.Live())}
 	for _, a := range s.Agents() {
 		answer.Agents = append(answer.Agents, info(a))
 	}

@@ -7,8 +7,6 @@ import (
 	"log/slog"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
@@ -24,13 +22,17 @@ func (e modelFailure) Error() string { return e.err.Error() }
 
 // agentCode calls the models and functions of one agent, with time limits.
 type agentCode struct {
-	claimed claimedRun
-	agent   catalog.Agent
-	sandbox *sandbox
-	files   *fileLoader
-	tracer  trace.Tracer
-	log     *slog.Logger
-	passed  func(ctx context.Context, p Point)
+	claimed  claimedRun
+	agent    catalog.Agent
+	sandbox  *sandbox
+	files    *fileLoader
+	govern   *governor
+	draining <-chan struct{} // closed when the executor stops
+	tracer   trace.Tracer
+	log      *slog.Logger
+	meters   *meters // nil measures nothing
+	now      func() time.Time
+	passed   func(ctx context.Context, p Point)
 
 	modelTimeout, guardTimeout, hookTimeout time.Duration
 }
@@ -45,20 +47,21 @@ type modelRequest struct {
 }
 
 // generate makes one model call. After a modelFailure the planner decides how to continue. After any other error
-// the run cannot continue here.
+// the run cannot continue here. The time limit begins when the limits of the provider allow the call.
 func (a *agentCode) generate(ctx context.Context, c modelRequest) (err error) {
-	ctx, span := a.tracer.Start(ctx, "holdfast.llm", trace.WithAttributes(
-		attribute.String("gen_ai.request.model", c.request.Model),
-		attribute.Int("step", c.step),
-		attribute.Int("attempt", c.attempt),
-	))
+	ctx, span := startModelSpan(ctx, a.tracer, a.claimed.ref.GetSessionId(), c)
 	defer func() { endModelSpan(span, c.reply, err) }()
 
 	engine, err := a.agent.FindModel(c.model)
 	if err != nil {
 		return err
 	}
-	messages, release, err := a.files.load(ctx, a.claimed.ref.GetTenant(), c.request.Messages)
+	lease, err := a.govern.acquire(ctx, a.log, c.model, a.agent.Governors[c.model], c.request, a.draining)
+	if err != nil {
+		return err
+	}
+	defer func() { lease.end(ctx, c.reply.Usage(), err) }()
+	messages, release, err := a.files.load(ctx, a.claimed.ref, c.request.Messages)
 	if _, unusable := errors.AsType[*model.Error](err); unusable || err != nil && ctx.Err() != nil {
 		return a.classify(ctx, ctx, err)
 	}
@@ -70,7 +73,9 @@ func (a *agentCode) generate(ctx context.Context, c modelRequest) (err error) {
 	limited, cancel := context.WithTimeout(ctx, a.modelTimeout) // loading files may wait for other model calls
 	defer cancel()
 	failed := func(err error) error { return a.classify(ctx, limited, err) }
-	err = a.sandbox.receiveReply(limited, c.model, engine, c.request, a.addTo(limited, c, failed))
+	call := a.meters.callModel(c.model, a.now)
+	defer func() { call.end(ctx, c.reply.Usage(), err) }()
+	err = a.sandbox.receiveReply(limited, c.model, engine, c.request, a.addTo(limited, c, call, failed))
 	switch {
 	case errors.Is(err, errTooLong):
 		return failed(err)
@@ -83,7 +88,7 @@ func (a *agentCode) generate(ctx context.Context, c modelRequest) (err error) {
 }
 
 // addTo returns a function for the events of a reply. failed classifies a failure of the model.
-func (a *agentCode) addTo(ctx context.Context, c modelRequest, failed func(error) error) func(model.Event, error) error {
+func (a *agentCode) addTo(ctx context.Context, c modelRequest, call *measuredCall, failed func(error) error) func(model.Event, error) error {
 	first := true
 	return func(event model.Event, err error) error {
 		if err != nil {
@@ -91,6 +96,7 @@ func (a *agentCode) addTo(ctx context.Context, c modelRequest, failed func(error
 		}
 		if first {
 			first = false
+			call.received(ctx)
 			a.passed(ctx, PointModelCalled)
 		}
 		events, err := c.reply.Add(event)
@@ -116,19 +122,6 @@ func (a *agentCode) classify(parent, limited context.Context, err error) error {
 		}}
 	}
 	return modelFailure{err}
-}
-
-func endModelSpan(span trace.Span, reply *loop.Reply, err error) {
-	usage := reply.Usage()
-	span.SetAttributes(
-		attribute.Int64("gen_ai.usage.input_tokens", usage.PromptTokens),
-		attribute.Int64("gen_ai.usage.output_tokens", usage.CompletionTokens),
-		attribute.String("gen_ai.response.finish_reasons", string(reply.FinishReason())),
-	)
-	if err != nil {
-		span.SetStatus(codes.Error, err.Error())
-	}
-	span.End()
 }
 
 // summarize calls the agent's own summary function, or else its model. reply receives the model's reply, also if

@@ -5,7 +5,10 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/pkg/grant"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool"
@@ -13,7 +16,7 @@ import (
 
 // claimedRun is the run as its claim describes it. Its results never change.
 type claimedRun struct {
-	ref     *statev1.RunRef // the run and the epoch of the claim
+	ref     *statev1.RunRef // the run, and the epoch and the grant of the claim
 	session *statev1.Session
 	run     *statev1.Run
 }
@@ -21,9 +24,12 @@ type claimedRun struct {
 func newClaimedRun(claim *statev1.Claim) claimedRun {
 	session, run := claim.GetSession(), claim.GetRun()
 	return claimedRun{session: session, run: run, ref: &statev1.RunRef{
-		Tenant: session.GetTenant(), SessionId: session.GetSessionId(), RunId: run.GetRunId(), Epoch: claim.GetEpoch(),
+		Tenant: session.GetTenant(), SessionId: session.GetSessionId(), RunId: run.GetRunId(), Epoch: claim.GetEpoch(), Grant: claim.GetGrant(),
 	}}
 }
+
+// granted returns the option with the grant, for calls whose requests have no field for it.
+func (c claimedRun) granted() grpc.CallOption { return grant.Attach(c.ref.GetGrant()) }
 
 // plannerRun identifies the run for the planner.
 func (c claimedRun) plannerRun() loop.Run {

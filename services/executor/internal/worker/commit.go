@@ -1,7 +1,9 @@
 package worker
 
 import (
+	"cmp"
 	"context"
+	"strings"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
@@ -57,6 +59,9 @@ func (r *runner) commitStep(ctx context.Context, e loop.Commit) error {
 	}
 	r.peers.Passed(ctx, PointCommitted)
 	r.step = int32(e.Step)
+	now := r.peers.Now()
+	r.meters.stepped(ctx, r.claimed.run.GetAgentType(), now.Sub(r.stepBegan))
+	r.stepBegan = now
 	r.writes.commit()
 	r.hooks.messaged.reset()
 	if stop, ok := toStop(answer.GetStop()); ok && e.Outcome == nil {
@@ -67,6 +72,7 @@ func (r *runner) commitStep(ctx context.Context, e loop.Commit) error {
 	}
 	r.view.showCommitted(r.step, answer.GetCheckpointId(), e.Outcome, r.usage.total)
 	if e.Outcome != nil {
+		r.logFailure(ctx, *e.Outcome)
 		r.hooks.afterRun(ctx, *e.Outcome, r.step)
 	}
 	return nil
@@ -83,6 +89,21 @@ func (r *runner) finish(ctx context.Context, o loop.Outcome) error {
 	}
 	r.peers.Passed(ctx, PointFinished)
 	r.view.showFinished(r.step, o, r.usage.total)
+	r.logFailure(ctx, o)
 	r.hooks.afterRun(ctx, o, r.step)
 	return nil
+}
+
+// maxLogged bounds the text of a failure in the log, in bytes. A provider may send a whole page.
+const maxLogged = 2 << 10
+
+// logFailure logs the end of a failed run, once: only the executor whose end of the run was stored calls it. The log
+// has the cause, and nothing of the conversation.
+func (r *runner) logFailure(ctx context.Context, o loop.Outcome) {
+	if o.Failure == nil {
+		return
+	}
+	text := cmp.Or(o.Failure.Detail, o.Failure.Error)
+	r.log.WarnContext(ctx, "the run has failed", "agent", r.claimed.run.GetAgentType(), "code", o.Failure.Code,
+		"error", strings.ToValidUTF8(text[:min(len(text), maxLogged)], ""))
 }

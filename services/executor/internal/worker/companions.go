@@ -170,15 +170,15 @@ func (c *companions) post(ctx context.Context, call *agent.Call, child *statev1.
 	session, run := c.claimed.session, c.claimed.run
 	request := &statev1.StartRunRequest{
 		Tenant: c.claimed.ref.GetTenant(), SessionId: child.GetSessionId(), AgentType: child.GetAgentType(), Messages: userMessage(message),
-		RequestKey: call.IdempotencyKey, UserId: session.GetUserId(), OrganizationId: session.GetOrganizationId(),
-		Traceparent: run.GetTraceparent(), Tracestate: run.GetTracestate(), TimeoutMs: c.limit(definition), OnBusy: statev1.BusyPolicy_BUSY_POLICY_ENQUEUE,
+		RequestKey: call.IdempotencyKey, Caller: &statev1.Caller{Actor: run.GetStartedBy()}, UserId: session.GetUserId(), OrganizationId: session.GetOrganizationId(),
+		Traceparent: run.GetTraceparent(), Tracestate: run.GetTracestate(), TimeoutMs: c.limit(definition), OnBusy: statev1.BusyPolicy_BUSY_POLICY_ENQUEUE, Priority: run.GetPriority(),
 		Parent: &statev1.Parent{
 			SessionId: session.GetSessionId(), ToolCallId: call.ID, Mode: statev1.SubSessionMode_SUB_SESSION_MODE_PERSISTENT, Name: child.GetName(),
 		},
 	}
 	var started *statev1.StartRunResponse
 	err := retryCall(ctx, c.timeout, func(ctx context.Context) (err error) {
-		started, err = c.runs.StartRun(ctx, request)
+		started, err = c.runs.StartRun(ctx, request, c.claimed.granted())
 		return err
 	})
 	state := &companionState{Name: child.GetName(), Status: statusDelivered}
@@ -253,7 +253,7 @@ func (c *companions) terminate(ctx context.Context, _ *agent.Call, in nameInput)
 	err = retryCall(ctx, c.timeout, func(ctx context.Context) error {
 		_, err := c.runs.RequestStop(ctx, &statev1.RequestStopRequest{
 			Tenant: c.claimed.ref.GetTenant(), SessionId: child.GetSessionId(), Kind: statev1.StopKind_STOP_KIND_ABORT, Reason: "its parent has terminated it",
-		})
+		}, c.claimed.granted())
 		return err
 	})
 	if err != nil {
@@ -302,7 +302,7 @@ func (c *companions) all(ctx context.Context) ([]*statev1.SubSession, error) {
 
 func (c *companions) get(ctx context.Context, sessionID string) (found *statev1.GetSessionResponse, err error) {
 	err = retryCall(ctx, c.timeout, func(ctx context.Context) (err error) {
-		found, err = c.sessions.GetSession(ctx, &statev1.GetSessionRequest{Tenant: c.claimed.ref.GetTenant(), SessionId: sessionID})
+		found, err = c.sessions.GetSession(ctx, &statev1.GetSessionRequest{Tenant: c.claimed.ref.GetTenant(), SessionId: sessionID}, c.claimed.granted())
 		return err
 	})
 	if err != nil {

@@ -42,7 +42,7 @@ func (c conversation) stored(ctx context.Context, count int64) ([]*statev1.Store
 			page, err = c.sessions.ListMessages(ctx, &statev1.ListMessagesRequest{
 				Tenant: c.claimed.ref.GetTenant(), SessionId: c.claimed.ref.GetSessionId(), Offset: int64(len(messages)),
 				Limit: int32(min(messagesPage, count-int64(len(messages)))),
-			})
+			}, c.claimed.granted())
 			return err
 		})
 		if err != nil {

@@ -83,6 +83,23 @@
 // with the end: the reply, and for each call the result, or that it is unknown. The run ends
 // without that step only if the state service refuses the commit.
 //
+// The executor that has stored the end of a failed run logs it once, with its cause (commit.go). Nothing else logs the
+// failure, unless the end could not be stored.
+//
+// # Limits of providers
+//
+// A call of a model with limits takes a lease of its governors in the state service before it, and
+// releases it after it with the tokens that it used (governor.go). Models without limits cost no
+// request. Of the waiting calls of a model, only the first asks, as often as the state service says
+// and when a call of the model ends here; the others wait behind it. The wait comes before the time
+// limit of the call, and before its files are loaded. A stop, a deadline and a shutdown end it. A
+// waiting run keeps its slot and does not fall back to another model. While the state service is
+// unavailable, calls wait for it, since their steps could not be committed either.
+//
+// A lease ends with its executor: the state service counts none of an executor that it has forgotten.
+// A release that is lost otherwise leaves its lease until the time limit of the call has passed. The
+// span of the call has the wait (governor.wait_ms), and each wait is logged at the level debug.
+//
 // # Suspension
 //
 // A run that waits for a client or a human has ended, and nothing of it stays in memory. Its end

@@ -96,6 +96,8 @@ func (r *runner) compact(ctx context.Context, e loop.Compact) error {
 	switch {
 	case cuttable.Err() != nil:
 		return context.Cause(cuttable)
+	case errors.Is(err, errDraining):
+		return err
 	case err != nil:
 		r.log.WarnContext(ctx, "the conversation could not be summarized; its oldest turns are omitted", "step", e.Step, "error", err)
 		r.planner.CompactFailed(err)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/grant"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
@@ -38,16 +39,16 @@ func newFileLoader(c Config, client statev1.FileServiceClient) *fileLoader {
 	}
 }
 
-// load returns a copy of the messages with data: URLs in place of references. A note stands in place of a file that is
+// load returns a copy of the run's messages with data: URLs in place of references. A note stands in place of a file that is
 // gone, and of the oldest files if they are too large together. The last visible user message keeps its files,
 // and fails with an *model.Error of the code CodeFileMissing or CodeFilesTooLarge. Calls wait while the files of other calls fill
 // the memory for them. The caller calls release at the end of the model call.
-func (l *fileLoader) load(ctx context.Context, tenant string, messages []agent.Message) (loaded []agent.Message, release func(), err error) {
+func (l *fileLoader) load(ctx context.Context, run *statev1.RunRef, messages []agent.Message) (loaded []agent.Message, release func(), err error) {
 	ids := storedFiles(messages)
 	if len(ids) == 0 {
 		return messages, func() {}, nil
 	}
-	known, err := l.describe(ctx, tenant, ids)
+	known, err := l.describe(ctx, run, ids)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -62,7 +63,7 @@ func (l *fileLoader) load(ctx context.Context, tenant string, messages []agent.M
 	required := storedFiles(messages[max(model.LastQuestion(messages), 0):])
 	urls := map[string]string{}
 	for _, file := range chosen {
-		url, err := l.url(ctx, tenant, file)
+		url, err := l.url(ctx, run, file)
 		if _, missing := errors.AsType[*model.Error](err); err != nil && (!missing || slices.Contains(required, file.GetFileId())) {
 			release()
 			return nil, nil, err
@@ -91,11 +92,11 @@ func storedFiles(messages []agent.Message) (ids []string) {
 const maxFileIDs = 1000
 
 // describe returns the known files by id.
-func (l *fileLoader) describe(ctx context.Context, tenant string, ids []string) (map[string]*statev1.File, error) {
+func (l *fileLoader) describe(ctx context.Context, run *statev1.RunRef, ids []string) (map[string]*statev1.File, error) {
 	known := map[string]*statev1.File{}
 	for page := range slices.Chunk(ids, maxFileIDs) {
 		err := retryCall(ctx, l.timeout, func(ctx context.Context) error {
-			got, err := l.client.GetFiles(ctx, &statev1.GetFilesRequest{Tenant: tenant, FileIds: page})
+			got, err := l.client.GetFiles(ctx, &statev1.GetFilesRequest{Tenant: run.GetTenant(), FileIds: page}, grant.Attach(run.GetGrant()))
 			for _, f := range got.GetFiles() {
 				known[f.GetFileId()] = f
 			}
@@ -135,13 +136,13 @@ func (l *fileLoader) choose(messages []agent.Message, known map[string]*statev1.
 }
 
 // url returns the data: URL of a file.
-func (l *fileLoader) url(ctx context.Context, tenant string, file *statev1.File) (string, error) {
+func (l *fileLoader) url(ctx context.Context, run *statev1.RunRef, file *statev1.File) (string, error) {
 	if url := l.cache.get(file.GetFileId()); url != "" {
 		return url, nil
 	}
 	var url string
 	err := retryCall(ctx, l.timeout, func(ctx context.Context) (err error) {
-		url, err = l.read(ctx, tenant, file)
+		url, err = l.read(ctx, run, file)
 		return err
 	})
 	if fault.KindOf(err) == fault.NotFound {
@@ -154,8 +155,8 @@ func (l *fileLoader) url(ctx context.Context, tenant string, file *statev1.File)
 	return url, nil
 }
 
-func (l *fileLoader) read(ctx context.Context, tenant string, file *statev1.File) (string, error) {
-	stream, err := l.client.ReadFile(ctx, &statev1.ReadFileRequest{Tenant: tenant, FileId: file.GetFileId()})
+func (l *fileLoader) read(ctx context.Context, run *statev1.RunRef, file *statev1.File) (string, error) {
+	stream, err := l.client.ReadFile(ctx, &statev1.ReadFileRequest{Tenant: run.GetTenant(), FileId: file.GetFileId()}, grant.Attach(run.GetGrant()))
 	if err != nil {
 		return "", err
 	}

@@ -148,7 +148,7 @@ func TestAModelGetsTheBytesOfStoredFiles(t *testing.T) {
 		"the new files are too much":  {114, []agent.Message{asked("a", "b", "c")}, "", model.CodeFilesTooLarge},
 	} {
 		l, _ := newLoader(files, Config{MaxCallFileBytes: tc.most})
-		got, release, err := l.load(t.Context(), "acme", tc.messages)
+		got, release, err := l.load(t.Context(), &statev1.RunRef{Tenant: "acme"}, tc.messages)
 		if tc.code != "" {
 			if codeOf(err) != tc.code {
 				t.Errorf("%s: got %v, want %s", name, err, tc.code)
@@ -165,7 +165,7 @@ func TestAModelGetsTheBytesOfStoredFiles(t *testing.T) {
 		}
 	}
 	l, _ := newLoader(files, Config{MaxCallFileBytes: 1000})
-	if _, _, err := l.load(t.Context(), "other", []agent.Message{asked("a")}); codeOf(err) != model.CodeFileMissing {
+	if _, _, err := l.load(t.Context(), &statev1.RunRef{Tenant: "other"}, []agent.Message{asked("a")}); codeOf(err) != model.CodeFileMissing {
 		t.Errorf("a file of another tenant: got %v", err)
 	}
 }
@@ -175,7 +175,7 @@ func TestAStoredFileIsReadAgainAfterAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, s := newLoader(map[string][]byte{"a": []byte("photo of a cat")}, Config{MaxCallFileBytes: 100})
 		s.away.Store(2)
-		got, _, err := l.load(t.Context(), "acme", []agent.Message{asked("a")})
+		got, _, err := l.load(t.Context(), &statev1.RunRef{Tenant: "acme"}, []agent.Message{asked("a")})
 		if err != nil || shown(t, got) != "photo of a cat" {
 			t.Errorf("got %q, %v", shown(t, got), err)
 		}
@@ -195,7 +195,7 @@ func TestTheCacheOfFilesIsBounded(t *testing.T) {
 		id    string
 		reads int32
 	}{{"a", 1}, {"a", 1}, {"b", 2}, {"a", 2}, {"c", 3}, {"a", 3}, {"b", 4}, {"large", 5}, {"b", 5}, {"large", 6}} {
-		_, release, err := l.load(t.Context(), "acme", []agent.Message{asked(step.id)})
+		_, release, err := l.load(t.Context(), &statev1.RunRef{Tenant: "acme"}, []agent.Message{asked(step.id)})
 		if err != nil || s.reads.Load() != step.reads {
 			t.Fatalf("%s: got %d reads, %v; want %d", step.id, s.reads.Load(), err, step.reads)
 		}
@@ -210,18 +210,18 @@ func TestModelCallsWaitForTheMemoryOfOtherFiles(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l, _ := newLoader(map[string][]byte{"a": make([]byte, 60)}, Config{MaxCallFileBytes: 60, FileMemory: 100})
-		_, release, err := l.load(t.Context(), "acme", []agent.Message{asked("a")})
+		_, release, err := l.load(t.Context(), &statev1.RunRef{Tenant: "acme"}, []agent.Message{asked("a")})
 		if err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if _, _, err := l.load(ctx, "acme", []agent.Message{asked("a")}); !errors.Is(err, context.DeadlineExceeded) {
+		if _, _, err := l.load(ctx, &statev1.RunRef{Tenant: "acme"}, []agent.Message{asked("a")}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v, want the call to wait", err)
 		}
 		loaded := make(chan error)
 		go func() {
-			_, next, err := l.load(t.Context(), "acme", []agent.Message{asked("a")})
+			_, next, err := l.load(t.Context(), &statev1.RunRef{Tenant: "acme"}, []agent.Message{asked("a")})
 			if err == nil {
 				next()
 			}
@@ -249,7 +249,7 @@ func TestTheModelTimeoutBeginsAfterFilesAreLoaded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l, _ := newLoader(map[string][]byte{"a": make([]byte, 60)}, Config{MaxCallFileBytes: 60, FileMemory: 100})
-		_, release, err := l.load(t.Context(), "acme", []agent.Message{asked("a")})
+		_, release, err := l.load(t.Context(), &statev1.RunRef{Tenant: "acme"}, []agent.Message{asked("a")})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -383,7 +383,7 @@ func TestTheSpansOfARunStayInTheTraceOfItsRequestAlsoAfterACrash(t *testing.T) {
 				t.Errorf("span %s is in trace %s, want %s", span.Name(), got, want)
 			}
 		}
-		if names["holdfast.run"] != 2 || names["holdfast.llm"] != 2 || names["holdfast.tool"] != 1 {
+		if names["invoke_agent demo"] != 2 || names["chat mind"] != 2 || names["execute_tool slow"] != 1 {
 			t.Errorf("spans = %v, want two runs, two model calls and one tool", names)
 		}
 	})

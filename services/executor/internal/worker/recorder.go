@@ -207,6 +207,9 @@ func (r *recorder) suspend(ctx context.Context, request *statev1.CommitStepReque
 			request.NewSubSessions = append(request.NewSubSessions, newSubSession(c, r.remaining(now)))
 		case c.Approval:
 			open.Kind, open.ApprovalId = statev1.CallKind_CALL_KIND_APPROVAL, c.ApprovalID
+			if c.Approvers == agent.Others {
+				open.Approvers = statev1.Approvers_APPROVERS_OTHERS
+			}
 		}
 		if c.AnswerWithin > 0 {
 			open.DeadlineAt = now.UnixMilli() + int64(c.AnswerWithin)

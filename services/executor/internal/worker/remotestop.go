@@ -24,9 +24,9 @@ func (m *remoteRun) watchOwner(ctx context.Context, lose context.CancelCauseFunc
 		case <-ticks.C:
 		}
 		call, cancel := context.WithTimeout(ctx, m.config.CallTimeout)
-		found, err := m.peers.Sessions.GetSession(call, &statev1.GetSessionRequest{Tenant: m.claimed.ref.GetTenant(), SessionId: m.claimed.ref.GetSessionId()})
+		found, err := m.peers.Sessions.GetSession(call, &statev1.GetSessionRequest{Tenant: m.claimed.ref.GetTenant(), SessionId: m.claimed.ref.GetSessionId()}, m.claimed.granted())
 		cancel()
-		if fault.KindOf(err) == fault.NotFound || err == nil && found.GetSession().GetEpoch() != m.claimed.ref.GetEpoch() {
+		if isLost(err) || err == nil && found.GetSession().GetEpoch() != m.claimed.ref.GetEpoch() {
 			lose(errEndedOutside)
 			return
 		}
@@ -89,7 +89,7 @@ func (m *remoteRun) finishUndelivered(ctx context.Context) error {
 func (m *remoteRun) stopOwed(ctx context.Context) {
 	ctx = context.WithoutCancel(ctx)
 	call, cancel := context.WithTimeout(ctx, m.config.CallTimeout)
-	found, err := m.peers.Sessions.GetSession(call, &statev1.GetSessionRequest{Tenant: m.claimed.ref.GetTenant(), SessionId: m.claimed.ref.GetSessionId()})
+	found, err := m.peers.Sessions.GetSession(call, &statev1.GetSessionRequest{Tenant: m.claimed.ref.GetTenant(), SessionId: m.claimed.ref.GetSessionId()}, m.claimed.granted())
 	cancel()
 	status := found.GetCurrentRun().GetStatus()
 	sameRun := found.GetCurrentRun().GetRunId() == m.claimed.ref.GetRunId()

@@ -10,9 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/pkg/telemetry"
@@ -40,15 +38,19 @@ type runner struct {
 	peers    Peers
 	sandbox  *sandbox        // the worker's
 	files    *fileLoader     // the worker's
+	govern   *governor       // the worker's
 	runTool  *tool.Runner    // the worker's
 	draining <-chan struct{} // closed when the executor stops
+	meters   *meters         // the worker's
 	log      *slog.Logger
 
-	claim    *statev1.Claim
-	claimed  claimedRun
-	planner  *loop.Planner
-	step     int32 // last committed step of the session
-	branched bool  // see conversation.branched
+	claim   *statev1.Claim
+	claimed claimedRun
+	planner *loop.Planner
+	step    int32 // last committed step of the session
+	// stepBegan is the time of the claim, or of the last commit since then.
+	stepBegan time.Time
+	branched  bool // see conversation.branched
 
 	stopper  *stopper
 	view     *view
@@ -66,8 +68,8 @@ func newRunner(w *Worker, claim *statev1.Claim, h *stopper, stop <-chan struct{}
 	log := w.peers.Log.With("session", claimed.ref.GetSessionId(), "run", claimed.ref.GetRunId(), "epoch", claim.GetEpoch())
 	usage := newAccount(claim.GetUsed(), log)
 	r := &runner{
-		config: w.config, peers: w.peers, sandbox: w.sandbox, files: w.files, runTool: w.tools, draining: stop, log: log,
-		claim: claim, claimed: claimed, step: claimed.session.GetStepCount(),
+		config: w.config, peers: w.peers, sandbox: w.sandbox, files: w.files, govern: w.govern, runTool: w.tools, draining: stop, meters: w.meters, log: log,
+		claim: claim, claimed: claimed, step: claimed.session.GetStepCount(), stepBegan: w.peers.Now(),
 		stopper: h, view: newView(claim, w.config, w.peers, log), usage: usage, writes: &stateWrites{},
 		recorder: &recorder{
 			work: w.peers.Work, ref: claimed.ref, timeout: w.config.CallTimeout, now: w.peers.Now, log: log, usage: usage, openStep: openStep(claim),
@@ -90,7 +92,7 @@ func (r *runner) useAgent(a catalog.Agent) {
 	}
 	a.Tools = slices.Concat(a.Tools, below.tools())
 	r.code = &agentCode{
-		claimed: r.claimed, agent: a, sandbox: r.sandbox, files: r.files, tracer: r.peers.Tracer, log: r.log, passed: r.peers.Passed,
+		claimed: r.claimed, agent: a, sandbox: r.sandbox, files: r.files, govern: r.govern, draining: r.draining, tracer: r.peers.Tracer, log: r.log, passed: r.peers.Passed, meters: r.meters, now: r.peers.Now,
 		modelTimeout: r.config.ModelTimeout, guardTimeout: r.config.GuardTimeout, hookTimeout: r.config.HookTimeout,
 	}
 	r.hooks = &hookRunner{
@@ -99,7 +101,7 @@ func (r *runner) useAgent(a catalog.Agent) {
 	}
 	r.tools = &toolCaller{
 		claimed: r.claimed, tools: r.runTool, hooks: r.hooks, recorder: r.recorder, view: r.view, tracer: r.peers.Tracer,
-		now: r.peers.Now, log: r.log, passed: r.peers.Passed,
+		now: r.peers.Now, log: r.log, passed: r.peers.Passed, meters: r.meters,
 		parallel: r.config.ParallelCalls, resultBytes: r.config.MaxResultBytes, stateBytes: r.config.MaxStateBytes,
 	}
 }
@@ -107,13 +109,7 @@ func (r *runner) useAgent(a catalog.Agent) {
 // run executes the run until it has ended, was released, or belongs to another executor.
 func (r *runner) run(ctx context.Context) {
 	ctx = telemetry.WithTraceparent(ctx, r.claimed.run.GetTraceparent(), r.claimed.run.GetTracestate())
-	ctx, span := r.peers.Tracer.Start(ctx, "holdfast.run", trace.WithAttributes(
-		attribute.String("session.id", r.claimed.ref.GetSessionId()),
-		attribute.String("run.id", r.claimed.ref.GetRunId()),
-		attribute.String("agent.type", r.claimed.run.GetAgentType()),
-		attribute.Int("turn", int(r.claimed.run.GetTurn())),
-		attribute.Int("attempt", int(r.claimed.run.GetAttempt())),
-	))
+	ctx, span := startRunSpan(ctx, r.peers.Tracer, r.claimed)
 	defer span.End()
 
 	publishing, endPublishing := context.WithCancel(ctx)
@@ -126,9 +122,11 @@ func (r *runner) run(ctx context.Context) {
 	err := withoutPanics(ctx, r.log, r.execute)
 	if err != nil && !mustLeave(ctx, err) {
 		span.SetStatus(codes.Error, err.Error())
-		r.log.ErrorContext(ctx, "the run cannot continue", "error", err)
-		failure := failureOf(err)
-		err = withoutPanics(ctx, r.log, func(ctx context.Context) error { return r.fail(ctx, failure) })
+		cause := err
+		err = withoutPanics(ctx, r.log, func(ctx context.Context) error { return r.fail(ctx, failureOf(cause)) })
+		if err != nil { // otherwise the end of the run is logged, with its cause
+			r.log.ErrorContext(ctx, "the run cannot continue", "error", cause)
+		}
 	}
 	r.release(ctx, err)
 	bounded, cancel := context.WithTimeout(ctx, r.stopper.patience(r.config.StreamPatience))

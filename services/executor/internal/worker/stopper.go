@@ -41,7 +41,7 @@ type stopper struct {
 }
 
 // ranks orders stops. Only a stop of a higher rank replaces the current one.
-var ranks = map[loop.StopKind]int{loop.StopInterrupt: 1, loop.StopDeadline: 2, loop.StopAbort: 3}
+var ranks = map[loop.StopKind]int{loop.StopInterrupt: 1, loop.StopDeadline: 2, loop.StopAgentGone: 2, loop.StopAbort: 3}
 
 // request stops the run and cuts the effect in progress.
 func (h *stopper) request(s loop.Stop) {
@@ -137,8 +137,9 @@ func toStop(s *statev1.Stop) (loop.Stop, bool) {
 }
 
 var stopKinds = map[statev1.StopKind]loop.StopKind{
-	statev1.StopKind_STOP_KIND_INTERRUPT: loop.StopInterrupt,
-	statev1.StopKind_STOP_KIND_ABORT:     loop.StopAbort,
+	statev1.StopKind_STOP_KIND_INTERRUPT:  loop.StopInterrupt,
+	statev1.StopKind_STOP_KIND_ABORT:      loop.StopAbort,
+	statev1.StopKind_STOP_KIND_AGENT_GONE: loop.StopAgentGone,
 }
 
 // stopAt stops the run at the deadline, until cancel is called. The zero time means never.

@@ -21,7 +21,7 @@ import (
 // the client's.
 func suspendingAgent(p *system) catalog.Agent {
 	book, pay := p.tool("book", agent.RetrySafe, nil), p.tool("pay", agent.RetryNever, nil)
-	book.Approval, pay.Approval = true, true
+	book.Approval, pay.Approval, pay.Approvers = true, true, agent.Others
 	a := define("demo", stepReplies(
 		callsReply("charge", `{"n":1}`, "book", `{"n":2}`, "locate", `{"n":3}`, "pay", `{"n":4}`),
 		textReply("All ", "is done."),
@@ -113,10 +113,12 @@ func TestASuspendingCommitSaysWhatTheSessionWaitsFor(t *testing.T) {
 			if c.GetDeadlineAt() == 0 {
 				within = 0
 			}
-			lines = append(lines, fmt.Sprintf("%s %s %s approval %v within %v", c.GetToolCallId(), c.GetToolName(), c.GetInput(), c.GetApprovalId() != "", within))
+			lines = append(lines, fmt.Sprintf("%s %s %s approval %v within %v %s", c.GetToolCallId(), c.GetToolName(), c.GetInput(), c.GetApprovalId() != "", within, c.GetApprovers()))
 		}
 		equalLines(t, "calls", lines, []string{
-			`call_1 book {"n":2} approval true within 0s`, `call_2 locate {"n":3} approval false within 1h0m0s`, `call_3 pay {"n":4} approval true within 0s`,
+			`call_1 book {"n":2} approval true within 0s APPROVERS_UNSPECIFIED`,
+			`call_2 locate {"n":3} approval false within 1h0m0s APPROVERS_UNSPECIFIED`,
+			`call_3 pay {"n":4} approval true within 0s APPROVERS_OTHERS`,
 		})
 		records := p.records("s")
 		if end := records[len(records)-1].GetTerminal().GetEnd(); end.GetStatus() != streamv2.EndStatus_END_STATUS_PAUSED || run.GetOutput() != "" {

@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 	"google.golang.org/grpc"
@@ -44,6 +45,7 @@ type system struct {
 	agents  map[string]catalog.Agent
 	catalog catalog.Catalog // nil: that of agents
 	tracer  trace.Tracer
+	logTo   io.Writer // the log; nil: the output of the test
 	passed  func(ctx context.Context, e *executor, p worker.Point)
 	faults  faults
 
@@ -57,6 +59,7 @@ type system struct {
 	known     map[string]bool   // announced agent types
 	begun     map[string]string // first custom states, by session
 	executors int
+	meter     metric.Meter               // of the executors; nil measures nothing
 	replace   bool                       // the first executor has died and has no successor
 	runs      map[string]int             // executions of tools, by call id
 	keys      map[string]map[string]bool // idempotency keys of these executions, by call id
@@ -132,9 +135,13 @@ func (p *system) serve(address string, s service) *grpc.ClientConn {
 // context does not end before the executors, which stop in the cleanup of the test.
 func (p *system) context() context.Context { return context.WithoutCancel(p.t.Context()) }
 
-// log writes to the output of the test.
+// log writes to the output of the test, or to the system's own writer.
 func (p *system) log() *slog.Logger {
-	return slog.New(slog.NewTextHandler(output(p.t), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	to := p.logTo
+	if to == nil {
+		to = output(p.t)
+	}
+	return slog.New(slog.NewTextHandler(to, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
 func output(t testing.TB) io.Writer { return t.Output() }
@@ -170,6 +177,7 @@ func (p *system) open(decide ...func(call int, method string) verdict) *executor
 		Sessions:   statev1.NewSessionServiceClient(conn),
 		Runs:       statev1.NewRunServiceClient(conn),
 		Files:      statev1.NewFileServiceClient(conn),
+		Governors:  statev1.NewGovernorServiceClient(conn),
 		Stream:     streamv2.NewStreamServiceClient(conn),
 		Agents:     agents,
 		Log:        p.log(),
@@ -183,6 +191,7 @@ func (p *system) open(decide ...func(call int, method string) verdict) *executor
 			}
 		},
 	})
+	must(p.t, e.worker.Measure(p.meter))
 	ctx, stop := context.WithCancel(p.t.Context())
 	e.stop = stop
 	go func() {

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 
@@ -48,6 +47,7 @@ type toolCaller struct {
 	tracer   trace.Tracer
 	now      func() time.Time
 	log      *slog.Logger
+	meters   *meters // nil measures nothing
 	passed   func(ctx context.Context, p Point)
 
 	parallel                int // calls at once
@@ -171,11 +171,9 @@ func (t *toolCaller) ensurePlan(ctx context.Context, e *callBatch) error {
 }
 
 // runTool runs the tool of a call with the hooks around it. The outcome has the writes of all.
-func (t *toolCaller) runTool(ctx context.Context, e *callBatch, c loop.Call) outcome {
-	ctx, span := t.tracer.Start(ctx, "holdfast.tool", trace.WithAttributes(
-		attribute.String("tool.name", c.Name), attribute.String("tool.call_id", c.ID),
-	))
-	defer span.End()
+func (t *toolCaller) runTool(ctx context.Context, e *callBatch, c loop.Call) (o outcome) {
+	ctx, span := startToolSpan(ctx, t.tracer, t.claimed.ref.GetSessionId(), c)
+	defer func() { endToolSpan(span, o) }()
 	hooks := &callHooks{hooks: t.hooks, step: e.Step, toolCall: c.ToolCall, state: e.state}
 	hooks.before(ctx)
 	t.passed(ctx, PointCallBegins)
@@ -184,12 +182,16 @@ func (t *toolCaller) runTool(ctx context.Context, e *callBatch, c loop.Call) out
 		State: hooks.state, ResultBytes: min(t.resultBytes, maxStepResults/len(e.Calls)),
 		StateSchema: t.hooks.stateSchema, StateBytes: t.stateBytes, Emit: t.view.emitter(int32(e.Step)),
 	})
-	o := outcome{Ended: loop.Ended{Result: ran.Result, Stopped: ran.Cut, Begun: ran.Begun}}
+	took := t.now().Sub(begin)
+	o = outcome{Ended: loop.Ended{Result: ran.Result, Stopped: ran.Cut, Begun: ran.Begun}}
 	if ran.Awaits != nil {
 		o.Awaits = &loop.Awaited{SessionID: ran.Awaits.SessionID, AgentType: ran.Awaits.AgentType}
+	}
+	t.meters.calledTool(ctx, t.claimed.run.GetAgentType(), c.Name, o, took)
+	if o.Awaits != nil {
 		return o
 	}
-	o.usage = append(o.usage, toolUsage(c.Name, ran.Result.Success, t.now().Sub(begin).Milliseconds()))
+	o.usage = append(o.usage, toolUsage(c.Name, ran.Result.Success, took.Milliseconds()))
 	for _, u := range ran.Usage {
 		o.usage = append(o.usage, customUsage("tool", u.Kind, u.Name, u.Value))
 	}
@@ -198,6 +200,5 @@ func (t *toolCaller) runTool(ctx context.Context, e *callBatch, c loop.Call) out
 		o.Ops = hooks.ops
 	}
 	o.usage = append(o.usage, hooks.usage...)
-	span.SetAttributes(attribute.Bool("success", ran.Result.Success))
 	return o
 }

@@ -58,7 +58,7 @@ func newView(claim *statev1.Claim, c Config, p Peers, log *slog.Logger) *view {
 	}
 	return &view{claimed: newClaimedRun(claim), subAgents: newSubAgentCalls(claim), previous: previousRun(claim), now: p.Now, publisher: publisher.New(p.Stream, publisher.Claim{
 		Stream: &streamv2.StreamRef{Tenant: session.GetTenant(), RootSessionId: root, SessionId: session.GetSessionId()},
-		Epoch:  claim.GetEpoch(), RunID: run.GetRunId(), Step: session.GetStepCount() + 1,
+		Epoch:  claim.GetEpoch(), Grant: claim.GetGrant(), RunID: run.GetRunId(), Step: session.GetStepCount() + 1,
 		Position: session.GetPosition(), Claims: session.GetClaims(), TakenOver: run.GetAttempt() > 1,
 	}, publisher.Config{
 		MaxDeltaBytes: c.MaxDeltaBytes, MaxQueuedBytes: c.MaxQueuedBytes,

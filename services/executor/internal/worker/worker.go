@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
@@ -81,6 +82,7 @@ type Peers struct {
 	Sessions   statev1.SessionServiceClient
 	Runs       statev1.RunServiceClient
 	Files      statev1.FileServiceClient
+	Governors  statev1.GovernorServiceClient
 	Stream     streamv2.StreamServiceClient
 	Agents     catalog.Catalog
 	HTTP       *http.Client // for remote agents; nil means one that passes on the trace context
@@ -115,7 +117,9 @@ type Worker struct {
 	runners taskgroup.Group
 	sandbox *sandbox // for the code of agents
 	files   *fileLoader
+	govern  *governor
 	freed   chan struct{} // one token when slots have become free
+	meters  *meters       // nil measures nothing
 
 	mu        sync.Mutex
 	held      map[string]*hold // by run id
@@ -146,10 +150,18 @@ func New(c Config, p Peers) *Worker {
 		tools:   &tool.Runner{Timeout: c.ToolTimeout, Log: p.Log},
 		sandbox: &sandbox{log: p.Log},
 		files:   newFileLoader(c, p.Files),
+		govern:  newGovernor(c, p),
 		freed:   make(chan struct{}, 1), // one token is enough: the sender sends all free slots
 		held:    map[string]*hold{},
 		reopen:  func() {},
 	}
+}
+
+// Measure makes the worker measure. Call it before Run.
+func (w *Worker) Measure(meter metric.Meter) (err error) {
+	w.meters, err = newMeters(meter, func() int { return len(w.LiveRunIDs()) }, w.config.Slots)
+	w.govern.meters = w.meters
+	return err
 }
 
 // LiveRunIDs returns the ids of the held runs, sorted.

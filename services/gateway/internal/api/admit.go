@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -13,27 +14,22 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/pkg/rpc"
+	"github.com/holdfast-run/holdfast/proto/holdfast/agent/v1/agentv1connect"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/auth"
 )
 
 // envelope is the size of the prefix of a message (flags and length), in all protocols but
 // Connect's unary one.
 const envelope = 5
 
-// tenantKey is the context key of the caller's tenant.
-type tenantKey struct{}
-
-// WithTenant returns a context for calls of a Server's methods as the tenant.
-func WithTenant(ctx context.Context, tenant string) context.Context {
-	return context.WithValue(ctx, tenantKey{}, tenant)
-}
-
-// tenantOf returns the tenant from admit.
+// tenantOf returns the tenant of the caller.
 func tenantOf(ctx context.Context) string {
-	tenant, _ := ctx.Value(tenantKey{}).(string)
-	return tenant
+	caller, _ := auth.From(ctx)
+	return caller.Tenant
 }
 
-// admit authenticates the request and bounds its body. Connect reads, inflates and decodes a body
+// admit admits the request by the scope of its method, and bounds its body. Connect reads, inflates and decodes a body
 // before it calls an interceptor or a method, so refusals must happen here.
 func (s *Server) admit(next http.Handler) http.Handler {
 	writer := connect.NewErrorWriter()
@@ -42,12 +38,14 @@ func (s *Server) admit(next http.Handler) http.Handler {
 		_ = writer.Write(w, r, rpc.ConnectError(err)) // the client may have closed the connection
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		tenant, err := s.Keys.Tenant(r.Header)
+		caller, err := s.Callers.Admit(r, neededBy(r))
 		if err != nil {
 			refuse(w, r, err)
 			return
 		}
-		body := &boundedBody{ReadCloser: r.Body, limit: s.MaxBytes, remaining: s.MaxBytes, leave: func() { abandonBody(w, r) }}
+		held := s.Bodies.Hold()
+		defer held.Release()
+		body := &boundedBody{ReadCloser: r.Body, held: held, limit: s.MaxBytes, remaining: s.MaxBytes, leave: func() { abandonBody(w, r) }}
 		if enveloped(r) {
 			body.prefix, body.remaining = make([]byte, 0, envelope), s.MaxBytes+envelope
 		}
@@ -55,10 +53,16 @@ func (s *Server) admit(next http.Handler) http.Handler {
 			refuse(w, r, body.tooLarge())
 			return
 		}
-		r = r.WithContext(WithTenant(r.Context(), tenant))
+		r = r.WithContext(auth.With(r.Context(), caller))
 		r.Body = body
 		next.ServeHTTP(w, r)
 	})
+}
+
+// neededBy returns the scope that the method of a request needs. Discovery, and unknown methods, which are refused
+// later, need Read.
+func neededBy(r *http.Request) auth.Scope {
+	return cmp.Or(auth.ScopeOf(strings.TrimPrefix(r.URL.Path, "/"+agentv1connect.AgentServiceName+"/")), auth.Read)
 }
 
 // abandonTimeout is how long the server still reads from a refused caller. If the connection is closed
@@ -85,6 +89,7 @@ func enveloped(r *http.Request) bool {
 // whole body. Each call has one message, so its prefix has the size.
 type boundedBody struct {
 	io.ReadCloser
+	held      *httpapi.Held
 	limit     int    // of the message
 	remaining int    // bytes until the limit
 	prefix    []byte // read part of the prefix; capacity 0 for protocols without one
@@ -101,6 +106,13 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	if b.remaining < 0 || b.messageLength() > uint64(b.limit) {
 		b.leave()
 		return 0, readError(b.tooLarge())
+	}
+	if err := b.held.Grow(int64(b.limit - b.remaining)); err != nil {
+		b.leave()
+		if full, ok := fault.From(err); ok {
+			err = readError(full)
+		}
+		return 0, err
 	}
 	return n, err
 }

@@ -10,7 +10,7 @@ import (
 
 // ListAgents implements the service.
 func (s *Server) ListAgents(ctx context.Context, _ *agentv1.ListAgentsRequest) (*agentv1.ListAgentsResponse, error) {
-	agents, err := s.Sessions.Agents(ctx)
+	agents, err := s.Sessions.Agents(ctx, tenantOf(ctx))
 	if err != nil {
 		return nil, err
 	}
@@ -19,6 +19,9 @@ func (s *Server) ListAgents(ctx context.Context, _ *agentv1.ListAgentsRequest) (
 		return nil, err
 	}
 	return &agentv1.ListAgentsResponse{DefaultAgent: fallback, Agents: each(agents, func(a *statev1.Agent) *agentv1.Agent {
-		return &agentv1.Agent{AgentType: a.GetAgentType(), Description: a.GetDescription(), OnBusy: busyPolicyNames[a.GetOnBusy()]}
+		return &agentv1.Agent{
+			AgentType: a.GetAgentType(), Description: a.GetDescription(), OnBusy: busyPolicyNames[a.GetOnBusy()],
+			Executors: a.GetExecutors(), LastAnnouncedAt: a.GetLastAnnouncedAt(), QueuedRuns: a.GetQueuedRuns(), OldestQueuedAt: a.GetOldestQueuedAt(),
+		}
 	})}, nil
 }

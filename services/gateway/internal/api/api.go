@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-run/holdfast/proto/holdfast/agent/v1/agentv1connect"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/erasure"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/files"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/follow"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
@@ -26,10 +27,12 @@ import (
 
 // Server implements the service. It may be used by many goroutines.
 type Server struct {
-	Keys        *auth.Keys
+	Callers     *auth.Credentials // never nil
 	Runs        statev1.RunServiceClient
 	Checkpoints statev1.CheckpointServiceClient
 	Usage       statev1.UsageServiceClient
+	Audit       statev1.AuditServiceClient
+	Erasure     *erasure.Eraser
 	Sessions    *conversation.Reader
 	Follower    *follow.Follower
 	Stops       *stop.Stops
@@ -41,6 +44,7 @@ type Server struct {
 	NewID       func() string
 	Log         *slog.Logger
 	MaxBytes    int // of one request
+	Bodies      *httpapi.Memory
 }
 
 // Handlers returns the handlers by path prefix: the service, and the reflection and the health of

@@ -22,7 +22,7 @@ func getResponse(found *statev1.GetSessionResponse) *agentv1.GetResponse {
 	if run != nil {
 		r.RunId, r.RunStatus, r.IsExecuting = run.GetRunId(), conversation.RunStatus(run.GetStatus()), conversation.Executing(run)
 	}
-	r.PendingCalls = each(conversation.OpenCalls(found), pendingCall)
+	r.PendingCalls, r.QueuedReason = each(conversation.OpenCalls(found), pendingCall), queuedReason(run)
 	return r
 }
 
@@ -58,7 +58,17 @@ func runOf(r *statev1.Run) *agentv1.Run {
 		Output: r.GetOutput(), Failure: failureOf(r.GetFailure()), CompletionReason: r.GetCompletionReason(), FinishReason: r.GetFinishReason(),
 		Usage: r.GetUsage(), CreatedAt: r.GetCreatedAt(), StartedAt: r.GetStartedAt(), CompletedAt: r.GetCompletedAt(), DeadlineAt: r.GetDeadlineAt(),
 		StartSequence: r.GetStartPosition(), EndSequence: r.GetEndPosition(), StopRequested: publicName("STOP_KIND_", r.GetStop().GetKind()),
+		StartedBy: r.GetStartedBy(), QueuedReason: queuedReason(r),
 	}
+}
+
+// queuedReason returns nil for a run that is not queued, or not for long.
+func queuedReason(r *statev1.Run) *agentv1.QueuedReason {
+	q := r.GetQueuedReason()
+	if q == nil {
+		return nil
+	}
+	return &agentv1.QueuedReason{Reason: conversation.QueuedReason(q), Detail: q.GetDetail(), Since: q.GetSince()}
 }
 
 // failureOf returns nil for nil.
@@ -73,6 +83,7 @@ func pendingCall(c *statev1.Call) *agentv1.PendingCall {
 	return &agentv1.PendingCall{
 		ToolCallId: c.GetToolCallId(), ToolName: c.GetToolName(), Input: c.GetInput(), ApprovalId: c.GetApprovalId(),
 		SessionId: c.GetSessionId(), DeadlineAt: c.GetDeadlineAt(), CreatedAt: c.GetCreatedAt(),
+		Approvers: conversation.ApproversOf(c), StartedBy: c.GetStartedBy(),
 	}
 }
 

@@ -41,7 +41,7 @@ func (s *Server) Check(ctx context.Context, r *grpchealth.CheckRequest) (*grpche
 		return nil, fault.New(fault.NotFound, "SERVICE_NOT_FOUND", "this gateway has no service %.100q", r.Service)
 	}
 	status := grpchealth.StatusServing
-	if len(s.Health.Missing(ctx)) > 0 {
+	if problems, _ := s.Health.Check(ctx); len(problems) > 0 {
 		status = grpchealth.StatusNotServing
 	}
 	return &grpchealth.CheckResponse{Status: status}, nil

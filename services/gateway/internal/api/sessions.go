@@ -103,5 +103,6 @@ func (s *Server) DeleteSession(ctx context.Context, r *agentv1.DeleteSessionRequ
 	if err != nil {
 		return nil, err
 	}
-	return &agentv1.DeleteSessionResponse{Deleted: deleted.GetDeleted()}, nil
+	s.Erasure.SessionDeleted(ctx, tenantOf(ctx), r.GetSessionId())
+	return &agentv1.DeleteSessionResponse{Deleted: deleted.GetDeleted(), Removed: deleted.GetRemoved()}, nil
 }

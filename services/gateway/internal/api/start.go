@@ -3,10 +3,12 @@ package api
 import (
 	"context"
 
+	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/pkg/telemetry"
 	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/auth"
 )
 
 // Start implements the service.
@@ -47,6 +49,9 @@ func inverse[A, B comparable](table map[A]B) map[B]A {
 }
 
 func (s *Server) startRequest(ctx context.Context, tenant string, r *agentv1.StartRequest) (*statev1.StartRunRequest, error) {
+	if err := checkPriority(ctx, r.GetPriority()); err != nil {
+		return nil, err
+	}
 	messages, err := s.inputMessages(ctx, r.GetMessages())
 	if err != nil {
 		return nil, err
@@ -55,7 +60,7 @@ func (s *Server) startRequest(ctx context.Context, tenant string, r *agentv1.Sta
 	start := &statev1.StartRunRequest{
 		Tenant: tenant, SessionId: r.GetSessionId(), AgentType: r.GetAgentType(), RequestKey: r.GetRequestKey(),
 		UserId: r.GetUserId(), OrganizationId: r.GetOrganizationId(), Tags: r.GetTags(), Metadata: r.GetMetadata(), CustomState: r.GetState(),
-		Messages: messages, OnBusy: busyPolicies[r.GetOnBusy()], TimeoutMs: r.GetTimeoutMs(),
+		Messages: messages, OnBusy: busyPolicies[r.GetOnBusy()], TimeoutMs: r.GetTimeoutMs(), Priority: r.GetPriority(),
 	}
 	// With an id and a key the start is safe to repeat.
 	if start.SessionId == "" {
@@ -73,4 +78,13 @@ func (s *Server) startRequest(ctx context.Context, tenant string, r *agentv1.Sta
 	}
 	start.Traceparent, start.Tracestate = telemetry.Traceparent(ctx)
 	return start, nil
+}
+
+// checkPriority gives Denied (PRIORITY_DENIED) for a priority before that of other callers, unless the caller acts
+// for all users of its tenant.
+func checkPriority(ctx context.Context, priority int32) error {
+	if caller, _ := auth.From(ctx); priority > 0 && !caller.May(auth.Operate) {
+		return fault.New(fault.Denied, "PRIORITY_DENIED", "a priority above 0 needs the scope %s; omit it", auth.Operate)
+	}
+	return nil
 }

@@ -13,7 +13,7 @@ import (
 
 // Stream implements the service.
 func (s *Server) Stream(ctx context.Context, r *agentv1.StreamRequest, out *connect.ServerStream[agentv1.StreamResponse]) error {
-	stream, release, err := s.Streams.Open(ctx)
+	stream, release, err := s.Streams.Open(ctx, httpapi.ProtocolConnect)
 	if err != nil {
 		return err
 	}
@@ -26,7 +26,7 @@ func (s *Server) Stream(ctx context.Context, r *agentv1.StreamRequest, out *conn
 	}
 	err = followed.To(stream, sink{out})
 	if err != nil && stream.Err() != nil && ctx.Err() == nil {
-		return httpapi.Stopping() // the gateway ended it, so the caller may connect again
+		return context.Cause(stream) // the gateway ended it, so the caller may connect again
 	}
 	return err
 }

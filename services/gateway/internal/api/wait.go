@@ -21,7 +21,7 @@ func (s *Server) WaitRun(ctx context.Context, r *agentv1.WaitRunRequest) (*agent
 	if err != nil || seen.done() || r.GetWaitMs() == 0 {
 		return seen.response(), err
 	}
-	stream, release, err := s.Streams.Open(ctx)
+	stream, release, err := s.Streams.Open(ctx, httpapi.ProtocolWait)
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +39,7 @@ func (s *Server) WaitRun(ctx context.Context, r *agentv1.WaitRunRequest) (*agent
 		}
 	}
 	if !seen.done() && stream.Err() != nil && ctx.Err() == nil {
-		return nil, httpapi.Stopping()
+		return nil, context.Cause(stream)
 	}
 	return seen.response(), nil
 }

@@ -12,13 +12,30 @@ import (
 // memory.
 const maxParts = 1000
 
+// partBudget bounds the parts that are decoded of one body. Each costs some microseconds.
+type partBudget struct {
+	max  int // 0 for no limit
+	used int
+}
+
+// take counts a part. TooLarge (TOO_MANY_PARTS): it is one too many.
+func (b *partBudget) take() error {
+	if b.used++; b.max == 0 || b.used <= b.max {
+		return nil
+	}
+	return fault.New(fault.TooLarge, tooManyParts, "the messages have more than %d parts; send the last message only, or raise HOLDFAST_GATEWAY_MAX_PARTS", b.max)
+}
+
+const tooManyParts = "TOO_MANY_PARTS"
+
 // maxTail is how many messages from the end are searched for the newest assistant and user
 // messages.
 const maxTail = 64
 
 // UnmarshalJSON decodes the keys of request and ignores others. Clients send the whole
 // conversation. Of its messages, only the last one and the newest assistant and user messages
-// before it are decoded. Invalid (MESSAGE_INVALID, ID_INVALID): see message and reply.
+// before it are decoded. Invalid (MESSAGE_INVALID, ID_INVALID): see message and reply. TooLarge
+// (TOO_MANY_PARTS).
 func (r *request) UnmarshalJSON(text []byte) error {
 	texts := map[string]*string{
 		"id": &r.ID, "trigger": &r.Trigger, "messageid": &r.MessageID, "agenttype": &r.AgentType, "onbusy": &r.OnBusy, "runid": &r.RunID,
@@ -62,13 +79,16 @@ func (r *request) decodeMessages(list []byte, at int64) error {
 	}
 	r.list.raw = tail
 	last := tail[len(tail)-1]
-	if err := r.list.decodeLast(last.text); err != nil {
+	if err := r.list.decodeLast(last.text, &r.budget); err != nil {
 		return located(err, "messages", last.at)
 	}
 	r.list.questionAt = len(tail) - 1
 	for i := len(tail) - 2; i >= max(0, len(tail)-maxTail); i-- {
 		known := r.list.question != nil
-		if r.list.decodeEarlier(tail[i].text); !known && r.list.question != nil {
+		if err := r.list.decodeEarlier(tail[i].text, &r.budget); err != nil {
+			return err
+		}
+		if !known && r.list.question != nil {
 			r.list.questionAt = i
 		}
 	}
@@ -90,19 +110,19 @@ func (r *request) decodeMessage(value []byte, at int64) error {
 	case 'n':
 		return nil
 	default:
-		return located(r.one.decodeLast(value), "message", at)
+		return located(r.one.decodeLast(value, &r.budget), "message", at)
 	}
 }
 
 // decodeLast decodes the last message.
-func (s *excerpt) decodeLast(text []byte) error {
-	role, err := roleOf(text)
+func (s *excerpt) decodeLast(text []byte, budget *partBudget) error {
+	role, err := roleOf(text, budget)
+	if err != nil {
+		return err
+	}
 	if role == roleAssistant {
 		got, err := readReply(text)
 		s.last, s.reply = &message{ID: got.id, Role: role}, got
-		return err
-	}
-	if err != nil {
 		return err
 	}
 	s.last = &message{}
@@ -116,12 +136,14 @@ func (s *excerpt) decodeLast(text []byte) error {
 }
 
 // decodeEarlier decodes an earlier message if it is the newest of its role. It ignores malformed
-// messages: the state service has the conversation.
-func (s *excerpt) decodeEarlier(text []byte) {
+// messages: the state service has the conversation. TooLarge (TOO_MANY_PARTS).
+func (s *excerpt) decodeEarlier(text []byte, budget *partBudget) error {
 	if s.reply != nil && s.question != nil {
-		return
+		return nil
 	}
-	switch role, err := roleOf(text); {
+	switch role, err := roleOf(text, budget); {
+	case fault.ReasonOf(err) == tooManyParts:
+		return err
 	case role == roleAssistant && s.reply == nil:
 		if got, err := readReply(text); err == nil {
 			s.reply, s.unanswered = got, s.question != nil
@@ -132,11 +154,12 @@ func (s *excerpt) decodeEarlier(text []byte) {
 			s.question = m
 		}
 	}
+	return nil
 }
 
 // roleOf returns the role of a message, "" for none. It counts the parts before they are decoded.
-// Invalid (MESSAGE_INVALID): a user message has too many. Assistant messages may have any number.
-func roleOf(message []byte) (role string, err error) {
+// Invalid (MESSAGE_INVALID): a message other than the assistant's has too many. TooLarge (TOO_MANY_PARTS).
+func roleOf(message []byte, budget *partBudget) (role string, err error) {
 	if message[0] != '{' {
 		return "", nil
 	}
@@ -148,15 +171,14 @@ func roleOf(message []byte) (role string, err error) {
 				role = ""
 			}
 		case strings.EqualFold(name, "parts") && value[0] == '[':
-			parts = 0
 			return walkArray(value, func([]byte, int64) error {
 				parts++
-				return nil
+				return budget.take()
 			})
 		}
 		return nil
 	})
-	if err == nil && parts > maxParts {
+	if err == nil && parts > maxParts && role != roleAssistant {
 		err = fault.New(fault.Invalid, "MESSAGE_INVALID", "the message has more than %d parts; send fewer and longer ones", maxParts)
 	}
 	return role, err

@@ -72,6 +72,7 @@ type Config struct {
 	Padding      int           // of comments, in bytes, for requests through a proxy
 	Major        uistream.Major
 	Metadata     bool // whether messages name their run and its usage
+	MaxParts     int  // of the decoded messages of a body
 	History      bool // whether new sessions take in the client's conversation
 }
 
@@ -88,7 +89,6 @@ type Chat struct {
 	policy   retry.Policy // for retries of calls to the state service
 	newID    func() string
 	log      *slog.Logger
-	system   func(*http.Request) bool
 }
 
 // Parts are the dependencies of a Chat.
@@ -103,15 +103,13 @@ type Parts struct {
 	Policy   retry.Policy
 	NewID    func() string
 	Log      *slog.Logger
-	// MaySystem reports whether the API key of a request may send system messages.
-	MaySystem func(*http.Request) bool
 }
 
 // New returns a Chat.
 func New(c Config, p Parts) *Chat {
 	return &Chat{
 		config: c, limits: p.Limits, runs: p.Runs, calls: p.Calls, sessions: p.Sessions, follower: p.Follower, streams: p.Streams, files: p.Files,
-		policy: p.Policy, newID: p.NewID, log: p.Log, system: p.MaySystem,
+		policy: p.Policy, newID: p.NewID, log: p.Log,
 	}
 }
 
@@ -121,30 +119,30 @@ func (c *Chat) Post(w http.ResponseWriter, r *http.Request, tenant string) error
 	if err != nil {
 		return err
 	}
-	ctx, release, err := c.streams.Open(r.Context()) // before the body is read into memory
+	ctx, release, err := c.streams.Open(r.Context(), httpapi.ProtocolChat) // before the body is read into memory
 	if err != nil {
 		return err
 	}
 	defer release()
-	e, err := c.read(ctx, w, r, Request{Tenant: tenant, Major: major, Header: r.Header, MaySystem: c.MaySystem(r)})
+	e, err := c.read(ctx, w, r, Request{Tenant: tenant, Major: major, Header: r.Header})
 	if err != nil {
-		return err
+		return httpapi.CauseOf(ctx, err)
 	}
 	return c.stream(ctx, w, r, e)
 }
 
-// MaySystem returns Request.MaySystem for a request or a handshake.
-func (c *Chat) MaySystem(r *http.Request) func() bool {
-	return func() bool { return c.system != nil && c.system(r) }
-}
-
 // read decodes the body and opens the exchange. It does not keep the body.
 func (c *Chat) read(ctx context.Context, w http.ResponseWriter, r *http.Request, asked Request) (*Exchange, error) {
-	var body request
+	body := c.newRequest()
 	if err := c.files.ReadBody(ctx, w, r, asked.Tenant, &body); err != nil {
 		return nil, err
 	}
 	return c.open(ctx, asked, &body)
+}
+
+// newRequest returns a request to decode into.
+func (c *Chat) newRequest() request {
+	return request{budget: partBudget{max: c.config.MaxParts}}
 }
 
 // Resume is GET /chat/{id}/stream. It answers 204 if there is nothing to resume.
@@ -158,14 +156,14 @@ func (c *Chat) Resume(w http.ResponseWriter, r *http.Request, tenant string) err
 	if again.After, again.HasAfter, ok = placeOf(r); !ok {
 		return fault.New(fault.Invalid, "CURSOR_INVALID", "Last-Event-ID and fromSequence take the id of an event")
 	}
-	ctx, release, err := c.streams.Open(r.Context())
+	ctx, release, err := c.streams.Open(r.Context(), httpapi.ProtocolChat)
 	if err != nil {
 		return err
 	}
 	defer release()
 	e, err := c.Reopen(ctx, again)
 	if err != nil {
-		return err
+		return httpapi.CauseOf(ctx, err)
 	}
 	if e == nil {
 		w.WriteHeader(http.StatusNoContent)

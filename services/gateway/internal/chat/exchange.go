@@ -23,8 +23,6 @@ type Request struct {
 	Body   []byte         // JSON
 	// OnBusy applies if neither the request nor the agent has a policy; unspecified interrupts.
 	OnBusy statev1.BusyPolicy
-	// MaySystem reports whether the caller may send system messages. nil is no.
-	MaySystem func() bool
 }
 
 // ReopenRequest resumes a lost stream.
@@ -120,7 +118,7 @@ func (c *Chat) Open(ctx context.Context, r Request) (*Exchange, error) {
 	if err != nil {
 		return nil, err
 	}
-	var body request
+	body := c.newRequest()
 	if err := httpapi.DecodeJSON(text, &body); err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/auth"
 )
 
 // The limits of the messages before the one that is sent.
@@ -64,13 +65,14 @@ func (s *excerpt) earlier(i intent) []rawValue {
 	}
 }
 
-// checkSystem gives Denied (SYSTEM_MESSAGE_DENIED) for a conversation with system messages, unless
-// the key may send them.
-func (p *post) checkSystem(list *excerpt) error {
-	if !list.system || p.request.MaySystem != nil && p.request.MaySystem() {
+// checkSystem gives Denied (SCOPE_MISSING) for a conversation with system messages, unless the caller may send them. It
+// also refuses those that a known session would ignore, so that their sender learns of it.
+func checkSystem(ctx context.Context, list *excerpt) error {
+	if !list.system {
 		return nil
 	}
-	return fault.New(fault.Denied, "SYSTEM_MESSAGE_DENIED", "the conversation has a system message; leave it out, put it into the agent's systemPrompt, or use an API key with systemMessages: true")
+	caller, _ := auth.From(ctx)
+	return caller.Require(auth.Operate, "send system messages; leave them out, or put them into the agent's systemPrompt")
 }
 
 // errFound ends a walk.
@@ -117,15 +119,16 @@ func userIDs(messages []rawValue) (ids []string) {
 }
 
 // history converts the messages for the state service. It drops what models do not need: reasoning,
-// unfinished calls, and parts for the app alone. Faults as message.stored, and TooLarge
-// (HISTORY_TOO_LARGE), Denied (SYSTEM_MESSAGE_DENIED).
+// unfinished calls, and parts for the app alone. Faults as message.stored, and Invalid
+// (BODY_INVALID), TooLarge (HISTORY_TOO_LARGE, TOO_MANY_PARTS).
 func (p *post) history(messages []rawValue, count int) ([]*eventv1.Message, error) {
 	if count > maxHistory {
 		return nil, fault.New(fault.TooLarge, "HISTORY_TOO_LARGE", "the conversation so far has %d messages; a request may have %d", count, maxHistory)
 	}
 	var out []*eventv1.Message
+	budget := partBudget{max: p.body.budget.max}
 	for _, raw := range messages {
-		role, err := roleOf(raw.text)
+		role, err := roleOf(raw.text, &budget)
 		if err != nil {
 			return nil, err
 		}
@@ -136,11 +139,8 @@ func (p *post) history(messages []rawValue, count int) ([]*eventv1.Message, erro
 		case roleUser, roleSystem:
 			stored, err = storedText(raw.text)
 		}
-		if err == nil && role == roleSystem {
-			err = p.checkSystem(&excerpt{system: true})
-		}
 		if err != nil {
-			return nil, located(err, "messages", raw.at)
+			return nil, httpapi.InvalidJSON(located(err, "messages", raw.at))
 		}
 		out = append(out, stored...)
 	}
@@ -229,23 +229,23 @@ func (s *answerSteps) add(text []byte) error {
 
 // addCall adds a finished call, and ignores others.
 func (s *answerSteps) addCall(text []byte) error {
-	var p struct {
+	var t struct {
+		tool
 		ToolName string          `json:"toolName"`
 		Input    json.RawMessage `json:"input"`
 	}
-	var t tool
-	if err := cmp.Or(json.Unmarshal(text, &t), json.Unmarshal(text, &p)); err != nil {
+	if err := json.Unmarshal(text, &t); err != nil {
 		return err
 	}
-	name := cmp.Or(p.ToolName, strings.TrimPrefix(t.Type, "tool-"))
+	name := cmp.Or(t.ToolName, strings.TrimPrefix(t.Type, "tool-"))
 	result, valid := t.result(name), toolNames.MatchString(name) && httpapi.CheckID("toolCallId", t.ToolCallID) == nil
 	if result == nil || !valid || s.calls[t.ToolCallID] {
 		return nil
 	}
 	s.calls[t.ToolCallID] = true
 	call := &eventv1.ToolCallPart{ToolCallId: t.ToolCallID, ToolName: name, Arguments: "{}", Dynamic: t.Type == "dynamic-tool"}
-	if len(p.Input) > 0 && p.Input[0] == '{' {
-		call.Arguments = string(p.Input)
+	if len(t.Input) > 0 && t.Input[0] == '{' {
+		call.Arguments = string(t.Input)
 	}
 	s.said = append(s.said, &eventv1.Part{Part: &eventv1.Part_ToolCall{ToolCall: call}})
 	s.results = append(s.results, &eventv1.Part{Part: &eventv1.Part_ToolResult{ToolResult: result}})

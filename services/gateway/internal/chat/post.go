@@ -127,7 +127,7 @@ func requestKey(h http.Header) (string, error) {
 }
 
 func (p *post) handle(ctx context.Context) (*Exchange, error) {
-	if err := p.checkSystem(&p.body.list); err != nil {
+	if err := checkSystem(ctx, &p.body.list); err != nil {
 		return nil, err
 	}
 	switch p.operation.intent {

@@ -53,8 +53,7 @@ func readReply(text []byte) (*reply, error) {
 		case strings.EqualFold(name, "id"):
 			return located(json.Unmarshal(value, &r.id), name, at)
 		case strings.EqualFold(name, "parts"):
-			r.steps, r.answers, r.texts, r.tooLarge = 0, nil, nil, false
-			clear(r.calls)
+			*r = reply{id: r.id, calls: map[string]callState{}} // clearing a large map for each of many lists would take long
 			return located(walkArray(value, r.addPart), name, at)
 		default:
 			return nil

@@ -22,6 +22,8 @@ type request struct {
 	OnBusy    string // the policy while a run is live; "" for the agent's
 	RunID     string // the newest run that the client knows; "" for none
 
+	budget partBudget
+
 	list excerpt // of messages
 	one  excerpt // of message: the last message alone, or its text
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/auth"
 )
 
 // describedChatRequest describes the keys that request.UnmarshalJSON reads.
@@ -48,7 +49,7 @@ func AISDKParameter() httpapi.Parameter {
 func (c *Chat) Routes() []httpapi.Route {
 	stream := "a UI message stream of the AI SDK"
 	return []httpapi.Route{
-		{Method: http.MethodPost, Pattern: "/chat", Handler: c.Post, TextErrors: true, About: httpapi.About{
+		{Method: http.MethodPost, Pattern: "/chat", Handler: c.Post, Scope: auth.Chat, TextErrors: true, About: httpapi.About{
 			Name: "chat", Summary: "Accepts what useChat sends (a message, an edit, a regeneration, results of client tools, approvals) and streams the answer. The limit of the body counts without the data: URLs of files; with them, it is HOLDFAST_GATEWAY_MAX_UPLOAD_BYTES.",
 			Parameters: []httpapi.Parameter{AISDKParameter()}, Body: describedChatRequest{}, MaxBytes: c.limits.MaxBytes, Stream: true,
 			Answers: []httpapi.Answer{{Status: http.StatusOK, About: stream, Type: "text/event-stream"}},
@@ -61,13 +62,13 @@ func (c *Chat) Routes() []httpapi.Route {
 					"AGENT_MISMATCH", "MESSAGE_EXISTS", "OWNER_NOT_CONTINUABLE", "REQUEST_KEY_REUSED", "RUN_CANCELLED", "RUN_STALE", "SESSION_BUSY",
 					"SESSION_COMPLETED", "SESSION_SUSPENDED",
 				},
-				fault.Denied:      {"SYSTEM_MESSAGE_DENIED"},
-				fault.TooLarge:    {"FILE_TOO_LARGE", "HISTORY_TOO_LARGE", "MESSAGE_TOO_LARGE", "RESULT_TOO_LARGE", "STATE_SIZE_EXCEEDED", "TOO_MANY_MESSAGES"},
-				fault.Exhausted:   {"TOO_MANY_FILES", "TOO_MANY_WAITING"},
+				fault.TooLarge:    {"FILE_TOO_LARGE", "HISTORY_TOO_LARGE", "MESSAGE_TOO_LARGE", "RESULT_TOO_LARGE", "STATE_SIZE_EXCEEDED", "TOO_MANY_MESSAGES", "TOO_MANY_PARTS"},
+				fault.Denied:      {"APPROVER_REFUSED"},
+				fault.Exhausted:   {"QUOTA_BYTES", "QUOTA_QUEUED", "QUOTA_STARTS", "TOO_MANY_FILES", "TOO_MANY_WAITING"},
 				fault.Unavailable: {"CALL_NOT_OPEN"},
 			},
 		}},
-		{Method: http.MethodGet, Pattern: "/chat/{id}/stream", Handler: c.Resume, TextErrors: true, About: httpapi.About{
+		{Method: http.MethodGet, Pattern: "/chat/{id}/stream", Handler: c.Resume, Scope: auth.Read, TextErrors: true, About: httpapi.About{
 			Name: "resumeChat", Summary: "Streams the whole current message, then live text.", Stream: true,
 			Parameters: []httpapi.Parameter{
 				httpapi.PathID("id", "the session"), AISDKParameter(),

@@ -17,13 +17,14 @@ type address struct {
 	agent   string // the announced agent
 	session string
 	initial string // state of an instance without a session; "" for none
+	open    bool   // every caller with the scope chat may write the state
 }
 
 // resolve finds the instance of a path. NotFound (AGENT_NOT_FOUND), Conflict (AGENT_AMBIGUOUS),
 // Invalid (ID_INVALID).
 func (s *Sockets) resolve(ctx context.Context, r *http.Request) (address, error) {
 	a := address{segment: r.PathValue("agent"), name: r.PathValue("name")}
-	agents, err := s.Sessions.Agents(ctx)
+	agents, err := s.Sessions.Agents(ctx, "")
 	if err != nil {
 		return a, err
 	}
@@ -34,7 +35,7 @@ func (s *Sockets) resolve(ctx context.Context, r *http.Request) (address, error)
 	if a.agent, err = findAgent(names, a.segment); err != nil {
 		return a, err
 	}
-	a.initial = s.initialState(schemas[a.agent])
+	a.initial, a.open = s.initialState(schemas[a.agent]), clientWritable(schemas[a.agent])
 	a.session = sessionID(a.agent, a.name)
 	if err := httpapi.CheckID("the name of the instance", a.name); err != nil {
 		return a, err
@@ -56,6 +57,15 @@ func (s *Sockets) initialState(schema string) string {
 		return ""
 	}
 	return string(state)
+}
+
+// clientWritable reports whether an agent lets its clients write the custom state: whether its state schema says
+// "x-client-writable": true.
+func clientWritable(schema string) bool {
+	var said struct {
+		Open bool `json:"x-client-writable"`
+	}
+	return json.Unmarshal([]byte(schema), &said) == nil && said.Open
 }
 
 // findAgent finds the agent of a path: the one with this name, or else the one whose name the

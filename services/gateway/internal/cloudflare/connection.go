@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/auth"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/socket"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
@@ -55,7 +56,8 @@ var errPanic = errors.New("a frame panicked")
 func (c *connection) serve() error {
 	c.frames, c.late, c.changed = make(chan received), make(chan lateFrame), make(chan struct{}, 1)
 	c.conn.EndAfter(c.ctx)
-	c.instance = c.join(instanceKey{c.tenant, c.address.session}, c)
+	caller, _ := auth.From(c.ctx)
+	c.instance = c.join(caller, c)
 	defer c.instance.leave(c)
 	c.working.Go(func() { c.end(c.listen()) })
 	c.working.Go(func() { c.end(c.work()) })

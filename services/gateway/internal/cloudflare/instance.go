@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/auth"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/live"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
 )
@@ -24,7 +25,10 @@ type instances struct {
 	all map[instanceKey]*instance
 }
 
-type instanceKey struct{ tenant, session string }
+type instanceKey struct {
+	tenant, session string
+	owner           string // of Identity.Owner: callers that reach other sessions share no readings
+}
 
 // instance is one session with sockets on this gateway.
 type instance struct {
@@ -76,8 +80,9 @@ func newInstance(s *Sockets, k instanceKey) *instance {
 	}
 }
 
-// join adds a socket to its instance. The socket must leave.
-func (s *Sockets) join(k instanceKey, c *connection) *instance {
+// join adds a socket of the caller to its instance. The socket must leave.
+func (s *Sockets) join(caller auth.Identity, c *connection) *instance {
+	k := instanceKey{caller.Tenant, c.address.session, caller.Owner()}
 	s.instances.mu.Lock()
 	defer s.instances.mu.Unlock()
 	i := s.instances.all[k]
@@ -87,7 +92,7 @@ func (s *Sockets) join(k instanceKey, c *connection) *instance {
 			s.instances.all = map[instanceKey]*instance{}
 		}
 		s.instances.all[k] = i
-		ctx, cancel := context.WithCancel(context.Background()) // the instance outlives its first socket
+		ctx, cancel := context.WithCancel(auth.With(context.Background(), caller)) // the instance outlives its first socket
 		i.cancel = cancel
 		go i.watch(ctx)
 	}

@@ -33,7 +33,7 @@ func TestReadersOfAnInstanceShareAReading(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		sessions := &slowSessions{}
-		i := newInstance(&Sockets{Sessions: &conversation.Reader{Sessions: sessions, Policy: retry.Policy{Now: time.Now}}}, instanceKey{"acme", "s1"})
+		i := newInstance(&Sockets{Sessions: &conversation.Reader{Sessions: sessions, Policy: retry.Policy{Now: time.Now}}}, instanceKey{tenant: "acme", session: "s1"})
 		const readers = 10
 		got := make(chan *reading, readers)
 		for range readers {

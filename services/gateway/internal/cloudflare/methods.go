@@ -5,23 +5,37 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	executorv1 "github.com/holdfast-run/holdfast/proto/holdfast/executor/v1"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 )
 
 // Methods calls methods of agents on executors. It may be used by many goroutines.
 type Methods struct {
 	Executors []executorv1.ExecutorServiceClient
+	Sessions  statev1.SessionServiceClient // grants executors the session of a call
+	Timeout   time.Duration                // of a call, and of its grant
 
 	mu    sync.Mutex
 	known map[string]int // by agent: the executor that has served it last
 }
 
+// maxGrant is the longest time of a grant.
+const maxGrant = 24 * time.Hour
+
 // Call calls a method on the first executor that serves the agent, and gives each response to f.
 // NotFound (AGENT_NOT_FOUND: none does), Unavailable, and the faults of the method.
 func (m *Methods) Call(ctx context.Context, r *executorv1.CallMethodRequest, f func(*executorv1.CallMethodResponse) error) error {
-	var err error = fault.New(fault.NotFound, "AGENT_NOT_FOUND", "no executor of HOLDFAST_GATEWAY_EXECUTOR_ADDRESSES serves the agent %q", r.GetAgentType())
+	granted, err := m.Sessions.GrantMethod(ctx, &statev1.GrantMethodRequest{
+		Tenant: r.GetTenant(), SessionId: r.GetSessionId(), TtlMs: min(m.Timeout, maxGrant).Milliseconds(),
+	})
+	if err != nil {
+		return err
+	}
+	r.Grant = granted.GetGrant()
+	err = fault.New(fault.NotFound, "AGENT_NOT_FOUND", "no executor of HOLDFAST_GATEWAY_EXECUTOR_ADDRESSES serves the agent %q", r.GetAgentType())
 	first := m.knownFor(r.GetAgentType())
 	for n := range m.Executors {
 		at := (first + n) % len(m.Executors)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/auth"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
@@ -16,7 +17,7 @@ func (s *Sockets) Routes() []httpapi.Route {
 	name := httpapi.PathID("name", "the instance")
 	faults := httpapi.Faults{fault.NotFound: {"AGENT_NOT_FOUND"}, fault.Conflict: {"AGENT_AMBIGUOUS"}}
 	return []httpapi.Route{
-		{Method: http.MethodGet, Pattern: "/agents/{agent}/{name}", Handler: s.Serve, Refused: s.Refuse, About: httpapi.About{
+		{Method: http.MethodGet, Pattern: "/agents/{agent}/{name}", Handler: s.Serve, Scope: auth.Read, Refused: s.Refuse, About: httpapi.About{
 			Name: "getInstance", Summary: "Describes an instance of an agent, or opens its WebSocket for clients of Cloudflare Agents.",
 			Parameters: []httpapi.Parameter{agent, name, readOnlyParameter}, Stream: true,
 			Answers: []httpapi.Answer{
@@ -25,7 +26,7 @@ func (s *Sockets) Routes() []httpapi.Route {
 			},
 			Faults: faults,
 		}},
-		{Method: http.MethodGet, Pattern: "/agents/{agent}/{name}/get-messages", Handler: s.messages, About: httpapi.About{
+		{Method: http.MethodGet, Pattern: "/agents/{agent}/{name}/get-messages", Handler: s.messages, Scope: auth.Read, About: httpapi.About{
 			Name: "getInstanceMessages", Summary: "Returns the newest messages of an instance, as useAgentChat loads them.",
 			Parameters: []httpapi.Parameter{agent, name},
 			Answers:    []httpapi.Answer{{Status: http.StatusOK, About: "UI messages of the AI SDK, oldest first, without the message of a live run", Body: []uistream.UIMessage{}}},

@@ -9,6 +9,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	executorv1 "github.com/holdfast-run/holdfast/proto/holdfast/executor/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/auth"
 )
 
 const typeRPC = "rpc"
@@ -55,10 +56,15 @@ func (c *connection) rpc(f received) error {
 
 // call calls a method. An error ends the socket.
 func (c *connection) call(f received) error {
+	caller, _ := auth.From(c.ctx)
+	if !caller.May(auth.Chat) {
+		return c.conn.Write(rpcError(f.ID, c.rpcText(f.Method, caller.Require(auth.Chat, "call a method"))))
+	}
 	ctx, cancel := context.WithTimeout(c.ctx, c.MethodTimeout)
 	defer cancel()
 	r := &executorv1.CallMethodRequest{
 		Tenant: c.tenant, SessionId: c.address.session, AgentType: c.address.agent, Method: f.Method, ReadOnly: c.readOnly,
+		Caller: caller.StateCaller(),
 	}
 	for _, a := range f.Args {
 		r.Arguments = append(r.Arguments, string(a))

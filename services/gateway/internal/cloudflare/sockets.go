@@ -72,7 +72,7 @@ func (s *Sockets) Serve(w http.ResponseWriter, r *http.Request, tenant string) e
 	if !auth.Upgrade(r) {
 		return s.describe(w, r, tenant)
 	}
-	ctx, release, err := s.Streams.Open(r.Context())
+	ctx, release, err := s.Streams.Open(r.Context(), httpapi.ProtocolCloudflare)
 	if err != nil {
 		return err
 	}

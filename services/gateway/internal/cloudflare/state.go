@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/auth"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
 )
 
@@ -99,8 +100,13 @@ func (s *stateSync) write(c *connection, f received) error {
 }
 
 // saveState replaces the state, and creates the session with it if there is none. It returns the
-// version of the session. The faults of SaveState.
+// version of the session. Denied (SCOPE_MISSING), and the faults of SaveState.
 func (c *connection) saveState(ctx context.Context, state json.RawMessage) (version int64, err error) {
+	if caller, _ := auth.From(ctx); !c.address.open {
+		if err := caller.Require(auth.Operate, `write the custom state of an agent whose state schema does not say "x-client-writable": true`); err != nil {
+			return 0, err
+		}
+	}
 	err = retry.Do(ctx, c.Sessions.Policy, func() error {
 		saved, err := c.Sessions.Sessions.SaveState(ctx, &statev1.SaveStateRequest{
 			Tenant: c.tenant, SessionId: c.address.session, CustomState: string(state),

@@ -88,6 +88,14 @@ func pendingCall(c *statev1.Call) uistream.PendingCall {
 	return a
 }
 
+// ApproversOf returns "others" if the one that started the run may not approve the call; empty otherwise.
+func ApproversOf(c *statev1.Call) string {
+	if c.GetApprovers() == statev1.Approvers_APPROVERS_OTHERS {
+		return "others"
+	}
+	return ""
+}
+
 // Suspended reports whether the session waits for answers or children.
 func Suspended(s *statev1.Session) bool {
 	switch s.GetStatus() {

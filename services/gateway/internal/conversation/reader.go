@@ -100,7 +100,7 @@ func (r *Reader) Default(ctx context.Context) (string, error) {
 	if r.DefaultAgent != "" {
 		return r.DefaultAgent, nil
 	}
-	agents, err := r.Agents(ctx)
+	agents, err := r.Agents(ctx, "")
 	if err != nil {
 		return "", err
 	}
@@ -114,11 +114,11 @@ func (r *Reader) Default(ctx context.Context) (string, error) {
 	return "", fault.New(fault.Invalid, "AGENT_REQUIRED", "the session is new and there is no default agent: name an agentType (known: %s), or set HOLDFAST_GATEWAY_DEFAULT_AGENT", strings.Join(names, ", "))
 }
 
-// Agents returns the announced agents.
-func (r *Reader) Agents(ctx context.Context) ([]*statev1.Agent, error) {
+// Agents returns the announced agents, with executors and queued runs if a tenant is given.
+func (r *Reader) Agents(ctx context.Context, tenant string) ([]*statev1.Agent, error) {
 	var got *statev1.ListAgentsResponse
 	err := retry.Do(ctx, r.Policy, func() (err error) {
-		got, err = r.Sessions.ListAgents(ctx, &statev1.ListAgentsRequest{})
+		got, err = r.Sessions.ListAgents(ctx, &statev1.ListAgentsRequest{Tenant: tenant})
 		return err
 	})
 	return got.GetAgents(), err

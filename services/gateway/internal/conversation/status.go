@@ -18,3 +18,8 @@ func RunStatus(s statev1.RunStatus) string {
 	}
 	return strings.ToLower(strings.TrimPrefix(s.String(), "RUN_STATUS_"))
 }
+
+// QueuedReason returns the public name of the reason why a run is queued.
+func QueuedReason(q *statev1.QueuedReason) string {
+	return strings.ToLower(strings.TrimPrefix(q.GetReason().String(), "REASON_"))
+}

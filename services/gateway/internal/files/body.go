@@ -18,14 +18,16 @@ import (
 )
 
 // ReadBody decodes the body of a request into target, with references to the files of its messages. TooLarge (BODY_TOO_LARGE,
-// FILE_TOO_LARGE), Invalid (BODY_INVALID, FILE_INVALID), Exhausted (TOO_MANY_FILES), or a fault of target's UnmarshalJSON.
+// FILE_TOO_LARGE), Invalid (BODY_INVALID, FILE_INVALID), Exhausted (TOO_MANY_FILES, BODY_MEMORY_FULL), or a fault of target's UnmarshalJSON.
 func (f *Files) ReadBody(ctx context.Context, w http.ResponseWriter, r *http.Request, tenant string, target any) error {
 	extend := extender(w)
 	progress := func() error { return extend(f.policy.Now().Add(f.limits.Timeout)) }
 	if err := progress(); err != nil {
 		return err
 	}
-	text, err := f.Extract(ctx, tenant, http.MaxBytesReader(w, r.Body, f.limits.Body), progress)
+	held := f.limits.Bodies.Hold()
+	defer held.Release()
+	text, err := f.extract(ctx, tenant, http.MaxBytesReader(w, r.Body, f.limits.Body), progress, false, held)
 	if err != nil {
 		return err
 	}
@@ -49,19 +51,23 @@ func extender(w http.ResponseWriter) func(until time.Time) error {
 // ExtractWhole is Extract for a transport that has to know who asks: after a fault of a file it reads on, and returns
 // the text with the fault.
 func (f *Files) ExtractWhole(ctx context.Context, tenant string, from io.Reader, progress func() error) ([]byte, error) {
-	return f.extract(ctx, tenant, from, progress, true)
+	held := f.limits.Bodies.Hold()
+	defer held.Release()
+	return f.extract(ctx, tenant, from, progress, true, held)
 }
 
 // Extract reads a JSON text with messages, and returns it with references to their files: the values of the url of the parts of
 // messages, and of message. It calls progress after each file and after each progressBytes. The faults are those of ReadBody. It
 // does not validate the text.
 func (f *Files) Extract(ctx context.Context, tenant string, from io.Reader, progress func() error) ([]byte, error) {
-	return f.extract(ctx, tenant, from, progress, false)
+	held := f.limits.Bodies.Hold()
+	defer held.Release()
+	return f.extract(ctx, tenant, from, progress, false, held)
 }
 
-func (f *Files) extract(ctx context.Context, tenant string, from io.Reader, progress func() error, whole bool) ([]byte, error) {
+func (f *Files) extract(ctx context.Context, tenant string, from io.Reader, progress func() error, whole bool, held *httpapi.Held) ([]byte, error) {
 	counted := &countingReader{from: from, progress: progress}
-	b := &body{Files: f, ctx: ctx, tenant: tenant, progress: progress, src: bufio.NewReaderSize(counted, readBytes), file: &content{files: f}, whole: whole}
+	b := &body{Files: f, ctx: ctx, tenant: tenant, progress: progress, src: bufio.NewReaderSize(counted, readBytes), file: &content{files: f}, whole: whole, held: held}
 	defer b.file.release()
 	err := b.copy()
 	switch _, large := errors.AsType[*http.MaxBytesError](err); {
@@ -170,6 +176,7 @@ type body struct {
 	out      []byte
 	stack    []open
 	file     *content
+	held     *httpapi.Held
 	count    int // of files
 	whole    bool
 	failed   error // the first fault of a file, if whole is set
@@ -239,11 +246,16 @@ func (b *body) structure(c byte) error {
 	return b.add(c)
 }
 
-// add copies bytes. TooLarge (BODY_TOO_LARGE).
+// add copies bytes. TooLarge (BODY_TOO_LARGE), Exhausted (BODY_MEMORY_FULL).
 func (b *body) add(p ...byte) error {
 	if int64(len(b.out)+len(p)) > b.limits.Text {
 		return fault.New(fault.TooLarge, "BODY_TOO_LARGE", "a request may have %d bytes without its files; send the last message only, or raise HOLDFAST_GATEWAY_MAX_BODY_BYTES", b.limits.Text).
 			WithSizes(0, b.limits.Text)
+	}
+	if len(b.out)+len(p) > cap(b.out) {
+		if err := b.held.Grow(int64(len(b.out) + len(p))); err != nil {
+			return err
+		}
 	}
 	b.out = append(b.out, p...)
 	return nil

@@ -26,16 +26,18 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
 )
 
 // Limits bounds files. Sizes are in bytes.
 type Limits struct {
-	File    int64         // of one file
-	Files   int           // in one request
-	Memory  int64         // of all files in memory
-	Text    int64         // of a body without its files
-	Body    int64         // of a body with its files
+	File    int64 // of one file
+	Files   int   // in one request
+	Memory  int64 // of all files in memory
+	Text    int64 // of a body without its files
+	Body    int64 // of a body with its files
+	Bodies  *httpapi.Memory
 	Timeout time.Duration // for the first bytes of a body to arrive, and for each further progressBytes
 }
 

@@ -18,6 +18,7 @@ import (
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/auth"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
@@ -48,11 +49,11 @@ func (f *Files) Routes() []httpapi.Route {
 		Faults: httpapi.Faults{fault.NotFound: {fileNotFound}, fault.Unavailable: {"STORE_UNAVAILABLE", "UNAVAILABLE"}},
 	}
 	return []httpapi.Route{
-		{Method: http.MethodPost, Pattern: "/files", Handler: f.Upload, About: httpapi.About{
+		{Method: http.MethodPost, Pattern: "/files", Handler: f.Upload, Scope: auth.Chat, About: httpapi.About{
 			Name: "uploadFile", Summary: "Stores a file for messages: the body itself, with its media type as the content type, or the first file of a form.",
 			BodyType: "application/octet-stream", MaxBytes: f.limits.File,
 			Answers: []httpapi.Answer{{Status: http.StatusOK, About: "the file", Body: Uploaded{}}},
-			Faults:  httpapi.Faults{fault.Invalid: {"BODY_INVALID", "FILE_INVALID"}, fault.TooLarge: {"FILE_TOO_LARGE"}, fault.Exhausted: {"TOO_MANY_FILES"}},
+			Faults:  httpapi.Faults{fault.Invalid: {"BODY_INVALID", "FILE_INVALID"}, fault.TooLarge: {"FILE_TOO_LARGE"}, fault.Exhausted: {"QUOTA_BYTES", "TOO_MANY_FILES"}},
 		}},
 		{Method: http.MethodGet, Pattern: "/files/{id}", Handler: f.Serve, Public: true, About: get},
 		{Method: http.MethodHead, Pattern: "/files/{id}", Handler: f.Serve, Public: true}, // not described: it is a part of GET

@@ -42,6 +42,7 @@ type definition struct {
 	required        []string          // request fields in a body
 	limits          map[string]httpapi.Parameter
 	inline          string // field of the answer
+	id, of          string // the field of {id}, by JSON name, and what it names; "" for sessionId and the session
 	stream          bool
 	faults          httpapi.Faults
 }
@@ -50,7 +51,7 @@ type definition struct {
 const pathID = "{id}"
 
 func (d definition) inPath(name string) bool {
-	return name == "sessionId" && strings.Contains(d.pattern, pathID)
+	return name == cmp.Or(d.id, "sessionId") && strings.Contains(d.pattern, pathID)
 }
 
 func (d definition) nameOf(f protoreflect.FieldDescriptor) string {
@@ -72,7 +73,7 @@ func route[In, Out proto.Message](d definition, limits httpapi.Limits, serve fun
 		about.Faults[fault.Invalid] = append(Reasons(message), d.faults[fault.Invalid]...)
 	}
 	if strings.Contains(d.pattern, pathID) {
-		about.Parameters = append(about.Parameters, httpapi.PathID("id", "the session"))
+		about.Parameters = append(about.Parameters, httpapi.PathID("id", cmp.Or(d.of, "the session")))
 	}
 	switch {
 	case d.hasBody():
@@ -82,7 +83,7 @@ func route[In, Out proto.Message](d definition, limits httpapi.Limits, serve fun
 		about.Parameters = append(about.Parameters, d.parametersOf(message)...)
 	}
 	about.Answers = []httpapi.Answer{{Status: http.StatusOK, About: "the answer", Body: Shape{Name: d.answer, Message: out.ProtoReflect().Descriptor(), Inline: d.inline}}}
-	return httpapi.Route{Method: d.method, Pattern: d.pattern, About: about, Handler: func(w http.ResponseWriter, r *http.Request, tenant string) error {
+	return httpapi.Route{Method: d.method, Pattern: d.pattern, About: about, Handler: func(w http.ResponseWriter, r *http.Request, _ string) error {
 		request := in.ProtoReflect().New()
 		if err := d.read(w, r, limits, request); err != nil {
 			return err
@@ -94,7 +95,7 @@ func route[In, Out proto.Message](d definition, limits httpapi.Limits, serve fun
 		if err := api.Validate(typed); err != nil {
 			return d.inJSONNames(err)
 		}
-		answer, err := serve(api.WithTenant(r.Context(), tenant), typed)
+		answer, err := serve(r.Context(), typed)
 		if err != nil {
 			return err
 		}
@@ -151,11 +152,11 @@ func (d definition) read(w http.ResponseWriter, r *http.Request, limits httpapi.
 			return err
 		}
 	}
-	if d.inPath("sessionId") {
+	if field := cmp.Or(d.id, "sessionId"); d.inPath(field) {
 		if err := httpapi.CheckID("id", r.PathValue("id")); err != nil {
 			return err
 		}
-		m.Set(m.Descriptor().Fields().ByJSONName("sessionId"), protoreflect.ValueOfString(r.PathValue("id")))
+		m.Set(m.Descriptor().Fields().ByJSONName(field), protoreflect.ValueOfString(r.PathValue("id")))
 	}
 	return nil
 }

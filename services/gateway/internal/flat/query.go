@@ -48,7 +48,7 @@ func (d definition) parameterOf(name string, f protoreflect.FieldDescriptor) htt
 			p.Type = httpapi.ID
 		}
 	}
-	p.Required = name == "sessionId" && d.pattern != "/sessions" // all lists of one session
+	p.Required = name == "sessionId" && d.pattern != "/sessions" && d.pattern != "/audit" // all lists of one session
 	return p
 }
 

@@ -13,7 +13,8 @@ import (
 
 // Routes returns the routes for the methods of the service.
 func Routes(s *api.Server, limits httpapi.Limits) []httpapi.Route {
-	routes := slices.Concat(runRoutes(s, limits), sessionRoutes(s, limits), checkpointRoutes(s, limits), usageRoutes(s))
+	routes := slices.Concat(
+		runRoutes(s, limits), sessionRoutes(s, limits), checkpointRoutes(s, limits), usageRoutes(s), auditRoutes(s, limits), accessRoutes(s, limits))
 	for i := range routes {
 		routes[i] = refuseUnknown(routes[i])
 	}
@@ -29,15 +30,17 @@ var (
 // The reasons of several routes.
 var (
 	unknownSession = []string{"SESSION_NOT_FOUND"}
+	otherUser      = []string{"OWNER_REFUSED"}
 	badMessage     = []string{"FILE_INVALID", "ID_INVALID", "MESSAGE_INVALID", "STATE_INVALID", "TIMEOUT_INVALID"}
 	tooLarge       = []string{"FILE_TOO_LARGE", "MESSAGE_TOO_LARGE", "STATE_SIZE_EXCEEDED", "TOO_MANY_MESSAGES"}
+	ofQuotas       = []string{"QUOTA_BYTES", "QUOTA_QUEUED", "QUOTA_STARTS", "TOO_MANY_FILES"}
 	notNow         = []string{"MESSAGE_EXISTS", "REQUEST_KEY_REUSED", "RUN_CANCELLED", "SESSION_BUSY", "SESSION_CHANGED", "SESSION_COMPLETED", "SESSION_EXISTS", "SESSION_SUSPENDED"}
 )
 
 func runRoutes(s *api.Server, limits httpapi.Limits) []httpapi.Route {
 	resume := httpapi.Faults{
 		fault.Invalid: append([]string{"RESUME_INVALID"}, badMessage...), fault.NotFound: {"SESSION_NOT_FOUND", "CHECKPOINT_NOT_FOUND", "FILE_NOT_FOUND"},
-		fault.Conflict: notNow, fault.TooLarge: tooLarge, fault.Exhausted: {"TOO_MANY_FILES"},
+		fault.Conflict: notNow, fault.TooLarge: tooLarge, fault.Exhausted: ofQuotas,
 	}
 	return []httpapi.Route{
 		route(definition{
@@ -45,7 +48,8 @@ func runRoutes(s *api.Server, limits httpapi.Limits) []httpapi.Route {
 			summary: "Begins the next run of a session, and creates a new session first. With a requestKey, a repetition returns the first run.",
 			faults: httpapi.Faults{
 				fault.Invalid:  append([]string{"AGENT_REQUIRED", "METADATA_INVALID", "TAGS_INVALID"}, badMessage...),
-				fault.NotFound: {"AGENT_NOT_FOUND", "FILE_NOT_FOUND"}, fault.TooLarge: tooLarge, fault.Exhausted: {"TOO_MANY_FILES", "TOO_MANY_WAITING"},
+				fault.NotFound: {"AGENT_NOT_FOUND", "FILE_NOT_FOUND"}, fault.TooLarge: tooLarge, fault.Exhausted: append([]string{"TOO_MANY_WAITING"}, ofQuotas...),
+				fault.Denied:   {"OWNER_REFUSED", "PRIORITY_DENIED"},
 				fault.Conflict: {"AGENT_MISMATCH", "MESSAGE_EXISTS", "REQUEST_KEY_REUSED", "SESSION_BUSY", "SESSION_SUSPENDED"},
 			},
 		}, limits, s.Start, nil),
@@ -72,8 +76,22 @@ func runRoutes(s *api.Server, limits httpapi.Limits) []httpapi.Route {
 		route(definition{
 			method: http.MethodGet, pattern: "/calls", name: "listPendingCalls", limits: pages,
 			summary: "Lists the calls of all sessions that wait for an answer, oldest first.",
-			faults:  httpapi.Faults{fault.Invalid: {"CURSOR_INVALID", "ID_INVALID"}},
+			faults:  httpapi.Faults{fault.Invalid: {"CURSOR_INVALID", "ID_INVALID"}, fault.Denied: otherUser},
 		}, limits, s.ListPendingCalls, nil),
+	}
+}
+
+func accessRoutes(s *api.Server, limits httpapi.Limits) []httpapi.Route {
+	return []httpapi.Route{
+		route(definition{
+			method: http.MethodPost, pattern: "/tokens", name: "createToken", required: []string{"subject"},
+			summary: "Mints a short-lived token for the browser of a user, so that no API key needs to be in a page. It is sent like an API key, and ends with the credential that has minted it.",
+			faults:  httpapi.Faults{fault.Invalid: {"ID_INVALID", "SCOPE_UNKNOWN", "TTL_INVALID"}, fault.Conflict: {"TOKENS_DISABLED"}},
+		}, limits, s.CreateToken, nil),
+		route(definition{
+			method: http.MethodGet, pattern: "/keys", name: "listKeys",
+			summary: "Lists the API keys of the tenant, without their secrets, with their last use at this gateway.",
+		}, limits, s.ListKeys, nil),
 	}
 }
 
@@ -83,7 +101,7 @@ func sessionRoutes(s *api.Server, limits httpapi.Limits) []httpapi.Route {
 			method: http.MethodGet, pattern: "/sessions", name: "listSessions", limits: pages,
 			summary: "Lists sessions that meet all conditions, newest first.",
 			rename:  map[string]string{"statuses": "status"},
-			faults:  httpapi.Faults{fault.Invalid: {"CURSOR_INVALID", "ID_INVALID", "METADATA_INVALID", "STATUS_INVALID", "TAGS_INVALID"}},
+			faults:  httpapi.Faults{fault.Invalid: {"CURSOR_INVALID", "ID_INVALID", "METADATA_INVALID", "STATUS_INVALID", "TAGS_INVALID"}, fault.Denied: otherUser},
 		}, limits, s.ListSessions, nil),
 		route(definition{
 			method: http.MethodGet, pattern: "/sessions/{id}", name: "getSession",

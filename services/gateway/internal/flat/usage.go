@@ -39,6 +39,6 @@ func usageRoutes(s *api.Server) []httpapi.Route {
 	return []httpapi.Route{both, route(definition{
 		method: http.MethodGet, pattern: "/usage/query", name: "queryUsage",
 		summary: "Adds up usage over sessions, in buckets of time.",
-		faults:  httpapi.Faults{fault.Invalid: {"QUERY_INVALID"}, fault.Exhausted: {"QUERY_TOO_LARGE"}},
+		faults:  httpapi.Faults{fault.Invalid: {"QUERY_INVALID"}, fault.Exhausted: {"QUERY_TOO_LARGE"}, fault.Denied: otherUser},
 	}, httpapi.Limits{}, s.QueryUsage, nil)}
 }

@@ -41,7 +41,7 @@ type Answer struct {
 type Faults map[fault.Kind][]string
 
 // AllFaults returns the reasons of the route by HTTP status, sorted: its own, and those that follow
-// from its key, parameters and body.
+// from its caller, parameters and body.
 func (route Route) AllFaults() map[int][]string {
 	byStatus := map[int][]string{}
 	add := func(kind fault.Kind, reasons ...string) {
@@ -53,8 +53,10 @@ func (route Route) AllFaults() map[int][]string {
 	add(fault.Denied, "HOST_REFUSED", "ORIGIN_REFUSED")
 	add(fault.Internal, "INTERNAL")
 	if !route.Public {
-		add(fault.Unauthenticated, "API_KEY_EXPIRED", "API_KEY_MISSING", "API_KEY_WRONG")
-		add(fault.Unavailable, "UNAVAILABLE", "STORE_UNAVAILABLE")
+		add(fault.Unauthenticated, "API_KEY_EXPIRED", "API_KEY_MISSING", "API_KEY_WRONG", "TOKEN_EXPIRED", "TOKEN_INVALID")
+		add(fault.Exhausted, "AUTH_THROTTLED")
+		add(fault.Denied, "SCOPE_MISSING")
+		add(fault.Unavailable, "ISSUER_UNAVAILABLE", "UNAVAILABLE", "STORE_UNAVAILABLE")
 	}
 	for _, p := range route.About.Parameters {
 		if p.In != "path" || p.Type != Text { // any text is valid there
@@ -64,9 +66,13 @@ func (route Route) AllFaults() map[int][]string {
 	if route.About.Body != nil {
 		add(fault.Invalid, "BODY_INVALID")
 		add(fault.TooLarge, "BODY_TOO_LARGE")
+		add(fault.Exhausted, "BODY_MEMORY_FULL")
+	}
+	if route.About.Stream && !route.Public {
+		add(fault.Unauthenticated, "CREDENTIAL_ENDED")
 	}
 	if route.About.Stream {
-		add(fault.Exhausted, "TOO_MANY_STREAMS")
+		add(fault.Exhausted, "QUOTA_STREAMS", "TOO_MANY_STREAMS")
 		add(fault.Unavailable, "GATEWAY_STOPPING")
 	}
 	for kind, reasons := range route.About.Faults {

@@ -24,6 +24,9 @@ type ErrorBody struct {
 	LimitBytes int64 `json:"limitBytes,omitempty" doc:"of 413: the limit"`
 	SizeBytes  int64 `json:"sizeBytes,omitempty" doc:"of 413: the size, if it is known"`
 
+	Limit      string  `json:"limit,omitempty" doc:"of 429: the reached limit, such as tenant.queued or user.streams"`
+	LimitValue float64 `json:"limitValue,omitempty" doc:"of 429: its value"`
+
 	CurrentStatus  string `json:"currentStatus,omitempty" doc:"of 409: the status of the session"`
 	CurrentRunID   string `json:"currentRunId,omitempty" doc:"of 409: the newest run of the session"`
 	CurrentVersion int64  `json:"currentVersion,omitempty" doc:"of 409: the version of the session"`
@@ -47,7 +50,6 @@ var sentences = map[string]string{
 	"FILE_NOT_FOUND":        "There is no such file.",
 	"FILE_INVALID":          "The file cannot be read.",
 	"HISTORY_TOO_LARGE":     "The conversation so far is too long to be continued here; please begin a new one.",
-	"SYSTEM_MESSAGE_DENIED": "System messages may not be sent here.",
 	"REQUEST_KEY_REUSED":    "This request was sent before with another content.",
 	"MESSAGE_NOT_FOUND":     "There is no such message.",
 	"RUN_STALE":             "This conversation has newer messages; please reload it.",
@@ -55,6 +57,10 @@ var sentences = map[string]string{
 	"KIND_MISMATCH":         "Another kind of answer is expected here.",
 	"UNKNOWN_TOOL_CALL":     "There is no such question.",
 	callNotOpen:             "This question cannot be answered yet; please try again in a moment.",
+	"QUOTA_STARTS":          "Too many requests at once; please wait a moment.",
+	"QUOTA_QUEUED":          "Too many requests wait for an answer; please try again later.",
+	"QUOTA_STREAMS":         "Too many conversations are open; please close one.",
+	"QUOTA_BYTES":           "There is no more room for messages and files.",
 	"RUN_CANCELLED":         "This conversation was stopped; please send a message.",
 	"OWNER_NOT_CONTINUABLE": "This question can no longer be answered; please send a message.",
 	"ROUTE_NOT_FOUND":       "There is nothing here.",
@@ -76,7 +82,7 @@ func sentence(f *fault.Fault) string {
 	case fault.Invalid:
 		return "The request is not valid."
 	case fault.Unauthenticated:
-		return "A valid API key is needed."
+		return "A valid API key or token is needed."
 	case fault.Denied:
 		return "This is not allowed."
 	case fault.NotFound:
@@ -116,7 +122,9 @@ func errorBodyOf(f *fault.Fault) ErrorBody {
 		n, _ := strconv.ParseInt(f.Meta[key], 10, 64) // 0 if it is missing
 		return n
 	}
+	limitValue, _ := strconv.ParseFloat(f.Meta[fault.LimitValue], 64) // 0 if it is missing
 	return ErrorBody{
+		Limit: f.Meta[fault.LimitName], LimitValue: limitValue,
 		Error: sentence(f), Code: f.Reason, Detail: detail,
 		Retryable: f.Kind == fault.Exhausted || f.Kind == fault.Unavailable, Kind: subject(f), Field: f.Meta["field"],
 		LimitBytes: number(fault.LimitBytes), SizeBytes: number(fault.SizeBytes),
@@ -181,6 +189,8 @@ func writeErrorAsText(w http.ResponseWriter, r *http.Request, err error) {
 func writeErrorHeaders(w http.ResponseWriter, f *fault.Fault) int {
 	if f.Reason == callNotOpen {
 		w.Header().Set("Retry-After", callRetryAfter)
+	} else if seconds := f.RetryAfterSeconds(); seconds > 0 {
+		w.Header().Set("Retry-After", strconv.FormatInt(seconds, 10))
 	}
 	if f.Kind == fault.Unauthenticated {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="holdfast"`)

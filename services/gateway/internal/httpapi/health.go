@@ -2,8 +2,8 @@ package httpapi
 
 import (
 	"context"
+	"fmt"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 
@@ -11,17 +11,40 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// readyTimeout bounds one health check of another service.
+// readyTimeout bounds one health check of the other services.
 const readyTimeout = 2 * time.Second
 
 // Health reports whether the gateway can serve.
+//
+// A gateway is ready when the other services answer, and when an executor has ever announced an agent: before
+// that, every message would be refused. It stays ready while no executor is connected. Conversations can be
+// read then, messages are stored, and their runs wait; and a probe that took all gateways out of service for
+// an outage of the executors would make it worse.
 type Health struct {
-	Services map[string]grpc.ClientConnInterface // by name, for people
+	Services []Dependency
+	// Agents counts the agents that executors have ever announced, and those that one serves now.
+	Agents func(context.Context) (known, served int, err error)
+}
+
+// Dependency is a service without which the gateway cannot serve.
+type Dependency struct {
+	Name string
+	// Variable is the environment variable with the address. The route is public, so it does not show the address.
+	Variable string
+	Conn     grpc.ClientConnInterface
+}
+
+// Problem is a reason why the gateway is not ready.
+type Problem struct {
+	Service string // the missing service: state, stream or executor
+	Text    string
 }
 
 type health struct {
-	NotReady []string `json:"notReady,omitempty" doc:"the services that do not answer"`
+	NotReady []string `json:"notReady,omitempty" doc:"the services that are missing: state, stream, executor"`
+	Reasons  []string `json:"reasons,omitempty" doc:"what is missing, for people: a text for each of notReady"`
 	Status   string   `json:"status" enum:"ok,unavailable"`
+	Warnings []string `json:"warnings,omitempty" doc:"what delays answers although the gateway is ready, for people"`
 }
 
 // Routes are the routes of health checks.
@@ -32,10 +55,10 @@ func (h *Health) Routes() []Route {
 			Answers: []Answer{{Status: http.StatusOK, About: "it runs", Body: health{}}},
 		}},
 		{Method: http.MethodGet, Pattern: "/readyz", Handler: h.Ready, Public: true, About: About{
-			Name: "getReadiness", Summary: "Tells whether the gateway can serve.",
+			Name: "getReadiness", Summary: "Tells whether the gateway can serve. It stays ready while no executor is connected.",
 			Answers: []Answer{
 				{Status: http.StatusOK, About: "it can", Body: health{}},
-				{Status: http.StatusServiceUnavailable, About: "a service does not answer", Body: health{}},
+				{Status: http.StatusServiceUnavailable, About: "a service does not answer, or no executor has announced an agent yet", Body: health{}},
 			},
 		}},
 	}
@@ -47,36 +70,52 @@ func (h *Health) Live(w http.ResponseWriter, _ *http.Request, _ string) error {
 	return nil
 }
 
-// Ready is GET /readyz: the other services answer. 503 names those without an answer.
+// Ready is GET /readyz. 503 says what is missing.
 func (h *Health) Ready(w http.ResponseWriter, r *http.Request, _ string) error {
-	missing := h.Missing(r.Context())
-	if len(missing) > 0 {
-		WriteJSON(w, http.StatusServiceUnavailable, health{NotReady: missing, Status: "unavailable"})
-		return nil
+	problems, warnings := h.Check(r.Context())
+	answer, status := health{Status: "ok", Warnings: warnings}, http.StatusOK
+	if len(problems) > 0 {
+		answer, status = health{Status: "unavailable"}, http.StatusServiceUnavailable
 	}
-	WriteJSON(w, http.StatusOK, health{Status: "ok"})
+	for _, p := range problems {
+		answer.NotReady, answer.Reasons = append(answer.NotReady, p.Service), append(answer.Reasons, p.Text)
+	}
+	WriteJSON(w, status, answer)
 	return nil
 }
 
-// Missing returns the sorted names of the services that do not answer.
-func (h *Health) Missing(ctx context.Context) []string {
+// Check returns why the gateway is not ready, and what delays the answers of a ready one.
+func (h *Health) Check(ctx context.Context) (problems []Problem, warnings []string) {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
+	missing := make([]bool, len(h.Services))
+	var known, served int
+	var err error
 	var wg sync.WaitGroup
-	var mu sync.Mutex
-	var missing []string
-	for name, conn := range h.Services {
-		wg.Go(func() {
-			got, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{})
-			if err == nil && got.GetStatus() == grpc_health_v1.HealthCheckResponse_SERVING {
-				return
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			missing = append(missing, name)
-		})
+	for i, d := range h.Services {
+		wg.Go(func() { missing[i] = !d.answers(ctx) })
 	}
+	wg.Go(func() { known, served, err = h.Agents(ctx) })
 	wg.Wait()
-	slices.Sort(missing)
-	return missing
+	for i, d := range h.Services {
+		if missing[i] {
+			problems = append(problems, Problem{d.Name, fmt.Sprintf("the %s service does not answer at the address in %s", d.Name, d.Variable)})
+		}
+	}
+	switch {
+	case len(problems) > 0:
+	case err != nil:
+		problems = append(problems, Problem{"state", "the state service answers, but cannot list the agents: see the logs of both services"})
+	case known == 0:
+		problems = append(problems, Problem{"executor", "no executor has announced an agent yet: start one, with HOLDFAST_EXECUTOR_STATE_ADDRESS set to the same state service"})
+	case served == 0:
+		warnings = append(warnings, "no executor serves an agent now: messages are stored, and their runs wait for an executor")
+	}
+	return problems, warnings
+}
+
+// answers reports whether the service serves.
+func (d Dependency) answers(ctx context.Context) bool {
+	got, err := grpc_health_v1.NewHealthClient(d.Conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{})
+	return err == nil && got.GetStatus() == grpc_health_v1.HealthCheckResponse_SERVING
 }

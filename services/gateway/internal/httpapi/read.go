@@ -38,12 +38,15 @@ type Limits struct {
 	Timeout  time.Duration    // for the whole body to arrive
 	Now      func() time.Time // never nil
 	Advice   string           // for the sender of a larger body
+	Memory   *Memory          // of the bodies of all requests
 }
 
 // ReadJSON decodes the body into target, whatever its content type is. TooLarge (BODY_TOO_LARGE),
-// Invalid (BODY_INVALID), or a fault of target's UnmarshalJSON.
+// Invalid (BODY_INVALID), Exhausted (BODY_MEMORY_FULL), or a fault of target's UnmarshalJSON.
 func ReadJSON(w http.ResponseWriter, r *http.Request, l Limits, target any) error {
-	text, err := read(w, r, l)
+	held := l.Memory.Hold()
+	defer held.Release()
+	text, err := read(w, r, l, held)
 	if err != nil {
 		return err
 	}
@@ -54,29 +57,34 @@ func ReadJSON(w http.ResponseWriter, r *http.Request, l Limits, target any) erro
 // UnmarshalJSON.
 func DecodeJSON(text []byte, target any) error {
 	if err := json.Unmarshal(text, target); err != nil {
-		return invalidJSON(err)
+		return InvalidJSON(err)
 	}
 	return nil
 }
 
 // ReadOptionalJSON is ReadJSON for an optional body.
 func ReadOptionalJSON(w http.ResponseWriter, r *http.Request, l Limits, target any) error {
-	text, err := read(w, r, l)
+	held := l.Memory.Hold()
+	defer held.Release()
+	text, err := read(w, r, l, held)
 	if err != nil || len(bytes.TrimSpace(text)) == 0 {
 		return err
 	}
 	return DecodeJSON(text, target)
 }
 
-func read(w http.ResponseWriter, r *http.Request, l Limits) ([]byte, error) {
+func read(w http.ResponseWriter, r *http.Request, l Limits, held *Held) ([]byte, error) {
 	control := http.NewResponseController(w)
 	if err := control.SetReadDeadline(l.Now().Add(l.Timeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return nil, err
 	}
-	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, l.MaxBytes))
+	text, err := io.ReadAll(&heldReader{from: http.MaxBytesReader(w, r.Body, l.MaxBytes), held: held})
 	if _, large := errors.AsType[*http.MaxBytesError](err); large {
 		return nil, fault.New(fault.TooLarge, "BODY_TOO_LARGE", "a request may have %d bytes here; %s", l.MaxBytes, l.Advice).
 			WithSizes(max(r.ContentLength, 0), l.MaxBytes)
+	}
+	if errors.Is(err, fault.Exhausted) {
+		return nil, err
 	}
 	if err != nil {
 		return nil, fault.New(fault.Invalid, "BODY_INVALID", "the body is incomplete")
@@ -88,8 +96,9 @@ func read(w http.ResponseWriter, r *http.Request, l Limits) ([]byte, error) {
 	return text, nil
 }
 
-// invalidJSON says where the body is invalid, without Go types.
-func invalidJSON(err error) error {
+// InvalidJSON converts an error of encoding/json: Invalid (BODY_INVALID), which says where the body is
+// invalid, without Go types. Faults stay as they are.
+func InvalidJSON(err error) error {
 	if _, told := fault.From(err); told {
 		return err
 	}

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -35,8 +36,10 @@ type Route struct {
 	Method  string
 	Pattern string // for http.ServeMux, without the method
 	Handler Handler
-	Public  bool // needs no API key
-	// Refused answers a request without a good key; nil answers 401. Its error becomes the answer.
+	Public  bool // needs no credential
+	// Scope is the scope that a caller needs. A route with About.RPC has that of the method, and leaves it empty.
+	Scope auth.Scope
+	// Refused answers a caller that is not admitted; nil answers 401 or 403. Its error becomes the answer.
 	Refused func(w http.ResponseWriter, r *http.Request, refusal error) error
 	About   About
 	// TextErrors: errors are a sentence as text. The AI SDK shows the body of an error to users.
@@ -45,16 +48,39 @@ type Route struct {
 
 // Server serves all routes.
 type Server struct {
-	Keys    *auth.Keys
+	Callers *auth.Credentials // nil without credentials
 	Origins auth.Origins
 	Log     *slog.Logger
 	Now     func() time.Time // never nil
 	Routes  []Route
 	// Mounts are handlers with their own authentication, by path prefix.
 	Mounts map[string]http.Handler
+	Meters *Meters // nil measures nothing
 }
 
-// Handler returns the handler of all routes.
+// Needs returns the scope that a caller of the route needs; empty for a route that is public or incomplete.
+func (route Route) Needs() auth.Scope {
+	if route.About.RPC != "" {
+		return auth.ScopeOf(route.About.RPC)
+	}
+	return route.Scope
+}
+
+// Check refuses a route that everybody could call by mistake.
+func (s *Server) Check() error {
+	for _, route := range s.Routes {
+		name := route.Method + " " + route.Pattern
+		switch needed := route.Needs(); {
+		case !route.Public && needed == "":
+			return fmt.Errorf("the route %s has neither a scope nor Public", name)
+		case route.Public && needed != "", route.About.RPC != "" && route.Scope != "":
+			return fmt.Errorf("the route %s has two rights", name)
+		}
+	}
+	return nil
+}
+
+// Handler returns the handler of all routes. Check should come first.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	patterns := map[string]map[string]Route{}
@@ -135,23 +161,24 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, route Route) {
 	}
 	if err != nil {
 		s.logInternal(r.Context(), r, err)
+		s.Meters.refuse(r.Context(), err)
 		route.writeError(w, r, err)
 	}
 }
 
-// handle authenticates the request and calls the handler.
+// handle admits the request and calls the handler. The identity of the caller is in the request's context.
 func (s *Server) handle(w http.ResponseWriter, r *http.Request, route Route) error {
 	if route.Public {
 		return route.Handler(w, r, "")
 	}
-	tenant, err := s.Keys.TenantOf(r)
+	caller, err := s.Callers.Admit(r, route.Needs())
 	switch {
 	case err != nil && route.Refused != nil:
 		return route.Refused(w, r, err)
 	case err != nil:
 		return err
 	}
-	return route.Handler(w, r, tenant)
+	return route.Handler(w, r.WithContext(auth.With(r.Context(), caller)), caller.Tenant)
 }
 
 func (route Route) writeError(w http.ResponseWriter, r *http.Request, err error) {

@@ -62,8 +62,9 @@ func (s *Server) finish(w *recorder, r *http.Request, span trace.Span, began tim
 	if status >= http.StatusInternalServerError {
 		span.SetStatus(codes.Error, http.StatusText(status))
 	}
-	s.Log.DebugContext(r.Context(), "request", "method", r.Method, "route", r.Pattern, "status", status,
-		"duration", s.Now().Sub(began), "cut", cut)
+	took := s.Now().Sub(began)
+	s.Meters.answered(r, status, took)
+	s.Log.DebugContext(r.Context(), "request", "method", r.Method, "route", r.Pattern, "status", status, "duration", took, "cut", cut)
 	if cut {
 		panic(http.ErrAbortHandler)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/follow"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/frame"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/auth"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/sse"
 )
 
@@ -37,9 +38,10 @@ func (n *Events) Serve(w http.ResponseWriter, r *http.Request, tenant string) er
 	if err != nil {
 		return err
 	}
-	// The stream outlives the request and continues its trace.
-	span := trace.ContextWithSpanContext(context.Background(), trace.SpanContextFromContext(r.Context()))
-	ctx, release, err := n.Streams.Open(span)
+	// The stream outlives the request. It continues its trace, on behalf of its caller.
+	caller, _ := auth.From(r.Context())
+	own := auth.With(trace.ContextWithSpanContext(context.Background(), trace.SpanContextFromContext(r.Context())), caller)
+	ctx, release, err := n.Streams.Open(own, httpapi.ProtocolSSE)
 	if err != nil {
 		return err
 	}
@@ -57,7 +59,7 @@ func (n *Events) Serve(w http.ResponseWriter, r *http.Request, tenant string) er
 	leaves := context.AfterFunc(r.Context(), cancel)
 	followed, err := n.Follower.Begin(ctx, request) //nolint:contextcheck // see above
 	if err != nil {
-		return err
+		return httpapi.CauseOf(ctx, err)
 	}
 	if !sse.CanHijack(r) {
 		out := sse.NewWriter(w, r, n.Padding)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/auth"
 )
 
 var familyParameter = httpapi.Parameter{Name: "family", Doc: "false leaves out the sessions of sub-agents", Type: httpapi.Boolean, True: true}
@@ -21,12 +22,12 @@ func Routes(events *Events, sockets *Sockets) []httpapi.Route {
 	unknown := httpapi.Faults{fault.NotFound: {"SESSION_NOT_FOUND", "RUN_NOT_FOUND"}}
 	socket := httpapi.Faults{fault.NotFound: unknown[fault.NotFound], fault.Invalid: {httpapi.UpgradeRequired}}
 	return []httpapi.Route{
-		{Method: http.MethodGet, Pattern: "/sse", Handler: sockets.Or(events.Serve), About: httpapi.About{
+		{Method: http.MethodGet, Pattern: "/sse", Handler: sockets.Or(events.Serve), Scope: auth.Read, About: httpapi.About{
 			Name: "streamEvents", Summary: "Streams the events of a session, or upgrades to a WebSocket, as /ws does.", Parameters: parameters, Stream: true,
 			Answers: []httpapi.Answer{{Status: http.StatusOK, About: "server-sent events: chunk, end, fail, rewound, caught-up", Type: "text/event-stream"}},
 			Faults:  unknown,
 		}},
-		{Method: http.MethodGet, Pattern: "/ws", Handler: sockets.Serve, About: httpapi.About{
+		{Method: http.MethodGet, Pattern: "/ws", Handler: sockets.Serve, Scope: auth.Read, About: httpapi.About{
 			Name: "openEventSocket", Summary: "Streams the same frames over a WebSocket.", Parameters: parameters, Stream: true,
 			Answers: []httpapi.Answer{{Status: http.StatusSwitchingProtocols, About: "a WebSocket"}},
 			Faults:  socket,

@@ -55,14 +55,14 @@ func (s *Sockets) Serve(w http.ResponseWriter, r *http.Request, tenant string) e
 	if err != nil {
 		return err
 	}
-	ctx, release, err := s.Streams.Open(r.Context())
+	ctx, release, err := s.Streams.Open(r.Context(), httpapi.ProtocolWebSocket)
 	if err != nil {
 		return err
 	}
 	defer release()
 	followed, err := s.Follower.Begin(ctx, request)
 	if err != nil {
-		return err
+		return httpapi.CauseOf(ctx, err)
 	}
 	conn, err := socket.Accept(w, r, maxMessage, s.Timeout)
 	if err != nil {

@@ -5,6 +5,7 @@ package retry
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
@@ -71,13 +72,19 @@ const tooManyWaiting = "TOO_MANY_WAITING"
 // IsTransient reports whether a retry may soon succeed.
 func IsTransient(err error) bool {
 	kind := fault.KindOf(err)
-	return kind == fault.Unavailable || kind == fault.Exhausted && fault.ReasonOf(err) != tooManyWaiting
+	f, _ := fault.From(err)
+	quota := f != nil && f.RetryAfter() > 0 // the client waits, and not a request that holds memory here
+	return kind == fault.Unavailable || kind == fault.Exhausted && fault.ReasonOf(err) != tooManyWaiting && !quota
 }
+
+// ofCallers are the reasons of services that refuse the caller, not this gateway.
+var ofCallers = []string{"APPROVER_REFUSED", "OWNER_REFUSED", "SCOPE_MISSING"}
 
 // HideCredentialFault hides a refusal of this gateway's credentials by a service. The caller would otherwise
 // receive 401 for its own.
 func HideCredentialFault(err error) error {
-	if kind := fault.KindOf(err); kind == fault.Unauthenticated || kind == fault.Denied {
+	kind := fault.KindOf(err)
+	if kind == fault.Unauthenticated || kind == fault.Denied && !slices.Contains(ofCallers, fault.ReasonOf(err)) {
 		return fmt.Errorf("a service refuses the credentials of the gateway: %v", err) //nolint:errorlint // without the fault
 	}
 	return err

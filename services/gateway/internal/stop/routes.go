@@ -5,6 +5,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/auth"
 )
 
 // stopBody is the body of a request to stop a run.
@@ -38,8 +39,11 @@ func (s *Stops) route(pattern string, handler httpapi.Handler, name string, sess
 	if name == "abort" || name == "abortChat" {
 		summary = "Stops the run permanently: it fails with framework_cancelled."
 	}
-	rpc := map[string]string{"interrupt": "Interrupt", "abort": "Abort"}[name]
-	return httpapi.Route{Method: http.MethodPost, Pattern: pattern, Handler: handler, About: httpapi.About{
+	rpc, needed := map[string]string{"interrupt": "Interrupt", "abort": "Abort"}[name], auth.Scope("")
+	if rpc == "" {
+		needed = auth.Chat
+	}
+	return httpapi.Route{Method: http.MethodPost, Pattern: pattern, Handler: handler, Scope: needed, About: httpapi.About{
 		Name: name, RPC: rpc, Summary: summary, Parameters: []httpapi.Parameter{session, waitParameter},
 		Body: stopBody{}, OptionalBody: true, MaxBytes: s.Limits.MaxBytes,
 		Answers: []httpapi.Answer{
@@ -48,7 +52,7 @@ func (s *Stops) route(pattern string, handler httpapi.Handler, name string, sess
 		},
 		Faults: httpapi.Faults{
 			fault.NotFound: {"SESSION_NOT_FOUND", "RUN_NOT_FOUND"}, fault.Invalid: {"STOP_INVALID"},
-			fault.Exhausted: {"TOO_MANY_STREAMS"}, fault.Unavailable: {httpapi.StopNotObserved, "GATEWAY_STOPPING"},
+			fault.Exhausted: {"QUOTA_STREAMS", "TOO_MANY_STREAMS"}, fault.Unavailable: {httpapi.StopNotObserved, "GATEWAY_STOPPING"},
 		},
 	}}
 }

@@ -71,7 +71,7 @@ func (s *Stops) Stop(ctx context.Context, r Request) (Stopped, error) {
 		return Stopped{}, fault.New(fault.Invalid, "WAIT_INVALID", "the wait is %v; it may be 0 to %v", r.Wait, MaxWait)
 	}
 	if r.Wait > 0 {
-		stream, release, err := s.Streams.Open(ctx)
+		stream, release, err := s.Streams.Open(ctx, httpapi.ProtocolWait)
 		if err != nil {
 			return Stopped{}, err
 		}

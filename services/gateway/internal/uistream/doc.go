@@ -78,6 +78,8 @@
 //
 //   - if the step in flight is void, the translator sends reset-step and omits the start-step of
 //     the next attempt, since the client still has one;
+//   - if the client has only the start-step of the void step, the translator sends nothing and omits
+//     the start-step of the next attempt;
 //   - if only ends of calls outside of a step are void, the translator sends nothing: the next
 //     attempt repeats them, and the client replaces them;
 //   - if more than the step in flight is void, or the client is older than version 7, the parts

@@ -250,6 +250,9 @@ func (t *Translator) Rewind(at int64) (parts []Part, ok bool) {
 	case !t.step.open && t.lastUnrepeatable <= at: // ends of calls, which the next attempt repeats
 		t.lastShown = t.lastUnrepeatable
 		return nil, true
+	case t.step.open && t.step.sequence > at && t.lastShown == t.step.sequence && at >= t.step.shownBefore:
+		t.voidStep() // its start-step is all that the client has of it
+		return nil, true
 	case !t.major.resets() || t.step.sequence == 0 || at < t.step.shownBefore || at >= t.step.sequence:
 		return nil, false
 	}

@@ -31,6 +31,8 @@ type snapshotCall struct {
 	DeadlineAt  int64             `json:"deadlineAt,omitempty"`
 	Response    *snapshotResponse `json:"response,omitempty"`
 	SubmittedAt int64             `json:"submittedAt,omitempty"`
+	Approvers   string            `json:"approvers,omitempty"` // others: the one that started the run may not approve
+	AnsweredBy  string            `json:"answeredBy,omitempty"`
 }
 
 // snapshotResponse is an answer to a call that no step has taken.
@@ -64,7 +66,7 @@ func callsOf(s *statev1.GetSessionResponse, completed map[string]int64) calls {
 func pendingOf(c *statev1.Call) snapshotCall {
 	p := snapshotCall{
 		ToolCallID: c.GetToolCallId(), ToolName: c.GetToolName(), Kind: "client-tool", ApprovalID: c.GetApprovalId(), Input: jsonValue(c.GetInput()),
-		RunID: c.GetRunId(), StepID: c.GetStepId(), CreatedAt: c.GetCreatedAt(), DeadlineAt: c.GetDeadlineAt(), SubmittedAt: c.GetAnsweredAt(),
+		RunID: c.GetRunId(), StepID: c.GetStepId(), CreatedAt: c.GetCreatedAt(), DeadlineAt: c.GetDeadlineAt(), SubmittedAt: c.GetAnsweredAt(), Approvers: conversation.ApproversOf(c), AnsweredBy: c.GetAnsweredBy(),
 	}
 	if c.GetKind() == statev1.CallKind_CALL_KIND_APPROVAL {
 		p.Kind = "approval"

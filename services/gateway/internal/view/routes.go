@@ -7,6 +7,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/auth"
 )
 
 // maxSequence is the largest integer that JavaScript represents exactly.
@@ -29,13 +30,13 @@ var (
 func (h *Handlers) Routes() []httpapi.Route {
 	unknown := httpapi.Faults{fault.NotFound: {"SESSION_NOT_FOUND"}}
 	return []httpapi.Route{
-		{Method: http.MethodGet, Pattern: "/messages", Handler: h.Messages, About: httpapi.About{
+		{Method: http.MethodGet, Pattern: "/messages", Handler: h.Messages, Scope: auth.Read, About: httpapi.About{
 			Name: "listMessages", Summary: "Lists the conversation as UI messages of the AI SDK, oldest first.",
 			Parameters: []httpapi.Parameter{sessionParameter, messagesOffset, messagesLimit, withReasoning, withResults},
 			Answers:    []httpapi.Answer{{Status: http.StatusOK, About: "a page; offset, limit and total count stored messages", Body: conversation.Page{}}},
 			Faults:     unknown,
 		}},
-		{Method: http.MethodGet, Pattern: "/snapshot", Handler: h.Snapshot, About: httpapi.About{
+		{Method: http.MethodGet, Pattern: "/snapshot", Handler: h.Snapshot, Scope: auth.Read, About: httpapi.About{
 			Name: "getSnapshot", Summary: "Returns the newest part of the conversation with its unfinished answer, and the sequence from which to continue reading.",
 			Parameters: []httpapi.Parameter{sessionParameter},
 			Answers:    []httpapi.Answer{{Status: http.StatusOK, About: "the session as a page shows it", Body: snapshot{}}},
@@ -43,19 +44,19 @@ func (h *Handlers) Routes() []httpapi.Route {
 				fault.NotFound: unknown[fault.NotFound], fault.Unavailable: {"SESSION_CHANGING"}, fault.Exhausted: {"TOO_MANY_SNAPSHOTS"},
 			},
 		}},
-		{Method: http.MethodGet, Pattern: "/history", Handler: h.History, About: httpapi.About{
+		{Method: http.MethodGet, Pattern: "/history", Handler: h.History, Scope: auth.Read, About: httpapi.About{
 			Name: "listChunks", Summary: "Lists the chunks so far, oldest first.",
 			Parameters: []httpapi.Parameter{sessionParameter, historyFrom, historyLimit, runParameter, historyStep},
 			Answers:    []httpapi.Answer{{Status: http.StatusOK, About: "a page of at most 4 MiB", Body: historyPage{}}},
 			Faults:     unknown,
 		}},
-		{Method: http.MethodGet, Pattern: "/status", Handler: h.Status, About: httpapi.About{
+		{Method: http.MethodGet, Pattern: "/status", Handler: h.Status, Scope: auth.Read, About: httpapi.About{
 			Name: "getStatus", Summary: "Returns the status of the session.",
 			Parameters: []httpapi.Parameter{sessionParameter},
 			Answers:    []httpapi.Answer{{Status: http.StatusOK, About: "the status", Body: sessionStatus{}}},
 			Faults:     unknown,
 		}},
-		{Method: http.MethodGet, Pattern: "/agents", Handler: h.Agents, About: httpapi.About{
+		{Method: http.MethodGet, Pattern: "/agents", Handler: h.Agents, Scope: auth.Read, About: httpapi.About{
 			Name: "listAgents", Summary: "Lists the agents of the connected executors.",
 			Answers: []httpapi.Answer{{Status: http.StatusOK, About: "all agents", Body: agentList{}}},
 		}},

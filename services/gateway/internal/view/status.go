@@ -18,6 +18,13 @@ type sessionStatus struct {
 	RunID       string          `json:"runId,omitempty"`
 	Checkpoint  string          `json:"checkpointId,omitempty"`
 	IsExecuting bool            `json:"isExecuting"`
+	Queued      *whyQueued      `json:"queuedReason,omitempty" doc:"why no executor executes the run, once it has waited for a second"`
+}
+
+type whyQueued struct {
+	Reason string `json:"reason" enum:"no_executor,no_free_slot,tenant_in_flight,user_in_flight,delayed"`
+	Detail string `json:"detail" doc:"for people"`
+	Since  int64  `json:"since" doc:"since when the run waits"`
 }
 
 // Status is GET /status?sessionId=….
@@ -35,6 +42,9 @@ func (h *Handlers) Status(w http.ResponseWriter, r *http.Request, tenant string)
 		StepCount: session.GetStepCount(), Error: session.GetFailure().GetError(), RunID: run.GetRunId(),
 		Checkpoint: session.GetCheckpointId(), IsExecuting: conversation.Executing(run),
 	}
+	if q := run.GetQueuedReason(); q != nil {
+		out.Queued = &whyQueued{Reason: conversation.QueuedReason(q), Detail: q.GetDetail(), Since: q.GetSince()}
+	}
 	if output := session.GetOutput(); json.Valid([]byte(output)) {
 		out.Output = json.RawMessage(output)
 	}
@@ -48,19 +58,23 @@ type agentList struct {
 }
 
 type agent struct {
-	AgentType   string `json:"agentType"`
-	Description string `json:"description"`
+	AgentType       string `json:"agentType"`
+	Description     string `json:"description"`
+	Executors       int64  `json:"executors" doc:"the connected executors that serve the agent"`
+	LastAnnouncedAt int64  `json:"lastAnnouncedAt" doc:"when an executor last announced the agent, if none serves it; otherwise 0"`
+	QueuedRuns      int64  `json:"queuedRuns" doc:"the queued runs of the tenant; of all agents together, at most 10,000 are counted"`
+	OldestQueuedAt  int64  `json:"oldestQueuedAt" doc:"since when the oldest of them is queued; 0 without any"`
 }
 
 // Agents is GET /agents: the announced agents, and the default agent type, empty if there is none.
-func (h *Handlers) Agents(w http.ResponseWriter, r *http.Request, _ string) error {
-	known, err := h.Sessions.Agents(r.Context())
+func (h *Handlers) Agents(w http.ResponseWriter, r *http.Request, tenant string) error {
+	known, err := h.Sessions.Agents(r.Context(), tenant)
 	if err != nil {
 		return err
 	}
 	agents := make([]agent, len(known))
 	for i, a := range known {
-		agents[i] = agent{a.GetAgentType(), a.GetDescription()}
+		agents[i] = agent{a.GetAgentType(), a.GetDescription(), a.GetExecutors(), a.GetLastAnnouncedAt(), a.GetQueuedRuns(), a.GetOldestQueuedAt()}
 	}
 	chosen := h.Sessions.DefaultAgent
 	if chosen == "" && len(known) == 1 {

@@ -35,7 +35,7 @@ func expire(ctx context.Context, network rpc.Network, args, environ []string, st
 		if errors.Is(err, flag.ErrHelp) {
 			return nil
 		}
-		return err
+		return fault.New(fault.Invalid, "FLAG_INVALID", "%v", err)
 	}
 	if flags.NArg() > 0 || *limit < 0 || *limit > math.MaxInt32 {
 		return fault.New(fault.Invalid, "FLAG_INVALID", "state expire [--address host:port] [--limit N], with an N of 0 or more")

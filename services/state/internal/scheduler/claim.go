@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
@@ -24,7 +25,7 @@ const (
 	usedSums = 1000
 )
 
-// claim claims at most limit runs and sends them. With all, orphaned runs follow. It returns
+// claim claims at most limit runs and sends them. With all, orphaned runs and those of gone agents follow. It returns
 // how many runs it claimed, and whether more may be queued. It gives back the unused ones of
 // the limit credits that the caller took.
 func (c *claimer) claim(ctx context.Context, limit int, all bool) (n int, more bool, err error) {
@@ -37,12 +38,13 @@ func (c *claimer) claim(ctx context.Context, limit int, all bool) (n int, more b
 	defer func() { c.credits.giveBack(limit - used) }()
 	command := session.Claim{ExecutorID: c.executorID, Now: c.millis()}
 	need := session.Need{State: true, Journal: true, Calls: true, Tail: c.config.tail()}
-	due := store.Queued{ExecutorID: c.executorID, AgentTypes: c.agents, Now: command.Now, Weights: c.config.TenantWeights}
+	due := store.Queued{ExecutorID: c.executorID, AgentTypes: c.agents, Now: command.Now, Weights: c.config.TenantWeights, Caps: c.Caps()}
 	due.After, due.Left = c.turn.last()
 	runs, more, err := c.claimDue(ctx, due, need, limit, command.Decide)
 	if err != nil {
 		return 0, false, err
 	}
+	more = more || due.Caps != nil && len(runs) > 0 // runs of users at their cap may hide others
 	c.turn.pass(runs)
 	used, err = c.send(ctx, runs)
 	n = len(runs)
@@ -55,8 +57,35 @@ func (c *claimer) claim(ctx context.Context, limit int, all bool) (n int, more b
 		return n, more, err
 	}
 	sent, err := c.send(ctx, orphans)
+	used, n = used+sent, n+len(orphans)
+	if err != nil || n == limit {
+		return n, more, err // the next poll finds further orphans
+	}
+	failing, err := c.claimOfGone(ctx, command, need, limit-n)
+	if err != nil {
+		return n, more, err
+	}
+	sent, err = c.send(ctx, failing)
 	used += sent
-	return n + len(orphans), more, err // the next poll finds further orphans
+	return n + len(failing), more, err
+}
+
+// claimOfGone claims at most limit runs of agents that are gone, to fail them.
+func (c *claimer) claimOfGone(ctx context.Context, command session.Claim, need session.Need, limit int) ([]store.Decided, error) {
+	gone := c.absence.gone(c.Now())
+	if len(gone) == 0 {
+		return nil, nil
+	}
+	before := command.Now - session.Millis(c.absence.after.Milliseconds())
+	fail := session.ClaimUnserved{
+		Claim: command, QueuedBefore: before,
+		Reason: fmt.Sprintf("no executor has served the agent for %v; start one, and send the message again, or raise HOLDFAST_STATE_AGENT_GONE_AFTER", c.absence.after),
+	}
+	claimed, more, err := c.claimDue(ctx, store.Unserved{ExecutorID: c.executorID, AgentTypes: gone, QueuedBefore: before, Now: command.Now}, need, limit, fail.Decide)
+	if more || err != nil {
+		c.absence.again()
+	}
+	return claimed, err
 }
 
 // claimDue claims at most limit runs. more reports whether it found as many; another replica
@@ -69,6 +98,9 @@ func (c *claimer) claimDue(ctx context.Context, due store.Due, need session.Need
 		found++ // over all tries: one look too many does no harm
 		return decide(v)
 	})
+	for _, d := range claimed {
+		c.Meters.Claimed(ctx, d.View.Run, c.millis())
+	}
 	return claimed, found >= limit, err
 }
 
@@ -119,7 +151,7 @@ func (c *claimer) usedTokens(ctx context.Context, d store.Decided) ([]store.Usag
 func (c *claimer) fail(ctx context.Context, claim Claim, oversized *OversizedError) {
 	ctx, cancel := cleanup(ctx)
 	defer cancel()
-	ref := claim.ref()
+	ref := claim.Ref()
 	c.Log.ErrorContext(ctx, "a run is too large to be handed to an executor and fails", "session", ref.SessionID, "run", ref.RunID, "bytes", oversized.Bytes)
 	failure := session.Failure{
 		Error: "What the conversation has to go on with is too large.", Code: "framework_internal_error", Detail: oversized.Error(),
@@ -133,7 +165,7 @@ func (c *claimer) release(ctx context.Context, claims []store.Decided) {
 	ctx, cancel := cleanup(ctx)
 	defer cancel()
 	for _, d := range claims {
-		ref := (&Claim{Decided: d}).ref()
+		ref := (&Claim{Decided: d}).Ref()
 		if err := c.Commands.Release(ctx, ref); err != nil {
 			// The executor does not list the run as held, so it is requeued as lost.
 			c.Log.WarnContext(ctx, "release of a claim that could not be sent failed", "run", ref.RunID, "error", err)

@@ -17,6 +17,9 @@
 // needs no agent to end: after Config.OrphanedAfter, a poll with credits left hands it
 // to any executor, unless an executor announces the agent elsewhere and can run its hooks.
 //
+// A run of an agent that no executor announces fails after Config.AgentGoneAfter, in the same way: a poll hands it to any
+// executor with a stop, and the executor ends it. See absence for the time that counts.
+//
 // If no loop here can take a run, the other replicas receive a signal, if the store carries
 // signals. Each wakes one loop.
 //
@@ -35,6 +38,13 @@
 // is decided again on all rows of a claim. A handed-over run may overtake queued runs, but
 // takes no credit needed for a run known to the loop. It does not wait for the loop's looks,
 // or one run in a locked session would slow down all others.
+//
+// # Caps
+//
+// A tenant or user with a cap on its running runs gives the hand-over up: its runs are claimed by the
+// loops, which count in the database. Claims with caps take turns over all replicas. A run at a cap stays
+// queued. It leaves no signal that a loop looks for again, and the end of a run wakes a loop for the next
+// one of its agent; the poll finds runs of other agents.
 //
 // # Stops
 //

@@ -73,6 +73,9 @@ func (h *HandOver) Claim(v *session.View, own *session.Change) error {
 		return nil
 	}
 	h.wrote = true
+	if s := own.Session; s == nil || h.scheduler.isCapped(s.Tenant, s.UserID) {
+		return nil // claims with caps count in the database
+	}
 	if h.executor == nil && !h.looked && own.CanHandOver() {
 		if h.findExecutor(own.NewRun.AgentType); h.executor != nil {
 			return &session.IncompleteViewError{Targets: []session.Target{{Key: own.Session.Key, Need: h.Need(session.Need{})}}}
@@ -105,6 +108,9 @@ func (h *HandOver) Finish(ctx context.Context, err error) {
 		return
 	}
 	written := err == nil && h.current
+	if written {
+		h.scheduler.Meters.Claimed(ctx, h.claim.View.Run, h.scheduler.millis())
+	}
 	if written && h.executor.outbox.put(*h.claim, h.scheduler.Now()) {
 		return
 	}
@@ -129,7 +135,7 @@ func (h *HandOver) Abandon() {
 func (c *claimer) releaseUncertain(ctx context.Context, claim store.Decided) {
 	ctx, cancel := cleanup(ctx)
 	defer cancel()
-	ref := (&Claim{Decided: claim}).ref()
+	ref := (&Claim{Decided: claim}).Ref()
 	if err := c.Commands.Release(ctx, ref); err == nil {
 		c.Log.WarnContext(ctx, "a claim whose writing was not answered was given back", "session", ref.SessionID, "run", ref.RunID)
 	}

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 
+	"github.com/holdfast-run/holdfast/services/state/internal/meters"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
@@ -25,9 +26,10 @@ func (s *Scheduler) requeueLost(ctx context.Context, executorID string, held []s
 		if err != nil {
 			return err
 		}
+		s.Meters.Requeued(ctx, len(requeued), meters.ClaimLost)
 		for _, d := range requeued {
-			s.Log.WarnContext(ctx, "claim was lost on its way", "executor", executorID, "session", d.View.Session.SessionID, "run", d.View.Run.RunID)
-			s.wakeIfDue(&d.Change.Runs[0], command.Now)
+			s.Log.WarnContext(ctx, "claim was lost on its way", "executor", session.ExecutorName(executorID), "session", d.View.Session.SessionID, "run", d.View.Run.RunID)
+			s.wakeIfDue(d.View.Session.Tenant, &d.Change.Runs[0], command.Now)
 		}
 		if len(requeued) < lostBatch {
 			return nil

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/services/state/internal/meters"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 	"github.com/holdfast-run/holdfast/services/state/internal/sweep"
@@ -18,6 +19,8 @@ type Store interface {
 	UsageSums(ctx context.Context, tenant string, q store.UsageQuery, limit int) ([]store.UsageSum, error)
 	Announce(ctx context.Context, executorID string, agents []session.Agent, now session.Millis) error
 	Stops(ctx context.Context, executorIDs ...string) ([]store.StoppedRun, error)
+	Unserved(ctx context.Context) (map[string]session.Millis, error)
+	LastSeen(ctx context.Context) (map[string]session.Millis, error)
 }
 
 // Commands ends claims after a failed sending.
@@ -30,14 +33,18 @@ type Commands interface {
 	Fail(ctx context.Context, ref session.ClaimRef, failure session.Failure, bytes int) error
 }
 
-// Peers are the scheduler's dependencies. All fields but Signals must be set.
+// Peers are the scheduler's dependencies. All fields but Signals and Meters must be set.
+//
+// Caps returns the caps on running runs; nil for none. They may change at any time.
 type Peers struct {
 	Store    Store
 	Signals  store.Signaler // between the replicas; nil for a single one
 	Commands Commands
+	Caps     func() *store.Caps
 	Suspects *sweep.Suspects // receives the executors of broken streams
 	Now      func() time.Time
 	Log      *slog.Logger
+	Meters   *meters.Meters // nil measures nothing
 }
 
 // Scheduler hands out runs to the executors connected to this replica. Its methods may be
@@ -49,6 +56,7 @@ type Scheduler struct {
 	stops    *stops
 	replicas *replicas
 	turn     turn
+	absence  absence
 
 	mu       sync.Mutex // guards stopped, and streams against Stop
 	stopped  bool
@@ -60,15 +68,16 @@ type Scheduler struct {
 func New(c Config, p Peers) *Scheduler {
 	return &Scheduler{
 		config: c, Peers: p, hub: newHub(p.Now), stops: newStops(), replicas: newReplicas(p.Signals), stopping: make(chan struct{}),
-		turn: turn{weights: c.TenantWeights},
+		turn: turn{weights: c.TenantWeights}, absence: absence{after: c.AgentGoneAfter, since: map[string]time.Time{}},
 	}
 }
 
-// Run finds stop requests, and exchanges signals with the other replicas, until ctx ends.
+// Run finds stop requests and agents without an executor, and exchanges signals with the other replicas, until ctx ends.
 func (s *Scheduler) Run(ctx context.Context) {
 	var loops sync.WaitGroup
 	loops.Go(func() { s.pollStops(ctx) })
 	loops.Go(func() { s.exchangeSignals(ctx) })
+	loops.Go(func() { s.watchAbsence(ctx) })
 	loops.Wait()
 }
 
@@ -115,9 +124,13 @@ func (s *Scheduler) Notify(changes []*session.Change) {
 		if c == nil {
 			continue
 		}
+		tenant := ""
+		if c.Session != nil {
+			tenant = c.Session.Tenant
+		}
 		for _, r := range []*session.Run{c.NewRun, c.Dequeued} {
 			if r != nil {
-				s.wakeIfDue(r, now)
+				s.wakeIfDue(tenant, r, now)
 			}
 		}
 		if r := c.CutOff; r != nil && r.ExecutorID != "" { // its next write is refused anyway
@@ -127,7 +140,7 @@ func (s *Scheduler) Notify(changes []*session.Change) {
 		}
 		for i := range c.Runs {
 			r := &c.Runs[i]
-			s.wakeIfDue(r, now)
+			s.wakeIfDue(tenant, r, now)
 			if r.Status == session.RunRunning && r.Stop != nil {
 				s.sendStop(store.StoppedRun{ExecutorID: r.ExecutorID, RunID: r.RunID, Stop: *r.Stop})
 			}
@@ -135,9 +148,27 @@ func (s *Scheduler) Notify(changes []*session.Change) {
 	}
 }
 
-func (s *Scheduler) wakeIfDue(r *session.Run, now session.Millis) {
-	if r.Status == session.RunQueued && r.DueAt <= now {
+// wakeIfDue wakes a claim loop for a run that is due now, and for a run that may begin in place of an ended one.
+func (s *Scheduler) wakeIfDue(tenant string, r *session.Run, now session.Millis) {
+	capped := s.isCapped(tenant, r.UserID)
+	switch {
+	case capped && (r.Status.Ended() || r.Status == session.RunQueued && r.DueAt <= now):
+		s.wakeForCapped(r.AgentType)
+	case r.Status == session.RunQueued && r.DueAt <= now:
 		s.Wake(r.AgentType)
+	}
+}
+
+// isCapped reports whether there is a cap on the running runs of the tenant or the user.
+func (s *Scheduler) isCapped(tenant, userID string) bool {
+	ofTenant, ofUser := s.Caps().Of(tenant, userID)
+	return ofTenant > 0 || ofUser > 0
+}
+
+// wakeForCapped wakes a claim loop for a run that may have to stay queued. The loop does not look for it again.
+func (s *Scheduler) wakeForCapped(agentType string) {
+	if !s.hub.notify(agentType, 0) {
+		s.replicas.send(signalQueued + agentType)
 	}
 }
 

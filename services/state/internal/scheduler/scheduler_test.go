@@ -18,7 +18,7 @@ type noStore struct{ Store }
 
 func newScheduler(t *testing.T) *Scheduler {
 	t.Helper()
-	return New(Config{}, Peers{Store: noStore{}, Suspects: sweep.NewSuspects(), Now: time.Now, Log: slog.New(slog.DiscardHandler)})
+	return New(Config{}, Peers{Store: noStore{}, Caps: func() *store.Caps { return nil }, Suspects: sweep.NewSuspects(), Now: time.Now, Log: slog.New(slog.DiscardHandler)})
 }
 
 func TestAnUnreadSignalGoesToAnotherLoop(t *testing.T) {

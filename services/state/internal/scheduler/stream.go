@@ -41,7 +41,8 @@ type Claim struct {
 
 func (c *Claim) run() *session.Run { return &c.Change.Runs[0] }
 
-func (c *Claim) ref() session.ClaimRef {
+// Ref returns the run and the epoch of the claim.
+func (c *Claim) Ref() session.ClaimRef {
 	return session.ClaimRef{Key: c.View.Session.Key, RunID: c.run().RunID, Epoch: c.run().Epoch}
 }
 

@@ -17,6 +17,7 @@ func (l Limits) checkStart(r *statev1.StartRunRequest) error {
 		checkOptionalID("seen_run_id", r.GetSeenRunId()),
 		checkParent(r.GetParent()),
 		checkTimeout(r.GetTimeoutMs()),
+		checkPriority(r.GetPriority()),
 		checkBusy(r.GetOnBusy()),
 		checkBusy(r.GetDefaultOnBusy())); err != nil {
 		return err
@@ -30,6 +31,16 @@ func (l Limits) checkStart(r *statev1.StartRunRequest) error {
 		checkEarlier(r.GetEarlierMessageIds()),
 		l.checkIntent(r),
 		l.checkProperties(r.GetTags(), r.GetMetadata(), r.GetCustomState()))
+}
+
+// maxPriority bounds priorities, and -maxPriority does.
+const maxPriority = 100
+
+func checkPriority(priority int32) error {
+	if priority < -maxPriority || priority > maxPriority {
+		return invalid("PRIORITY_INVALID", "priority is %d; it must be -%d to %d", priority, maxPriority, maxPriority)
+	}
+	return nil
 }
 
 // maxEarlier bounds the ids of messages that a client has.

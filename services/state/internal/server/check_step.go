@@ -164,6 +164,7 @@ func (l Limits) checkCall(i int, c *statev1.Call) error {
 		return err
 	}
 	kind, known := callKindIn[c.GetKind()]
+	approvers, ruled := approversIn[c.GetApprovers()]
 	switch {
 	case idProblem(c.GetToolName()) != "":
 		return callInvalid("the tool_name of calls[%d] %s", i, idProblem(c.GetToolName()))
@@ -171,6 +172,8 @@ func (l Limits) checkCall(i int, c *statev1.Call) error {
 		return callInvalid("calls[%d] is no call of a client tool, approval or sub-agent", i)
 	case (kind == session.Approval) != (c.GetApprovalId() != ""):
 		return callInvalid("calls[%d]: an approval has an approval_id, any other call has none", i)
+	case !ruled || approvers != session.ApproversAny && kind != session.Approval:
+		return callInvalid("calls[%d] has the approvers %s; give a known rule, to an approval only", i, c.GetApprovers())
 	case c.GetDeadlineAt() < 0:
 		return callInvalid("calls[%d] has the deadline %d; give a time, or 0 for none", i, c.GetDeadlineAt())
 	case len(c.GetInput()) > l.MessageBytes:

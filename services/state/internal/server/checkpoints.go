@@ -30,7 +30,7 @@ func (s *checkpointService) GetCheckpoint(ctx context.Context, r *statev1.GetChe
 	if err := checkOptionalCheckpointID(r.GetCheckpointId()); err != nil {
 		return nil, err
 	}
-	found, state, err := s.store.Checkpoint(ctx, key, r.GetCheckpointId())
+	found, state, err := readerOf(r, s.store).Checkpoint(ctx, key, r.GetCheckpointId())
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +50,7 @@ func (s *checkpointService) ListCheckpoints(ctx context.Context, r *statev1.List
 		checkRange("LIMIT_INVALID", "before_step", r.GetBeforeStep(), math.MaxInt32, "give a step, or 0 for the newest checkpoints")); err != nil {
 		return nil, err
 	}
-	rows, total, err := s.store.Checkpoints(ctx, key, r.GetBeforeStep(), int(r.GetOffset()), limit+1)
+	rows, total, err := readerOf(r, s.store).Checkpoints(ctx, key, r.GetBeforeStep(), int(r.GetOffset()), limit+1)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func (s *checkpointService) Rewind(ctx context.Context, r *statev1.RewindRequest
 		return nil, err
 	}
 	command := session.RewindTo{Key: key, CheckpointID: r.GetCheckpointId(), Schemas: s.runner.schemas, Now: s.clock.millis()}
-	rewound, err := spread(ctx, s.runner, session.Target{Key: key, Need: command.Need()}, proto.Size(r), command.Now, alone(command.Decide))
+	rewound, err := spread(ctx, s.runner.by(r.GetCaller()), targetOf(r, key, command.Need()), proto.Size(r), command.Now, alone(command.Decide))
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func (s *checkpointService) Branch(ctx context.Context, r *statev1.BranchRequest
 	if branch.SessionID == "" {
 		branch.SessionID = s.ids.session()
 	}
-	command := session.Branch{From: key, CheckpointID: r.GetCheckpointId(), Key: branch, Schemas: s.runner.schemas, Now: s.clock.millis()}
+	command := session.Branch{From: key, Owner: r.GetCaller().GetOwner(), CheckpointID: r.GetCheckpointId(), Key: branch, Schemas: s.runner.schemas, Now: s.clock.millis()}
 	created, err := run(ctx, s.runner, command.Targets(), proto.Size(r), func(_ []session.Target, views []*session.View) ([]*session.Change, session.Session, error) {
 		return command.Decide(views...)
 	})

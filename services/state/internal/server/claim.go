@@ -28,12 +28,13 @@ func (s *workService) ClaimRuns(stream grpc.BidiStreamingServer[statev1.ClaimRun
 	if err != nil {
 		return err
 	}
-	return s.scheduler.Serve(stream.Context(), executor, claimStream{stream})
+	return s.scheduler.Serve(stream.Context(), executor, claimStream{stream, s.grants})
 }
 
 // claimStream implements scheduler.Stream.
 type claimStream struct {
 	grpc.BidiStreamingServer[statev1.ClaimRunsRequest, statev1.ClaimRunsResponse]
+	grants *grants
 }
 
 // Credits implements scheduler.Stream.
@@ -49,6 +50,7 @@ func (s claimStream) SendClaim(c scheduler.Claim) error {
 	if err != nil {
 		return err
 	}
+	claim.Grant = s.grants.sign(c.Change.Session, c.Ref())
 	work := &statev1.ClaimRunsResponse{Work: &statev1.ClaimRunsResponse_Execute{Execute: claim}}
 	size := proto.Size(work)
 	if n := len(claim.GetMessages()); size > maxClaimBytes && n > 1 {

@@ -50,7 +50,7 @@ func (s *workService) CommitStep(ctx context.Context, r *statev1.CommitStepReque
 // newCommit checks the request and returns its command.
 func (s *workService) newCommit(r *statev1.CommitStepRequest) (session.Commit, error) {
 	limits := s.limits
-	ref, err := checkRef(r.GetRun())
+	ref, err := s.grants.checkRef(r.GetRun())
 	if err != nil {
 		return session.Commit{}, err
 	}

@@ -3,6 +3,7 @@ package server
 import (
 	"time"
 
+	"github.com/holdfast-run/holdfast/services/state/internal/quota"
 	"github.com/holdfast-run/holdfast/services/state/internal/scheduler"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
@@ -12,9 +13,11 @@ type Config struct {
 	Scheduler scheduler.Config
 	// SuspendedTTL begins with the suspending step. A call with an earlier deadline expires the
 	// session earlier. 0 disables expiry.
-	SuspendedTTL time.Duration `env:"HOLDFAST_STATE_SUSPENDED_TTL" envDefault:"720h" doc:"how long a suspended session waits before it expires; 0 for ever"`
-	FileGrace    time.Duration `env:"HOLDFAST_STATE_FILE_GRACE" envDefault:"24h" doc:"how long a file is kept before a message refers to it, and twice the time that storing one may take"`
-	Limits       Limits
+	SuspendedTTL   time.Duration `env:"HOLDFAST_STATE_SUSPENDED_TTL" envDefault:"720h" doc:"how long a suspended session waits before it expires; 0 for ever"`
+	Quotas         *quota.File   // nil for none
+	FileGrace      time.Duration `env:"HOLDFAST_STATE_FILE_GRACE" envDefault:"24h" doc:"how long a file is kept before a message refers to it, and twice the time that storing one may take"`
+	AuditRetention time.Duration `env:"HOLDFAST_STATE_AUDIT_RETENTION" envDefault:"9600h" doc:"how long entries of the audit log are kept; 0 for ever"`
+	Limits         Limits
 }
 
 // Limits bound requests and responses. Sizes are in bytes. A claim is one message of at most 16
@@ -48,6 +51,9 @@ type Limits struct {
 	PageBytes       int `env:"HOLDFAST_STATE_MAX_PAGE_BYTES" envDefault:"4194304" doc:"largest page of messages, sessions or memories; a single larger one is still returned"`
 }
 
+// minAgentGone leaves time for the looks at the executors.
+const minAgentGone = time.Second
+
 func (l Limits) sessionLimits() session.Limits {
 	return session.Limits{State: l.StateBytes, Journal: l.StepBytes, Waiting: l.Waiting, Tree: l.Tree}
 }
@@ -75,8 +81,14 @@ func (c Config) Check() error {
 			return invalid("CONFIG_INVALID", "HOLDFAST_STATE_TENANT_WEIGHTS: the weight of %q must be above 0", tenant)
 		}
 	}
+	if c.AuditRetention < 0 {
+		return invalid("CONFIG_INVALID", "HOLDFAST_STATE_AUDIT_RETENTION must not be below 0")
+	}
 	if c.SuspendedTTL < 0 || sched.OrphanedAfter < 0 {
 		return invalid("CONFIG_INVALID", "HOLDFAST_STATE_SUSPENDED_TTL and HOLDFAST_STATE_ORPHANED_AFTER must not be below 0")
+	}
+	if after := sched.AgentGoneAfter; after != 0 && after < minAgentGone {
+		return invalid("CONFIG_INVALID", "HOLDFAST_STATE_AGENT_GONE_AFTER is %v: it must be 0, or %v or more", after, minAgentGone)
 	}
 	return nil
 }

@@ -31,6 +31,12 @@ func abandonedAnswer() ([]byte, error) {
 		statev1.AnswerSource_ANSWER_SOURCE_ABANDONED)
 }
 
+// approved reports whether the encoded answer approves its call.
+func approved(response []byte) bool {
+	answer := &statev1.CallAnswer{}
+	return proto.Unmarshal(response, answer) == nil && answer.GetApproval().GetApproved()
+}
+
 // childEnd answers a call with the end of its child. The output is left out if the answer would
 // have more than room bytes.
 func childEnd(child *session.Session, status session.Status, room int) []byte {
@@ -89,6 +95,7 @@ func callOut(c *session.Call) (*statev1.Call, error) {
 		ToolCallId: c.CallID, SessionId: c.SessionID, RunId: c.RunID, Step: c.Step, StepId: c.StepID, ToolName: c.ToolName,
 		Kind: callKindOut[c.Kind], ApprovalId: c.ApprovalID, Input: c.Input, CreatedAt: int64(c.CreatedAt), DeadlineAt: int64(c.DeadlineAt),
 		Revision: c.Revision, AnsweredAt: int64(c.AnsweredAt), ConsumedAt: int64(c.ConsumedAt), LateAt: int64(c.LateAt),
+		Approvers: approversOut[c.Approvers], StartedBy: c.StartedBy, AnsweredBy: c.AnsweredBy,
 	}
 	if c.Stash != nil {
 		out.EntryInput = &eventv1.Message{}
@@ -111,6 +118,7 @@ func callsIn(calls []*statev1.Call) ([]session.Call, error) {
 		row := session.Call{
 			CallID: c.GetToolCallId(), StepID: c.GetStepId(), ToolName: c.GetToolName(), Kind: callKindIn[c.GetKind()],
 			ApprovalID: c.GetApprovalId(), Input: c.GetInput(), DeadlineAt: session.Millis(c.GetDeadlineAt()),
+			Approvers: approversIn[c.GetApprovers()],
 		}
 		if c.GetEntryInput() != nil {
 			body, err := encode(c.GetEntryInput())

@@ -54,9 +54,14 @@ var busyIn = inverse(busyOut)
 var stopOutKinds = map[session.StopKind]statev1.StopKind{
 	session.StopInterrupt: statev1.StopKind_STOP_KIND_INTERRUPT,
 	session.StopAbort:     statev1.StopKind_STOP_KIND_ABORT,
+	session.StopAgentGone: statev1.StopKind_STOP_KIND_AGENT_GONE,
 }
 
-var stopInKinds = inverse(stopOutKinds)
+// stopInKinds are the kinds that a request may have.
+var stopInKinds = map[statev1.StopKind]session.StopKind{
+	statev1.StopKind_STOP_KIND_INTERRUPT: session.StopInterrupt,
+	statev1.StopKind_STOP_KIND_ABORT:     session.StopAbort,
+}
 
 var callKindOut = map[session.CallKind]statev1.CallKind{
 	session.ClientTool: statev1.CallKind_CALL_KIND_CLIENT_TOOL,
@@ -65,6 +70,13 @@ var callKindOut = map[session.CallKind]statev1.CallKind{
 }
 
 var callKindIn = inverse(callKindOut)
+
+var approversOut = map[session.Approvers]statev1.Approvers{
+	session.ApproversAny:    statev1.Approvers_APPROVERS_UNSPECIFIED,
+	session.ApproversOthers: statev1.Approvers_APPROVERS_OTHERS,
+}
+
+var approversIn = inverse(approversOut)
 
 var modeOut = map[session.ChildMode]statev1.SubSessionMode{
 	session.Ephemeral:  statev1.SubSessionMode_SUB_SESSION_MODE_EPHEMERAL,

@@ -64,11 +64,11 @@ func runOut(key session.Key, r *session.Run) *statev1.Run {
 		RunId: r.RunID, SessionId: key.SessionID, AgentType: r.AgentType, Turn: r.Turn, Status: runStatusOut[r.Status],
 		RequestKey: r.RequestKey, MessageId: r.MessageID, StepCount: r.StepCount,
 		Output: r.Outcome.Output, Failure: failureOut(r.Outcome.Failure), CompletionReason: r.Outcome.CompletionReason, FinishReason: r.Outcome.FinishReason,
-		Attempt: r.Attempt, Traceparent: r.Traceparent, Tracestate: r.Tracestate,
+		Attempt: r.Attempt, Traceparent: r.Traceparent, Tracestate: r.Tracestate, StartedBy: r.StartedBy,
 		CreatedAt: int64(r.CreatedAt), StartedAt: int64(r.StartedAt), CompletedAt: int64(r.CompletedAt),
 		Entry: entryOut[r.Entry], Stop: stopOut(r.Stop), DueAt: int64(r.DueAt), Losses: r.Losses,
 		DeadlineAt: int64(r.DeadlineAt), OnBusy: busyOut[r.OnBusy], StartMessageCount: r.StartMessageCount, TurnMessageCount: r.TurnMessageCount,
-		StartPosition: r.StartPosition, EndPosition: r.EndPosition, FinishStep: r.FinishStep, Usage: tokensOut(r.Outcome.Usage),
+		StartPosition: r.StartPosition, EndPosition: r.EndPosition, FinishStep: r.FinishStep, Priority: r.Priority, Usage: tokensOut(r.Outcome.Usage),
 	}
 }
 

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 
 	"google.golang.org/protobuf/proto"
@@ -15,13 +16,13 @@ func (s *sessionService) SaveState(ctx context.Context, r *statev1.SaveStateRequ
 	if err != nil {
 		return nil, err
 	}
-	if err := s.limits.checkState(r.GetCustomState()); err != nil {
+	if err := cmp.Or(s.limits.checkState(r.GetCustomState()), s.grants.ofMethod(ctx, key)); err != nil {
 		return nil, err
 	}
 	command := session.SaveState{
 		Key: key, State: r.GetCustomState(), ExpectedVersion: r.GetExpectedVersion(), Limits: s.limits.sessionLimits(), Schemas: s.runner.schemas, Now: s.clock.millis(),
 	}
-	version, err := update(ctx, s.runner, session.Target{Key: key, Need: command.Need()}, proto.Size(r), command.Decide)
+	version, err := update(ctx, s.runner.by(r.GetCaller()), targetOf(r, key, command.Need()), proto.Size(r), command.Decide)
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +42,7 @@ func (s *sessionService) MergeState(ctx context.Context, r *statev1.MergeStateRe
 	command := session.MergeState{
 		Key: key, Ops: ops, ExpectedVersion: r.GetExpectedVersion(), Limits: s.limits.sessionLimits(), Schemas: s.runner.schemas, Now: s.clock.millis(),
 	}
-	merged, err := update(ctx, s.runner, session.Target{Key: key, Need: command.Need()}, proto.Size(r), command.Decide)
+	merged, err := update(ctx, s.runner.by(r.GetCaller()), targetOf(r, key, command.Need()), proto.Size(r), command.Decide)
 	if err != nil {
 		return nil, err
 	}

@@ -19,6 +19,7 @@ import (
 
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/state/internal/meters"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
@@ -32,11 +33,14 @@ const maxMediaType = 255
 // fileService implements statev1.FileServiceServer.
 type fileService struct {
 	statev1.UnimplementedFileServiceServer
-	store  store.Files
-	blobs  store.Blobs
-	limits Limits
-	grace  session.Millis
-	clock  clock
+	grants     *grants
+	store      store.Files
+	blobs      store.Blobs
+	admissions *admissions
+	limits     Limits
+	grace      session.Millis
+	clock      clock
+	meters     *meters.Meters // nil measures nothing
 }
 
 func fileInvalid(format string, args ...any) error { return invalid("FILE_INVALID", format, args...) }
@@ -45,7 +49,8 @@ func fileInvalid(format string, args ...any) error { return invalid("FILE_INVALI
 func newFileID() string { return "file_" + strings.ToLower(rand.Text()) }
 
 // PutFile implements statev1.FileServiceServer.
-func (s *fileService) PutFile(stream grpc.ClientStreamingServer[statev1.PutFileRequest, statev1.PutFileResponse]) error {
+func (s *fileService) PutFile(stream grpc.ClientStreamingServer[statev1.PutFileRequest, statev1.PutFileResponse]) (err error) {
+	defer func() { s.meters.Refused(stream.Context(), err) }()
 	first, err := stream.Recv()
 	if err != nil {
 		return err
@@ -53,6 +58,9 @@ func (s *fileService) PutFile(stream grpc.ClientStreamingServer[statev1.PutFileR
 	head := first.GetHead()
 	mediaType, err := mediaTypeIn(head.GetMediaType())
 	if err := cmp.Or(checkID("tenant", head.GetTenant()), err); err != nil {
+		return err
+	}
+	if err := s.admissions.checkBytes(stream.Context(), head.GetTenant(), 1); err != nil { // before the bytes are read
 		return err
 	}
 	// An upload ends well before its bytes are due for deletion.
@@ -82,10 +90,17 @@ func (s *fileService) putFile(ctx context.Context, key session.FileKey, content 
 	if content.size == 0 {
 		return nil, fileInvalid("the file is empty")
 	}
+	if err := s.admissions.checkBytes(ctx, key.Tenant, content.size); err != nil {
+		return nil, err
+	}
 	now := s.clock.millis()
-	return s.store.AddFile(ctx, key.Tenant, session.File{
+	file, err := s.store.AddFile(ctx, key.Tenant, session.File{
 		ID: key.FileID, MediaType: content.mediaType, Size: content.size, Digest: content.hash.Sum(nil), CreatedAt: now,
 	}, now+s.grace)
+	if err == nil && file.ID == key.FileID { // the tenant did not have these bytes
+		s.admissions.bytes.Add(key.Tenant, content.size)
+	}
+	return file, err
 }
 
 // mediaTypeIn returns a media type in its canonical form. Invalid (FILE_INVALID).
@@ -197,7 +212,7 @@ func (s *fileService) GetFiles(ctx context.Context, r *statev1.GetFilesRequest) 
 	if n := len(r.GetFileIds()); n > maxFileIDs {
 		return nil, invalid("ID_INVALID", "%d file ids are given; the limit is %d", n, maxFileIDs)
 	}
-	files, err := s.store.FilesByID(ctx, r.GetTenant(), r.GetFileIds())
+	files, err := s.readable(ctx, r.GetTenant(), r.GetFileIds())
 	if err != nil {
 		return nil, err
 	}
@@ -208,16 +223,45 @@ func (s *fileService) GetFiles(ctx context.Context, r *statev1.GetFilesRequest) 
 	return answer, nil
 }
 
+// readable returns the files that the caller may read: an executor those of its session's messages.
+func (s *fileService) readable(ctx context.Context, tenant string, ids []string) ([]session.File, error) {
+	key, limited, err := s.grants.files(ctx, tenant)
+	switch {
+	case err != nil:
+		return nil, err
+	case limited:
+		return s.store.FilesOf(ctx, key, ids)
+	}
+	return s.store.FilesByID(ctx, tenant, ids)
+}
+
+// find returns a file and its tenant. Without a tenant, the id is the right to read it, except for executors.
+func (s *fileService) find(ctx context.Context, tenant, id string) (string, *session.File, error) {
+	key, limited, err := s.grants.files(ctx, tenant)
+	switch {
+	case err != nil:
+		return "", nil, err
+	case limited:
+		files, err := s.store.FilesOf(ctx, key, []string{id})
+		if err != nil || len(files) == 0 {
+			return "", nil, cmp.Or(err, store.FileNotFound())
+		}
+		return tenant, &files[0], nil
+	}
+	of, file, err := s.store.File(ctx, id)
+	if err == nil && tenant != "" && tenant != of {
+		err = store.FileNotFound()
+	}
+	return of, file, err
+}
+
 // ReadFile implements statev1.FileServiceServer.
 func (s *fileService) ReadFile(r *statev1.ReadFileRequest, stream grpc.ServerStreamingServer[statev1.ReadFileResponse]) error {
 	if err := cmp.Or(checkOptionalID("tenant", r.GetTenant()), checkID("file_id", r.GetFileId())); err != nil {
 		return err
 	}
 	ctx := stream.Context()
-	tenant, file, err := s.store.File(ctx, r.GetFileId())
-	if err == nil && r.GetTenant() != "" && r.GetTenant() != tenant {
-		err = store.FileNotFound()
-	}
+	tenant, file, err := s.find(ctx, r.GetTenant(), r.GetFileId())
 	if err != nil {
 		return err
 	}

@@ -149,7 +149,7 @@ func TestAFileOfTheLargestSizeIsStoredAndALargerOneRefused(t *testing.T) {
 	}
 	_, err := b.tryPut(t.Context(), "acme", "image/png", photo(limit+1))
 	b.refuses(err, fault.TooLarge, "FILE_TOO_LARGE")
-	due, err := b.store.DueBlobDeletions(t.Context(), b.millis(), 9)
+	due, err := b.store.DueBlobDeletions(t.Context(), "", b.millis(), 9)
 	if err != nil || len(due) != 1 {
 		t.Errorf("got %v, %v; want the bytes of the refused file to be deleted at once", due, err)
 	}
@@ -203,7 +203,7 @@ func TestAnUploadThatFailsLeavesNothing(t *testing.T) {
 			}
 			b.server.files.blobs = working
 			b.sweepFiles()
-			if due, err := b.store.DueBlobDeletions(t.Context(), b.millis()+1e12, 9); err != nil || len(due) != 0 {
+			if due, err := b.store.DueBlobDeletions(t.Context(), "", b.millis()+1e12, 9); err != nil || len(due) != 0 {
 				t.Errorf("got %v, %v; want the bytes deleted", due, err)
 			}
 		}
@@ -239,12 +239,12 @@ func TestAnUploadWhoseClientLeavesIsDeleted(t *testing.T) {
 	b.must(stream.Send(&statev1.PutFileRequest{Part: &statev1.PutFileRequest_Head{Head: &statev1.PutFileHead{Tenant: "acme", MediaType: "image/png"}}}))
 	b.must(stream.Send(&statev1.PutFileRequest{Part: &statev1.PutFileRequest_Data{Data: photo(1000)}}))
 	b.eventually("the upload has begun", func() bool {
-		due, err := b.store.DueBlobDeletions(t.Context(), b.millis()+1e12, 9)
+		due, err := b.store.DueBlobDeletions(t.Context(), "", b.millis()+1e12, 9)
 		return err == nil && len(due) == 1
 	})
 	leave()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		due, err := b.store.DueBlobDeletions(t.Context(), b.millis(), 9)
+		due, err := b.store.DueBlobDeletions(t.Context(), "", b.millis(), 9)
 		b.must(err)
 		if len(due) == 1 {
 			break

@@ -477,7 +477,7 @@ func TestAnUnsentClaimIsRequeued(t *testing.T) {
 		stagedOnEveryStore(t, func(b *bench, on *stagedStore) {
 			s := b.open("e1", 1)
 			b.waitUntilIdle("e1")
-			other := New(b.config, on.Store, b.now, b.newID, b.log)
+			other := New(b.config, on.Store, b.keys, b.now, b.newID, b.log)
 			written, goOn := make(chan struct{}), make(chan struct{})
 			on.around(func(write func() error) error {
 				err := write()

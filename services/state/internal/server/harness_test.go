@@ -16,6 +16,7 @@ import (
 	"github.com/holdfast-run/holdfast/e2e/pgtest"
 	"github.com/holdfast-run/holdfast/pkg/config"
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/grant"
 	"github.com/holdfast-run/holdfast/pkg/rpc"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
@@ -33,6 +34,7 @@ type bench struct {
 	server   *Server
 	store    store.Store
 	config   Config
+	keys     grant.Keys
 	runs     statev1.RunServiceClient
 	sessions statev1.SessionServiceClient
 	work     statev1.WorkServiceClient
@@ -42,6 +44,8 @@ type bench struct {
 	memories statev1.MemoryServiceClient
 	files    statev1.FileServiceClient
 	operator statev1.OperatorServiceClient
+	audit    statev1.AuditServiceClient
+	erasure  statev1.ErasureServiceClient
 	conn     *grpc.ClientConn
 	log      *slog.Logger
 	ids      atomic.Int64
@@ -129,7 +133,13 @@ func wrappingEveryStore(t *testing.T, wrap func(store.Store) store.Store, test f
 
 func newBenchOn(t *testing.T, on store.Store, changes ...func(*Config)) *bench {
 	t.Helper()
-	b := &bench{T: t, store: on, log: slog.New(slog.DiscardHandler)}
+	return newBenchWith(t, on, grant.Keys{}, changes...)
+}
+
+// newBenchWith serves with the keys of grants.
+func newBenchWith(t *testing.T, on store.Store, keys grant.Keys, changes ...func(*Config)) *bench {
+	t.Helper()
+	b := &bench{T: t, store: on, keys: keys, log: slog.New(slog.DiscardHandler)}
 	if err := config.Load(&b.config, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -153,6 +163,7 @@ func newBenchOn(t *testing.T, on store.Store, changes ...func(*Config)) *bench {
 	b.points, b.calls, b.usage = statev1.NewCheckpointServiceClient(conn), statev1.NewCallServiceClient(conn), statev1.NewUsageServiceClient(conn)
 	b.memories, b.operator = statev1.NewMemoryServiceClient(conn), statev1.NewOperatorServiceClient(conn)
 	b.files = statev1.NewFileServiceClient(conn)
+	b.audit, b.erasure = statev1.NewAuditServiceClient(conn), statev1.NewErasureServiceClient(conn)
 	return b
 }
 
@@ -222,7 +233,7 @@ func (b *bench) queue(sessionID string) *statev1.StartRunResponse {
 }
 
 // replica returns another server on the same store.
-func (b *bench) replica() *Server { return New(b.config, b.store, b.now, b.newID, b.log) }
+func (b *bench) replica() *Server { return New(b.config, b.store, b.keys, b.now, b.newID, b.log) }
 
 // announce registers the agent, by an executor without credits.
 func (b *bench) announce() {
@@ -320,7 +331,7 @@ func (s *stream) next() *statev1.ClaimRunsResponse {
 }
 
 func refTo(c *statev1.Claim) *statev1.RunRef {
-	return &statev1.RunRef{Tenant: c.GetSession().GetTenant(), SessionId: c.GetSession().GetSessionId(), RunId: c.GetRun().GetRunId(), Epoch: c.GetEpoch()}
+	return &statev1.RunRef{Tenant: c.GetSession().GetTenant(), SessionId: c.GetSession().GetSessionId(), RunId: c.GetRun().GetRunId(), Epoch: c.GetEpoch(), Grant: c.GetGrant()}
 }
 
 func (b *bench) finish(ref *statev1.RunRef) {

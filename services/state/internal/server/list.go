@@ -83,18 +83,23 @@ func (l Limits) sessionQuery(r *statev1.ListSessionsRequest) (store.SessionQuery
 			return store.SessionQuery{}, err
 		}
 	}
-	q.All, q.Any, err = l.facets(r)
+	user, err := callerIn(r.GetCaller()).User(r.GetUserId())
+	if err != nil {
+		return store.SessionQuery{}, err
+	}
+	q.All, q.Any, err = l.facets(r, user)
 	return q, err
 }
 
-func (l Limits) facets(r *statev1.ListSessionsRequest) (all, anyOf []session.Facet, err error) {
+// facets returns the conditions of the request on sessions of the user, or of all for none.
+func (l Limits) facets(r *statev1.ListSessionsRequest, user string) (all, anyOf []session.Facet, err error) {
 	if err := l.checkFacets(r); err != nil {
 		return nil, nil, err
 	}
 	for _, f := range []struct {
 		value string
 		facet func(string) session.Facet
-	}{{r.GetUserId(), session.UserFacet}, {r.GetOrganizationId(), session.OrganizationFacet}, {r.GetAgentType(), session.AgentFacet}, {r.GetParentSessionId(), session.ParentFacet}} {
+	}{{user, session.UserFacet}, {r.GetOrganizationId(), session.OrganizationFacet}, {r.GetAgentType(), session.AgentFacet}, {r.GetParentSessionId(), session.ParentFacet}} {
 		if f.value != "" {
 			all = append(all, f.facet(f.value))
 		}

@@ -50,7 +50,7 @@ func TestSessionsAreListedByEveryProperty(t *testing.T) {
 			want   []string
 		}{
 			"all":             {func(*statev1.ListSessionsRequest) {}, []string{"run", "child", "new", "old"}},
-			"user":            {func(r *statev1.ListSessionsRequest) { r.UserId = "ann" }, []string{"new", "old"}},
+			"user":            {func(r *statev1.ListSessionsRequest) { r.UserId = "ann" }, []string{"child", "new", "old"}},
 			"organization":    {func(r *statev1.ListSessionsRequest) { r.OrganizationId = "org" }, []string{"new"}},
 			"agent":           {func(r *statev1.ListSessionsRequest) { r.AgentType = "sales" }, nil},
 			"status":          {func(r *statev1.ListSessionsRequest) { r.Statuses = []statev1.SessionStatus{active} }, []string{"run"}},

@@ -22,8 +22,11 @@ func (s *sessionService) ListMessages(ctx context.Context, r *statev1.ListMessag
 	if err := cmp.Or(err, checkRange("LIMIT_INVALID", "offset", r.GetOffset(), math.MaxInt64, "the first message has the ordinal 0")); err != nil {
 		return nil, err
 	}
+	if err := s.grants.ofClaim(ctx, key); err != nil {
+		return nil, err
+	}
 	page := store.Page{From: r.GetOffset(), Limit: limit, MaxBytes: s.limits.PageBytes}
-	rows, total, err := s.store.Messages(ctx, key, page)
+	rows, total, err := readerOf(r, s.store).Messages(ctx, key, page)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +75,7 @@ func (s *sessionService) AppendMessages(ctx context.Context, r *statev1.AppendMe
 	if command.Messages, err = messagesIn(r.GetMessages(), origin{now: command.Now, newID: s.ids}); err != nil {
 		return nil, err
 	}
-	after, err := update(ctx, s.runner, session.Target{Key: key, Need: command.Need()}, proto.Size(r), withVersion(command.Decide))
+	after, err := update(ctx, s.runner.by(r.GetCaller()), targetOf(r, key, command.Need()), proto.Size(r), withVersion(command.Decide))
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +92,7 @@ func (s *sessionService) TruncateMessages(ctx context.Context, r *statev1.Trunca
 		return nil, err
 	}
 	command := session.Truncate{Key: key, Messages: r.GetCount(), Now: s.clock.millis()}
-	after, err := update(ctx, s.runner, session.Target{Key: key, Need: command.Need()}, proto.Size(r), withVersion(command.Decide))
+	after, err := update(ctx, s.runner.by(r.GetCaller()), targetOf(r, key, command.Need()), proto.Size(r), withVersion(command.Decide))
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"context"
+	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
@@ -22,7 +23,7 @@ func (s *callService) ListOpenCalls(ctx context.Context, r *statev1.ListOpenCall
 		return nil, err
 	}
 	q.MaxBytes, q.MaxScanned = s.limits.PageBytes, maxScannedCalls
-	page, next, err := s.lister.OpenCalls(ctx, r.GetTenant(), q)
+	page, next, err := s.openCalls(ctx, r.GetTenant(), q, callerIn(r.GetCaller()))
 	if err != nil {
 		return nil, err
 	}
@@ -47,8 +48,39 @@ func (s *callService) ListOpenCalls(ctx context.Context, r *statev1.ListOpenCall
 	return answer, nil
 }
 
+// openCalls adds, for the caller of a single user, the calls of other users that it may approve.
+func (s *callService) openCalls(ctx context.Context, tenant string, q store.CallQuery, by session.Caller) ([]store.OpenCall, *store.CallPlace, error) {
+	own, next, err := s.lister.OpenCalls(ctx, tenant, q)
+	if err != nil || by.Owner == "" || !session.IsIdentified(by.Actor) {
+		return own, next, err
+	}
+	q.UserID, q.ApprovableBy = "", by.Actor
+	others, nextOther, err := s.lister.OpenCalls(ctx, tenant, q)
+	if err != nil {
+		return nil, nil, err
+	}
+	if next == nil || nextOther != nil && nextOther.Compare(*next) < 0 {
+		next = nextOther
+	}
+	page := mergeCalls(own, others, next)
+	if len(page) > q.Limit {
+		last := page[q.Limit-1].Place()
+		page, next = page[:q.Limit], &last
+	}
+	return page, next, nil
+}
+
+// mergeCalls returns the calls of both lists up to a place, nil for all, each once and in order.
+func mergeCalls(own, others []store.OpenCall, end *store.CallPlace) []store.OpenCall {
+	all := slices.Concat(own, others)
+	compare := func(a, b store.OpenCall) int { return a.Place().Compare(b.Place()) }
+	slices.SortFunc(all, compare)
+	all = slices.CompactFunc(all, func(a, b store.OpenCall) bool { return compare(a, b) == 0 })
+	return slices.DeleteFunc(all, func(c store.OpenCall) bool { return end != nil && c.Place().Compare(*end) > 0 })
+}
+
 // callQuery checks and converts the request. Invalid (ID_INVALID, KIND_INVALID, LIMIT_INVALID,
-// CURSOR_INVALID).
+// CURSOR_INVALID), Denied (OWNER_REFUSED).
 func callQuery(r *statev1.ListOpenCallsRequest) (store.CallQuery, error) {
 	limit, err := pageLimit(r.GetLimit())
 	if err := cmp.Or(err, checkID("tenant", r.GetTenant()),
@@ -57,7 +89,11 @@ func callQuery(r *statev1.ListOpenCallsRequest) (store.CallQuery, error) {
 		checkOptionalID("tool_name", r.GetToolName())); err != nil {
 		return store.CallQuery{}, err
 	}
-	q := store.CallQuery{UserID: r.GetUserId(), AgentType: r.GetAgentType(), ToolName: r.GetToolName(), Limit: limit}
+	user, err := callerIn(r.GetCaller()).User(r.GetUserId())
+	if err != nil {
+		return store.CallQuery{}, err
+	}
+	q := store.CallQuery{UserID: user, AgentType: r.GetAgentType(), ToolName: r.GetToolName(), Limit: limit}
 	if r.GetKind() != statev1.CallKind_CALL_KIND_UNSPECIFIED {
 		kind, known := callKindIn[r.GetKind()]
 		if !known || kind == session.SubAgent {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -162,5 +163,115 @@ func TestAStoppedRunWaitsForAnExecutorOfItsAgentFirst(t *testing.T) {
 		if took := time.Since(asked); took < while || took > while+2*poll {
 			b.Errorf("the claim came after %v", took)
 		}
+	})
+}
+
+// goneAfter is the time of the tests after which an agent is gone, goneLook the interval of the looks, and gonePoll that
+// of the polls: rare, because much fake time passes.
+const (
+	goneAfter = 10 * time.Minute
+	goneLook  = goneAfter / 20
+	gonePoll  = 10 * time.Second
+)
+
+// withGoneAgent is withOrphanedAgent for runs that need not end. Executor e1 stays registered.
+func withGoneAgent(t *testing.T, test func(b *bench)) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBenchOn(t, sqlitetest.Open(t), func(c *Config) {
+			c.Scheduler.Poll, c.Scheduler.StopPoll, c.Scheduler.AgentGoneAfter = gonePoll, time.Hour, goneAfter
+		})
+		b.serving("e1", 0, "support").cancel()
+		b.serving("e1", 0, "returns").cancel()
+		test(b)
+	})
+}
+
+// pass lets fake time pass.
+func pass(d time.Duration) {
+	time.Sleep(d) // fake
+	synctest.Wait()
+}
+
+// unregister unregisters all executors.
+func (b *bench) unregister() {
+	b.Helper()
+	_, err := b.store.UnregisterSilent(b.Context(), b.millis()+1)
+	b.must(err)
+}
+
+// expectGone fails the test unless the stream receives the run of a gone agent in time.
+func (s *stream) expectGone(sessionID string) {
+	s.Helper()
+	for end := time.Now().Add(2*goneLook + 2*gonePoll); len(s.got) == 0 && time.Now().Before(end); { // fake
+		pass(time.Second)
+	}
+	if len(s.got) == 0 {
+		s.Fatal("got no claim, want one to fail the run")
+	}
+	claim := s.execute()
+	if stop := claim.GetRun().GetStop(); claim.GetSession().GetSessionId() != sessionID || stop.GetKind() != statev1.StopKind_STOP_KIND_AGENT_GONE ||
+		!strings.Contains(stop.GetReason(), "no executor has served the agent for 10m0s") {
+		s.Errorf("got session %s with the stop %v", claim.GetSession().GetSessionId(), stop)
+	}
+}
+
+func TestARunOfAGoneAgentIsHandedToAnyExecutorToFail(t *testing.T) {
+	t.Parallel()
+	withGoneAgent(t, func(b *bench) {
+		s := b.serving("e2", 2, "sales")
+		b.start("a")
+		pass(goneAfter / 2)
+		b.start("b")
+		pass(goneAfter/2 - goneLook)
+		s.idle("its agent may come back")
+		s.expectGone("a")
+		pass(goneAfter/2 - 3*goneLook)
+		s.idle("it has not waited for long enough")
+		s.expectGone("b")
+	})
+}
+
+func TestAnAgentThatWasServedForAMomentIsGivenTheWholeTimeAgain(t *testing.T) {
+	t.Parallel()
+	withGoneAgent(t, func(b *bench) {
+		s := b.serving("e2", 1, "sales")
+		b.start("a")
+		pass(goneAfter - goneLook)
+		own := b.serving("e3", 0, "support") // a rolling deploy
+		own.cancel()
+		b.serving("e3", 0, "returns").cancel()
+		pass(goneAfter - goneLook)
+		s.idle("its agent was there")
+		s.expectGone("a")
+	})
+}
+
+func TestAnOutageOfAllExecutorsMakesNoAgentGone(t *testing.T) {
+	t.Parallel()
+	withGoneAgent(t, func(b *bench) {
+		b.start("a")
+		b.unregister()
+		pass(3 * goneAfter)
+		s := b.serving("e2", 1, "sales") // the first of the executors that return
+		pass(goneAfter - goneLook)
+		s.idle("the executor of its agent may follow")
+		b.serving("e3", 1, "support").execute()
+		pass(2 * goneAfter)
+		s.idle("it has its executor")
+	})
+}
+
+func TestRunsWaitForEverIfAgentsAreNeverGone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBenchOn(t, sqlitetest.Open(t), func(c *Config) {
+			c.Scheduler.Poll, c.Scheduler.StopPoll, c.Scheduler.AgentGoneAfter = time.Minute, time.Hour, 0
+		})
+		b.serving("e1", 0, "support").cancel()
+		b.serving("e1", 0, "returns").cancel()
+		s := b.serving("e2", 1, "sales")
+		b.start("a")
+		pass(12 * time.Hour)
+		s.idle("nothing fails it")
 	})
 }

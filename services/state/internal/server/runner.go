@@ -5,6 +5,8 @@ import (
 	"errors"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/state/internal/meters"
 	"github.com/holdfast-run/holdfast/services/state/internal/scheduler"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
@@ -20,6 +22,26 @@ type runner struct {
 	maxFamily int // sessions of one write
 	maxUnread int // bytes of unread answers of a session
 	schemas   session.SchemaFuncs
+	meters    *meters.Meters // nil measures nothing
+	actor     string         // of the caller, for the audit log; empty for executors and the service itself
+}
+
+// by returns the runner for commands of a caller.
+func (r *runner) by(c *statev1.Caller) *runner {
+	of := *r
+	of.actor = c.GetActor()
+	return &of
+}
+
+// logErasureDelay is when the live log of a deleted session is removed for the last time. Until then its executor
+// has learned that the session is gone, and writes no more.
+const logErasureDelay = session.Millis(60 * 1000)
+
+// record adds to the changes what the audit log keeps of them, and the live logs to remove.
+func (r *runner) record(views []*session.View, changes []*session.Change) {
+	now := r.clock.millis()
+	session.EraseLogs(views, changes, now+logErasureDelay)
+	session.Audit{Actor: r.actor, Now: now, NewID: newAuditID, Approved: approved}.Record(views, changes)
 }
 
 // update runs a command on one session without consequences for its family: the session's
@@ -98,7 +120,7 @@ func silent(decide func(*session.View) (*session.Change, error)) func(*session.V
 // run runs a command on the sessions of the targets, and repeats it with more sessions while it
 // gives session.Wider. It notifies the scheduler of the written changes.
 //
-// Conflict (FAMILY_TOO_LARGE), and the faults of the command and of the store.
+// NotFound (SESSION_NOT_FOUND) for a target of another user than its Owner, Conflict (FAMILY_TOO_LARGE), and the faults of the command and of the store.
 func run[A any](ctx context.Context, r *runner, targets []session.Target, bytes int,
 	decide func([]session.Target, []*session.View) ([]*session.Change, A, error)) (A, error) {
 	const extraRounds = 8 // for commands in need of more rows of the same sessions
@@ -108,15 +130,25 @@ func run[A any](ctx context.Context, r *runner, targets []session.Target, bytes 
 			return answer, errors.New("a command repeatedly asks for sessions it already has")
 		}
 		var written []*session.Change
+		var before []*session.View
 		err := r.store.Update(ctx, targets, bytes, func(views []*session.View) ([]*session.Change, error) {
+			for i, v := range views {
+				if err := targets[i].CheckOwner(v); err != nil {
+					return nil, err
+				}
+			}
 			changes, a, err := decide(targets, views)
-			answer, written = a, changes
+			answer, written, before = a, changes, views
+			if err == nil {
+				r.record(views, changes)
+			}
 			return changes, err
 		})
 		wider, more := errors.AsType[*session.IncompleteViewError](err)
 		if !more {
 			if err == nil {
 				r.scheduler.Notify(written)
+				r.meters.Changed(ctx, before, written)
 			}
 			return answer, err
 		}

@@ -16,13 +16,16 @@ import (
 // runService implements statev1.RunServiceServer.
 type runService struct {
 	statev1.UnimplementedRunServiceServer
-	store    store.Reader
-	files    store.Files
-	registry store.Registry
-	runner   *runner
-	limits   Limits
-	clock    clock
-	ids      ids
+	grants     *grants
+	store      store.Reader
+	files      store.Files
+	registry   store.Registry
+	admissions *admissions
+	runner     *runner
+	queue      *queue
+	limits     Limits
+	clock      clock
+	ids        ids
 }
 
 // GetRun implements statev1.RunServiceServer.
@@ -34,11 +37,12 @@ func (s *runService) GetRun(ctx context.Context, r *statev1.GetRunRequest) (*sta
 	if err := checkID("run_id", r.GetRunId()); err != nil {
 		return nil, err
 	}
-	run, err := s.store.Run(ctx, key, r.GetRunId())
+	run, err := readerOf(r, s.store).Run(ctx, key, r.GetRunId())
 	if err != nil {
 		return nil, err
 	}
-	return &statev1.GetRunResponse{Run: runOut(key, run)}, nil
+	out := runOut(key, run)
+	return &statev1.GetRunResponse{Run: out}, s.queue.explain(ctx, key, run, out)
 }
 
 // ListRuns implements statev1.RunServiceServer. Waiting runs have no turn to page by: they come
@@ -52,14 +56,14 @@ func (s *runService) ListRuns(ctx context.Context, r *statev1.ListRunsRequest) (
 	if err := cmp.Or(err, checkRange("LIMIT_INVALID", "before_turn", r.GetBeforeTurn(), math.MaxInt32, "give a turn, or 0 for the newest runs")); err != nil {
 		return nil, err
 	}
-	runs, err := s.store.Runs(ctx, key, r.GetBeforeTurn(), limit+1) // one more row shows whether more follow
+	runs, err := readerOf(r, s.store).Runs(ctx, key, r.GetBeforeTurn(), limit+1) // one more row shows whether more follow
 	if err != nil {
 		return nil, err
 	}
 	page, more := splitPage(runs, limit)
 	answer := &statev1.ListRunsResponse{HasMore: more}
 	if r.GetBeforeTurn() == 0 {
-		waiting, err := s.store.Waiting(ctx, key)
+		waiting, err := readerOf(r, s.store).Waiting(ctx, key)
 		if err != nil {
 			return nil, err
 		}
@@ -69,7 +73,11 @@ func (s *runService) ListRuns(ctx context.Context, r *statev1.ListRunsRequest) (
 	}
 	for i := range page {
 		page[i].Outcome.Output = "" // a page of outputs could exceed a message
-		answer.Runs = append(answer.Runs, runOut(key, &page[i]))
+		out := runOut(key, &page[i])
+		if err := s.queue.explain(ctx, key, &page[i], out); err != nil { // at most one run of a session is queued
+			return nil, err
+		}
+		answer.Runs = append(answer.Runs, out)
 	}
 	return answer, nil
 }
@@ -96,8 +104,11 @@ func (s *runService) RequestStop(ctx context.Context, r *statev1.RequestStopRequ
 	if p := s.limits.textProblem(r.GetReason()); p != "" {
 		return nil, invalid("STOP_INVALID", "the reason %s", p)
 	}
+	if err := s.grants.ofParent(ctx, key); err != nil {
+		return nil, err
+	}
 	command := session.RequestStop{Key: key, RunID: r.GetRunId(), Kind: kind, Reason: r.GetReason(), Now: s.clock.millis()}
-	stopped, err := spread(ctx, s.runner, session.Target{Key: key, Need: command.Need()}, proto.Size(r), command.Now, alone(command.Decide))
+	stopped, err := spread(ctx, s.runner.by(r.GetCaller()), targetOf(r, key, command.Need()), proto.Size(r), command.Now, alone(command.Decide))
 	if err != nil {
 		return nil, err
 	}

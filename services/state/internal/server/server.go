@@ -7,7 +7,9 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/holdfast-run/holdfast/pkg/grant"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/state/internal/meters"
 	"github.com/holdfast-run/holdfast/services/state/internal/scheduler"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
@@ -20,6 +22,10 @@ type Server struct {
 	scheduler *scheduler.Scheduler
 	suspects  *sweep.Suspects
 
+	runner *runner
+
+	auditRetention time.Duration
+
 	runs        *runService
 	sessions    *sessionService
 	work        *workService
@@ -28,27 +34,42 @@ type Server struct {
 	usage       *usageService
 	memories    *memoryService
 	files       *fileService
+	governors   *governorService
+	audit       *auditService
+	erasure     *erasureService
 	overdue     *overdue
 }
 
-// New returns a server on the store. It starts nothing.
-func New(c Config, s store.Store, now func() time.Time, newID func() string, log *slog.Logger) *Server {
+// New returns a server on the store, which signs and checks grants with the keys. It starts nothing.
+func New(c Config, s store.Store, keys grant.Keys, now func() time.Time, newID func() string, log *slog.Logger) *Server {
 	suspects, clock, ids := sweep.NewSuspects(), clock(now), ids(newID)
 	r := &runner{store: s, clock: clock, ids: ids, maxFamily: c.Limits.Family, maxUnread: c.Limits.StepBytes, schemas: newSchemas()}
-	r.scheduler = scheduler.New(c.Scheduler, scheduler.Peers{Store: s, Signals: s.Signals, Commands: r, Suspects: suspects, Now: now, Log: log})
+	r.scheduler = scheduler.New(c.Scheduler, scheduler.Peers{Store: s, Signals: s.Signals, Commands: r, Caps: c.Quotas.Caps, Suspects: suspects, Now: now, Log: log})
+	grants, admissions := &grants{keys: keys, store: s, now: now}, newAdmissions(c.Quotas, s, clock)
+	waits := &queue{registry: s, counts: s, caps: c.Quotas.Caps, clock: clock}
 	return &Server{
-		scheduler:   r.scheduler,
-		suspects:    suspects,
-		runs:        &runService{store: s, files: s, registry: s, runner: r, limits: c.Limits, clock: clock, ids: ids},
-		sessions:    &sessionService{store: s, files: s, lister: s, registry: s, runner: r, limits: c.Limits, clock: clock, ids: ids},
-		work:        &workService{registry: s, runner: r, scheduler: r.scheduler, suspects: suspects, limits: c.Limits, suspendedTTL: c.SuspendedTTL, clock: clock, ids: ids},
-		checkpoints: &checkpointService{store: s, runner: r, clock: clock, ids: ids},
-		calls:       &callService{store: s, lister: s, runner: r, limits: c.Limits, clock: clock, ids: ids},
-		usage:       &usageService{store: s, runner: r, limits: c.Limits, clock: clock},
-		memories:    &memoryService{store: s, limits: c.Limits, clock: clock, ids: ids},
-		files:       &fileService{store: s, blobs: s.Blobs, limits: c.Limits, grace: session.Millis(c.FileGrace.Milliseconds()), clock: clock},
-		overdue:     &overdue{lister: s, runner: r, clock: clock, ids: ids, log: log},
+		scheduler:      r.scheduler,
+		suspects:       suspects,
+		runner:         r,
+		auditRetention: c.AuditRetention,
+		runs:           &runService{grants: grants, store: s, files: s, registry: s, runner: r, queue: waits, admissions: admissions, limits: c.Limits, clock: clock, ids: ids},
+		sessions:       &sessionService{grants: grants, store: s, files: s, lister: s, registry: s, counts: s, runner: r, queue: waits, limits: c.Limits, clock: clock, ids: ids},
+		work:           &workService{grants: grants, registry: s, runner: r, scheduler: r.scheduler, suspects: suspects, limits: c.Limits, suspendedTTL: c.SuspendedTTL, clock: clock, ids: ids},
+		checkpoints:    &checkpointService{store: s, runner: r, clock: clock, ids: ids},
+		calls:          &callService{store: s, lister: s, runner: r, limits: c.Limits, clock: clock, ids: ids},
+		usage:          &usageService{store: s, accounts: s, runner: r, limits: c.Limits, clock: clock},
+		memories:       &memoryService{store: s, limits: c.Limits, clock: clock, ids: ids},
+		governors:      &governorService{store: s, clock: clock},
+		files:          &fileService{grants: grants, store: s, blobs: s.Blobs, admissions: admissions, limits: c.Limits, grace: session.Millis(c.FileGrace.Milliseconds()), clock: clock},
+		audit:          &auditService{store: s, clock: clock},
+		erasure:        &erasureService{store: s, runner: r, clock: clock},
+		overdue:        &overdue{lister: s, runner: r, clock: clock, ids: ids, log: log},
 	}
+}
+
+// Measure makes the server and its scheduler measure. Call it before Register.
+func (s *Server) Measure(m *meters.Meters) {
+	s.runner.meters, s.scheduler.Meters, s.files.meters = m, m, m
 }
 
 // Register offers the services.
@@ -61,6 +82,9 @@ func (s *Server) Register(r grpc.ServiceRegistrar) {
 	statev1.RegisterUsageServiceServer(r, s.usage)
 	statev1.RegisterMemoryServiceServer(r, s.memories)
 	statev1.RegisterFileServiceServer(r, s.files)
+	statev1.RegisterGovernorServiceServer(r, s.governors)
+	statev1.RegisterAuditServiceServer(r, s.audit)
+	statev1.RegisterErasureServiceServer(r, s.erasure)
 	statev1.RegisterOperatorServiceServer(r, &operatorService{overdue: s.overdue})
 }
 
@@ -79,6 +103,11 @@ func (s *Server) Suspects() *sweep.Suspects { return s.suspects }
 // TimeOut answers the overdue calls of a session. It does nothing for a deleted session.
 func (s *Server) TimeOut(ctx context.Context, key session.Key) error {
 	return s.overdue.timeOut(ctx, key)
+}
+
+// ExpireAudit deletes the entries of the audit log that are older than the retention.
+func (s *Server) ExpireAudit(ctx context.Context) error {
+	return s.audit.expire(ctx, s.auditRetention)
 }
 
 // Expire fails at most limit expired sessions.

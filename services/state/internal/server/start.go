@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"slices"
 	"strings"
 
@@ -25,7 +26,10 @@ type startCommand struct {
 
 // StartRun implements statev1.RunServiceServer.
 func (s *runService) StartRun(ctx context.Context, r *statev1.StartRunRequest) (*statev1.StartRunResponse, error) {
-	if err := s.limits.checkStart(r); err != nil {
+	if err := cmp.Or(checkCaller(r.GetCaller()), s.limits.checkStart(r)); err != nil {
+		return nil, err
+	}
+	if err := s.grants.starts(ctx, r); err != nil {
 		return nil, err
 	}
 	if err := checkFiles(ctx, s.files, r.GetTenant(), slices.Concat(r.GetMessages(), r.GetResume().GetAppendMessages(), r.GetRetry().GetAppendMessages(), r.GetBranch().GetAppendMessages(), r.GetHistory())...); err != nil {
@@ -39,7 +43,7 @@ func (s *runService) StartRun(ctx context.Context, r *statev1.StartRunRequest) (
 	if err != nil {
 		return nil, err
 	}
-	started, err := s.start(ctx, post, command, proto.Size(r))
+	started, err := s.startWithinQuotas(ctx, r, post, command)
 	if fault.ReasonOf(err) == "AGENT_NOT_FOUND" {
 		return nil, withKnownAgents(ctx, s.registry, err)
 	}
@@ -53,12 +57,36 @@ func (s *runService) StartRun(ctx context.Context, r *statev1.StartRunRequest) (
 	}, nil
 }
 
+// startWithinQuotas is start for a request that its tenant's and its user's quotas may refuse. The user of an existing
+// session is known only from its row, so the command may run again.
+func (s *runService) startWithinQuotas(ctx context.Context, r *statev1.StartRunRequest, post session.RunRequest, command startCommand) (session.Started, error) {
+	by, size := s.runner.by(r.GetCaller()), proto.Size(r)
+	if r.GetParent() != nil { // by an executor: its run waits for the new one
+		return s.start(ctx, by, post, command, size)
+	}
+	userID := cmp.Or(r.GetCaller().GetOwner(), r.GetUserId())
+	for {
+		admission, err := s.admissions.admit(ctx, post.Tenant, userID, int64(size))
+		if err != nil {
+			return session.Started{}, err
+		}
+		started, err := s.start(ctx, by, post, admission.guard(command), size)
+		admission.finish(err == nil && !started.Repeated)
+		other, again := errors.AsType[*otherUserError](err)
+		if !again {
+			s.runner.meters.Refused(ctx, err)
+			return started, err
+		}
+		userID = other.userID
+	}
+}
+
 // start runs the command, and hands the run over to an idle executor.
-func (s *runService) start(ctx context.Context, post session.RunRequest, command startCommand, bytes int) (session.Started, error) {
-	handOver := s.runner.scheduler.HandOver(post.AgentType)
+func (s *runService) start(ctx context.Context, by *runner, post session.RunRequest, command startCommand, bytes int) (session.Started, error) {
+	handOver := by.scheduler.HandOver(post.AgentType)
 	defer handOver.Abandon()
 	command.targets[0].Need = handOver.Need(command.targets[0].Need)
-	started, err := spreadAll(ctx, s.runner, handOver, command.targets, bytes, post.Now, command.decide, func(changes []*session.Change, started *session.Started) {
+	started, err := spreadAll(ctx, by, handOver, command.targets, bytes, post.Now, command.decide, func(changes []*session.Change, started *session.Started) {
 		if len(changes) > 0 && changes[0] != nil {
 			started.Session = *changes[0].Session // another run may have begun in the same write
 		}
@@ -70,9 +98,9 @@ func (s *runService) start(ctx context.Context, post session.RunRequest, command
 // newPost returns the common part of all intents' commands, of a checked request.
 func (s *runService) newPost(r *statev1.StartRunRequest) (session.RunRequest, error) {
 	post := session.RunRequest{
-		Key: session.Key{Tenant: r.GetTenant(), SessionID: s.sessionID(r)}, AgentType: r.GetAgentType(),
+		Key: session.Key{Tenant: r.GetTenant(), SessionID: s.sessionID(r)}, By: callerIn(r.GetCaller()), AgentType: r.GetAgentType(),
 		RequestKey: r.GetRequestKey(), RunID: s.ids.run(), MessageID: s.ids.message(), Now: s.clock.millis(),
-		LastSeenRunID: r.GetSeenRunId(), OnBusy: busyIn[r.GetOnBusy()], DefaultOnBusy: busyIn[r.GetDefaultOnBusy()], Limits: s.limits.sessionLimits(), Schemas: s.runner.schemas, Bodies: bodies,
+		LastSeenRunID: r.GetSeenRunId(), OnBusy: busyIn[r.GetOnBusy()], DefaultOnBusy: busyIn[r.GetDefaultOnBusy()], Priority: r.GetPriority(), Limits: s.limits.sessionLimits(), Schemas: s.runner.schemas, Bodies: bodies,
 	}
 	post.Traceparent, post.Tracestate = traceIn(r.GetTraceparent(), r.GetTracestate())
 	if timeout := r.GetTimeoutMs(); timeout > 0 {
@@ -102,16 +130,12 @@ func (s *runService) newPost(r *statev1.StartRunRequest) (session.RunRequest, er
 
 // newStartCommand returns the command of the request's intent.
 func (s *runService) newStartCommand(r *statev1.StartRunRequest, post session.RunRequest) (startCommand, error) {
-	send := session.Send{RunRequest: post, NewSession: session.Create{
-		ParentID: r.GetParent().GetSessionId(), Child: newChildIn(r.GetParent()), UserID: r.GetUserId(), OrganizationID: r.GetOrganizationId(),
-		Tags: r.GetTags(), Metadata: r.GetMetadata(), State: cmp.Or(r.GetCustomState(), "{}"), MaxTree: s.limits.Tree,
-	}}
-	var err error
-	if send.History, err = historyIn(r.GetHistory(), post, s.ids); err != nil {
+	send, err := s.newSend(r, post)
+	if err != nil {
 		return startCommand{}, err
 	}
 	own := func(need session.Need, decide func(...*session.View) (*session.Change, session.Started, error)) (startCommand, error) {
-		return startCommand{[]session.Target{{Key: post.Key, Need: need}}, func(views ...*session.View) (*session.Change, session.Started, error) {
+		return startCommand{[]session.Target{{Key: post.Key, Need: need, Owner: post.By.Owner}}, func(views ...*session.View) (*session.Change, session.Started, error) {
 			change, started, err := decide(views...)
 			started.Unknown = post.Unknown(views[0])
 			return change, started, err
@@ -143,6 +167,20 @@ func (s *runService) newStartCommand(r *statev1.StartRunRequest, post session.Ru
 	default:
 		return own(send.Need(), send.Decide)
 	}
+}
+
+// newSend returns the command that sends the messages of the request. Denied (OWNER_REFUSED).
+func (s *runService) newSend(r *statev1.StartRunRequest, post session.RunRequest) (session.Send, error) {
+	user, err := post.By.User(r.GetUserId())
+	if err != nil {
+		return session.Send{}, err
+	}
+	send := session.Send{RunRequest: post, NewSession: session.Create{
+		ParentID: r.GetParent().GetSessionId(), Child: newChildIn(r.GetParent()), Owner: post.By.Owner, UserID: user, OrganizationID: r.GetOrganizationId(),
+		Tags: r.GetTags(), Metadata: r.GetMetadata(), State: cmp.Or(r.GetCustomState(), "{}"), MaxTree: s.limits.Tree,
+	}}
+	send.History, err = historyIn(r.GetHistory(), post, s.ids)
+	return send, err
 }
 
 func (s *runService) branchCommand(r *statev1.Branch, post session.RunRequest) (startCommand, error) {
@@ -177,6 +215,9 @@ func (s *runService) sessionID(r *statev1.StartRunRequest) string {
 	names := []string{r.GetTenant(), r.GetRequestKey()}
 	if branch := r.GetBranch(); branch != nil {
 		names = []string{r.GetTenant(), branch.GetFromSessionId(), branch.GetCheckpointId(), r.GetRequestKey()}
+	}
+	if owner := r.GetCaller().GetOwner(); owner != "" { // users may choose the same key
+		names = append(names, owner)
 	}
 	switch {
 	case r.GetSessionId() != "":

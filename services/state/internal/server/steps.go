@@ -25,7 +25,7 @@ func (s *sessionService) ListSteps(ctx context.Context, r *statev1.ListStepsRequ
 		checkRange("STEP_INVALID", "after_step", r.GetAfterStep(), math.MaxInt32, "give the last step that you have, or 0 for none")); err != nil {
 		return nil, err
 	}
-	found, err := s.store.Steps(ctx, key, store.StepPage{After: r.GetAfterStep(), RunID: r.GetRunId(), Limit: limit, MaxBytes: s.limits.PageBytes})
+	found, err := readerOf(r, s.store).Steps(ctx, key, store.StepPage{After: r.GetAfterStep(), RunID: r.GetRunId(), Limit: limit, MaxBytes: s.limits.PageBytes})
 	if err != nil {
 		return nil, err
 	}

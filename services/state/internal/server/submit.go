@@ -48,14 +48,14 @@ func (s *callService) SubmitCall(ctx context.Context, r *statev1.SubmitCallReque
 	}
 	owner, known := owners[command.CallID]
 	if !known {
-		return nil, s.missingCall(ctx, requested, command.CallID)
+		return nil, s.missingCall(ctx, r, requested, command.CallID)
 	}
 	command.SessionID = owner
-	target := session.Target{Key: command.Key, Need: command.Need()}
-	submitted, err := spreadAndHandOver(ctx, s.runner, target, proto.Size(r), command.Now, alone(limitUnread(s.limits, command.Decide)))
+	target := session.Target{Key: command.Key, Need: command.Need()} // the call decides about the caller
+	submitted, err := spreadAndHandOver(ctx, s.runner.by(r.GetCaller()), target, proto.Size(r), command.Now, alone(limitUnread(s.limits, command.Decide)))
 	switch fault.ReasonOf(err) {
 	case "SESSION_NOT_FOUND", "UNKNOWN_TOOL_CALL": // deleted meanwhile, alone or with its session
-		return nil, s.missingCall(ctx, requested, command.CallID)
+		return nil, s.missingCall(ctx, r, requested, command.CallID)
 	}
 	if err != nil {
 		return nil, err
@@ -67,9 +67,9 @@ func (s *callService) SubmitCall(ctx context.Context, r *statev1.SubmitCallReque
 }
 
 // missingCall returns the fault for a call unknown to the family of the session.
-func (s *callService) missingCall(ctx context.Context, requested session.Key, callID string) error {
+func (s *callService) missingCall(ctx context.Context, r *statev1.SubmitCallRequest, requested session.Key, callID string) error {
 	command := session.ExplainMissingCall{Key: requested, CallID: callID}
-	_, err := update(ctx, s.runner, session.Target{Key: requested, Need: command.Need()}, 0, command.Decide)
+	_, err := update(ctx, s.runner, targetOf(r, requested, command.Need()), 0, command.Decide)
 	return err
 }
 
@@ -79,9 +79,12 @@ func (s *callService) newSubmit(r *statev1.SubmitCallRequest) (session.Submit, e
 	if err != nil {
 		return session.Submit{}, err
 	}
+	if err := checkCaller(r.GetCaller()); err != nil {
+		return session.Submit{}, err
+	}
 	a, err := s.limits.answerIn(r.GetToolCallId(), r.GetAnswer())
 	return session.Submit{
-		Key: key, CallID: a.CallID, Kind: a.Kind, ApprovalID: a.ApprovalID, Response: a.Response, NewRunID: s.ids.run(), Now: s.clock.millis(),
+		Key: key, By: callerIn(r.GetCaller()), CallID: a.CallID, Kind: a.Kind, ApprovalID: a.ApprovalID, Approves: a.Approves, Response: a.Response, NewRunID: s.ids.run(), Now: s.clock.millis(),
 	}, err
 }
 
@@ -96,7 +99,7 @@ func (l Limits) answerIn(callID string, given *statev1.CallAnswer) (session.Answ
 	case *statev1.CallAnswer_Result:
 		a.Kind = session.ClientTool
 	case *statev1.CallAnswer_Approval:
-		a.Kind, a.ApprovalID = session.Approval, answer.Approval.GetApprovalId()
+		a.Kind, a.ApprovalID, a.Approves = session.Approval, answer.Approval.GetApprovalId(), answer.Approval.GetApproved()
 	}
 	if err := l.checkAnswer(given); err != nil {
 		return a, err

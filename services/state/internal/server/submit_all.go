@@ -9,6 +9,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
+	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
 // maxAnswers is how many answers a request may have, by the contract.
@@ -32,6 +33,9 @@ func (s *callService) SubmitCalls(ctx context.Context, r *statev1.SubmitCallsReq
 	if err != nil {
 		return nil, err
 	}
+	if err := checkCaller(r.GetCaller()); err != nil {
+		return nil, err
+	}
 	answers, err := s.limits.answersIn(r.GetAnswers())
 	if err != nil {
 		return nil, err
@@ -40,10 +44,10 @@ func (s *callService) SubmitCalls(ctx context.Context, r *statev1.SubmitCallsReq
 	for i, a := range answers {
 		out.Calls[i] = &statev1.SubmittedCall{ToolCallId: a.CallID, Outcome: statev1.SubmittedCall_OUTCOME_UNKNOWN_TOOL_CALL}
 	}
-	if err := s.checkSeenRun(ctx, key, r.GetSeenRunId()); err != nil {
+	if err := checkSeenRun(ctx, readerOf(r, s.store), key, r.GetSeenRunId()); err != nil {
 		return nil, err
 	}
-	groups, err := s.groupByOwner(ctx, key, answers)
+	groups, err := groupByOwner(ctx, readerOf(r, s.store), key, answers)
 	if err != nil {
 		return nil, err
 	}
@@ -60,19 +64,19 @@ func (s *callService) SubmitCalls(ctx context.Context, r *statev1.SubmitCallsReq
 			continued = runID
 		}
 	}
-	return out, s.describeSession(ctx, key, continued, out)
+	return out, s.describeSession(ctx, readerOf(r, s.store), key, continued, out)
 }
 
 // describeSession fills in the session of the request, and its run: the one continued by these
 // answers, even if another has begun since.
-func (s *callService) describeSession(ctx context.Context, key session.Key, continued string, out *statev1.SubmitCallsResponse) error {
-	snapshot, err := s.store.Session(ctx, key)
+func (s *callService) describeSession(ctx context.Context, reader store.Reader, key session.Key, continued string, out *statev1.SubmitCallsResponse) error {
+	snapshot, err := reader.Session(ctx, key)
 	if err != nil {
 		return err
 	}
 	run := snapshot.Current
 	if continued != "" && run != nil && run.RunID != continued {
-		if run, err = s.store.Run(ctx, key, continued); err != nil {
+		if run, err = reader.Run(ctx, key, continued); err != nil {
 			return err
 		}
 	}
@@ -110,12 +114,12 @@ type ownerGroup struct {
 
 // groupByOwner groups the answers by the owners of their calls. It leaves out answers to calls
 // unknown to the family.
-func (s *callService) groupByOwner(ctx context.Context, key session.Key, answers []session.Answer) ([]ownerGroup, error) {
+func groupByOwner(ctx context.Context, reader store.Reader, key session.Key, answers []session.Answer) ([]ownerGroup, error) {
 	ids := make([]string, len(answers))
 	for i, a := range answers {
 		ids[i] = a.CallID
 	}
-	owners, err := s.store.Owners(ctx, key, ids)
+	owners, err := reader.Owners(ctx, key, ids)
 	if err != nil {
 		return nil, err
 	}
@@ -151,17 +155,17 @@ var goOnIn = map[statev1.GoOn]session.ResumePolicy{
 
 // checkSeenRun gives Conflict (RUN_STALE) unless the run has written, or helped to write, the
 // newest answer. An empty id is valid.
-func (s *callService) checkSeenRun(ctx context.Context, key session.Key, runID string) error {
+func checkSeenRun(ctx context.Context, reader store.Reader, key session.Key, runID string) error {
 	if runID == "" {
 		return nil
 	}
 	if err := checkID("seen_run_id", runID); err != nil {
 		return err
 	}
-	snapshot, err := s.store.Session(ctx, key)
+	snapshot, err := reader.Session(ctx, key)
 	var seen *session.Run
 	if err == nil {
-		seen, err = s.store.Run(ctx, key, runID)
+		seen, err = reader.Run(ctx, key, runID)
 	}
 	if err != nil && !errors.Is(err, fault.NotFound) {
 		return err
@@ -179,13 +183,13 @@ func (s *callService) submitGroup(ctx context.Context, r *statev1.SubmitCallsReq
 	for _, i := range g.indexes {
 		size += proto.Size(r.GetAnswers()[i])
 	}
-	command := session.SubmitAll{Key: g.key, Answers: g.answers, NewRunID: s.ids.run(), Now: s.clock.millis()}
+	command := session.SubmitAll{Key: g.key, By: callerIn(r.GetCaller()), Answers: g.answers, NewRunID: s.ids.run(), Now: s.clock.millis()}
 	if g.key.SessionID == r.GetSessionId() {
 		command.Resume = goOnIn[r.GetGoOn()]
 		command.Traceparent, command.Tracestate = traceIn(r.GetTraceparent(), r.GetTracestate())
 	}
-	target := session.Target{Key: command.Key, Need: command.Need()}
-	submitted, err := spreadAndHandOver(ctx, s.runner, target, size, command.Now, alone(limitUnread(s.limits, command.Decide)))
+	target := targetOf(r, command.Key, command.Need())
+	submitted, err := spreadAndHandOver(ctx, s.runner.by(r.GetCaller()), target, size, command.Now, alone(limitUnread(s.limits, command.Decide)))
 	if fault.ReasonOf(err) == "SESSION_NOT_FOUND" {
 		return "", nil // deleted meanwhile, with its calls
 	}

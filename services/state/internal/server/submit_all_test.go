@@ -366,7 +366,7 @@ func TestSubmitCallsReturnsTheContinuingRun(t *testing.T) {
 	next := b.submits("s", answersTo("c1")...).GetRun().GetRunId()
 	for _, named := range []string{asked, next, ""} {
 		out := &statev1.SubmitCallsResponse{}
-		b.must(b.server.calls.describeSession(t.Context(), session.Key{Tenant: "acme", SessionID: "s"}, named, out))
+		b.must(b.server.calls.describeSession(t.Context(), b.server.calls.store, session.Key{Tenant: "acme", SessionID: "s"}, named, out))
 		if got, want := out.GetRun().GetRunId(), cmp.Or(named, next); got != want || out.GetSession().GetCurrentRunId() != next {
 			t.Errorf("got run %q of %v, want %q", got, out.GetSession(), want)
 		}

@@ -20,10 +20,11 @@ func queryInvalid(format string, args ...any) error {
 // usageService implements statev1.UsageServiceServer.
 type usageService struct {
 	statev1.UnimplementedUsageServiceServer
-	store  store.Accounts
-	runner *runner
-	limits Limits
-	clock  clock
+	store    store.Reader
+	accounts store.Accounts
+	runner   *runner
+	limits   Limits
+	clock    clock
 }
 
 // RecordUsage implements statev1.UsageServiceServer.
@@ -40,7 +41,7 @@ func (s *usageService) RecordUsage(ctx context.Context, r *statev1.RecordUsageRe
 		return nil, err
 	}
 	command := session.RecordUsage{Key: key, RunID: r.GetRunId(), Usage: usage, Now: s.clock.millis()}
-	if _, err := update(ctx, s.runner, session.Target{Key: key, Need: command.Need()}, proto.Size(r), silent(command.Decide)); err != nil {
+	if _, err := update(ctx, s.runner, targetOf(r, key, command.Need()), proto.Size(r), silent(command.Decide)); err != nil {
 		return nil, err
 	}
 	return &statev1.RecordUsageResponse{}, nil
@@ -73,7 +74,7 @@ func (s *usageService) ListUsage(ctx context.Context, r *statev1.ListUsageReques
 	if err := cmp.Or(err, checkOffset(r.GetOffset())); err != nil {
 		return nil, err
 	}
-	rows, err := s.store.UsageEntries(ctx, key, kinds, int(r.GetOffset()), limit+1)
+	rows, err := readerOf(r, s.store).UsageEntries(ctx, key, kinds, int(r.GetOffset()), limit+1)
 	if err != nil {
 		return nil, err
 	}
@@ -97,14 +98,15 @@ func (s *usageService) GetUsageRollup(ctx context.Context, r *statev1.GetUsageRo
 		return nil, err
 	}
 	// The sums of a missing session are empty, so look whether it exists.
-	if _, err := s.store.UsageEntries(ctx, key, nil, 0, 1); err != nil {
+	if _, err := readerOf(r, s.store).UsageEntries(ctx, key, nil, 0, 1); err != nil {
 		return nil, err
 	}
-	own, err := s.sums(ctx, key.Tenant, store.UsageQuery{Sessions: []string{key.SessionID}, RunID: r.GetRunId()})
+	user := r.GetCaller().GetOwner()
+	own, err := s.sums(ctx, key.Tenant, store.UsageQuery{Sessions: []string{key.SessionID}, RunID: r.GetRunId(), UserID: user})
 	if err != nil {
 		return nil, err
 	}
-	family, err := s.sums(ctx, key.Tenant, store.UsageQuery{Family: key.SessionID, Kinds: []session.UsageKind{session.UsageTokens}})
+	family, err := s.sums(ctx, key.Tenant, store.UsageQuery{Family: key.SessionID, UserID: user, Kinds: []session.UsageKind{session.UsageTokens}})
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +119,7 @@ func (s *usageService) GetUsageRollup(ctx context.Context, r *statev1.GetUsageRo
 // sums gives Exhausted (QUERY_TOO_LARGE) for more sums than one response may have.
 func (s *usageService) sums(ctx context.Context, tenant string, q store.UsageQuery) ([]store.UsageSum, error) {
 	limit := s.limits.UsageSums
-	sums, err := s.store.UsageSums(ctx, tenant, q, limit+1)
+	sums, err := s.accounts.UsageSums(ctx, tenant, q, limit+1)
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +152,7 @@ func (s *usageService) QueryUsage(ctx context.Context, r *statev1.QueryUsageRequ
 	return answer, nil
 }
 
-// usageQuery gives Invalid (ID_INVALID, QUERY_INVALID).
+// usageQuery gives Invalid (ID_INVALID, QUERY_INVALID) and Denied (OWNER_REFUSED).
 func usageQuery(r *statev1.QueryUsageRequest) (store.UsageQuery, error) {
 	const shortestBucket, maxQueried = 1000, 1000
 	none := store.UsageQuery{}
@@ -170,9 +172,13 @@ func usageQuery(r *statev1.QueryUsageRequest) (store.UsageQuery, error) {
 		checkIDs("a model", r.GetModels())); err != nil {
 		return none, err
 	}
+	user, err := callerIn(r.GetCaller()).User(r.GetUserId())
+	if err != nil {
+		return none, err
+	}
 	kinds, err := kindsIn(r.GetKinds())
 	return store.UsageQuery{
-		Sessions: r.GetSessionIds(), UserID: r.GetUserId(), AgentType: r.GetAgentType(), Kinds: kinds, Models: r.GetModels(),
+		Sessions: r.GetSessionIds(), UserID: user, AgentType: r.GetAgentType(), Kinds: kinds, Models: r.GetModels(),
 		From: session.Millis(from), Before: session.Millis(before), Bucket: session.Millis(r.GetBucketMs()),
 	}, err
 }

@@ -17,6 +17,7 @@ import (
 // workService implements statev1.WorkServiceServer.
 type workService struct {
 	statev1.UnimplementedWorkServiceServer
+	grants       *grants
 	registry     store.Registry
 	runner       *runner
 	scheduler    *scheduler.Scheduler
@@ -29,7 +30,7 @@ type workService struct {
 
 // RecordPlan implements statev1.WorkServiceServer.
 func (s *workService) RecordPlan(ctx context.Context, r *statev1.RecordPlanRequest) (*statev1.RecordPlanResponse, error) {
-	ref, err := checkRef(r.GetRun())
+	ref, err := s.grants.checkRef(r.GetRun())
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +69,7 @@ func (s *workService) RecordPlan(ctx context.Context, r *statev1.RecordPlanReque
 
 // RecordResult implements statev1.WorkServiceServer.
 func (s *workService) RecordResult(ctx context.Context, r *statev1.RecordResultRequest) (*statev1.RecordResultResponse, error) {
-	ref, err := checkRef(r.GetRun())
+	ref, err := s.grants.checkRef(r.GetRun())
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +138,7 @@ func usageBytes(usage []session.Usage) (n int) {
 
 // FinishRun implements statev1.WorkServiceServer.
 func (s *workService) FinishRun(ctx context.Context, r *statev1.FinishRunRequest) (*statev1.FinishRunResponse, error) {
-	ref, err := checkRef(r.GetRun())
+	ref, err := s.grants.checkRef(r.GetRun())
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +158,7 @@ func (s *workService) FinishRun(ctx context.Context, r *statev1.FinishRunRequest
 
 // ReleaseRun implements statev1.WorkServiceServer.
 func (s *workService) ReleaseRun(ctx context.Context, r *statev1.ReleaseRunRequest) (*statev1.ReleaseRunResponse, error) {
-	ref, err := checkRef(r.GetRun())
+	ref, err := s.grants.checkRef(r.GetRun())
 	if err != nil {
 		return nil, err
 	}

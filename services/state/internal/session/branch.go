@@ -10,18 +10,19 @@ import "github.com/holdfast-run/holdfast/pkg/fault"
 type Branch struct {
 	From         Key
 	CheckpointID string
-	Key          // of the new session, in the tenant of From
+	Key                 // of the new session, in the tenant of From
+	Owner        string // as Target.Owner, of both sessions
 	Schemas      SchemaFuncs
 	Now          Millis
 }
 
 // Targets lists the sessions for Decide, in the order of its views.
 func (c Branch) Targets() []Target {
-	source := Target{c.From, Need{CheckpointID: c.CheckpointID, OwnAgent: true}}
+	source := Target{Key: c.From, Need: Need{CheckpointID: c.CheckpointID, OwnAgent: true}, Owner: c.Owner}
 	if c.Key == c.From {
 		return []Target{source}
 	}
-	return []Target{source, {c.Key, Need{}}}
+	return []Target{source, {Key: c.Key, Owner: c.Owner}}
 }
 
 // Decide creates the session. It returns one change per view.
@@ -63,8 +64,9 @@ type BranchAndStart struct {
 
 // Targets lists the sessions for Decide, in the order of its views.
 func (c BranchAndStart) Targets() []Target {
-	source := Target{c.From, Need{CheckpointID: c.CheckpointID, MessageIDs: append(messageIDs(c.allMessages(c.Messages)), c.EarlierIDs...), OwnAgent: true}}
-	return []Target{{c.Key, Need{RequestKey: c.RequestKey}}, source}
+	need := Need{CheckpointID: c.CheckpointID, MessageIDs: append(messageIDs(c.allMessages(c.Messages)), c.EarlierIDs...), OwnAgent: true}
+	source := Target{Key: c.From, Need: need, Owner: c.By.Owner}
+	return []Target{{Key: c.Key, Need: Need{RequestKey: c.RequestKey}, Owner: c.By.Owner}, source}
 }
 
 // Unknown returns how many of EarlierIDs the new session does not have. The view is the source's.

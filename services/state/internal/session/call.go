@@ -30,6 +30,10 @@ type Call struct {
 	LateReported bool   // a step has reported the late answer to the model
 
 	LateReportedStep int32 // the reporting step; 0 before
+
+	Approvers  Approvers
+	StartedBy  string // as Run.StartedBy, of the run that made the call
+	AnsweredBy string // the actor of the client's answer, in time or late; empty if unknown
 }
 
 // CallKind is the kind of answer that a call accepts.

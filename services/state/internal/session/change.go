@@ -9,7 +9,7 @@ import (
 // Change is the rows to write, all or none of them. Nil and empty fields keep the stored rows.
 // The store writes the exported fields in their order.
 type Change struct {
-	Delete  bool     // delete the session with everything that belongs to it; the other fields are ignored
+	Delete  bool     // delete the session with everything that belongs to it; the other fields are ignored, except for Audit and LogErasure
 	Session *Session // inserted if Created, else updated
 	Created bool
 
@@ -34,6 +34,9 @@ type Change struct {
 	NewCalls     []Call   // inserted under the session's root
 	Calls        []Call   // updated by id
 	Children     []Child  // inserted, or updated by id
+
+	Audit      []AuditEvent // also written with Delete
+	LogErasure *LogErasure  // only with Delete
 
 	CutOff *Run // a run as its executor had it when somebody else ended it; for the scheduler
 

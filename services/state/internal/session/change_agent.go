@@ -24,7 +24,7 @@ func (c RunRequest) checkNewTarget(v *View) error {
 	case len(c.Answers) > 0:
 		return c.agentMismatch(s, "the answers are for its own agent; send them without another one")
 	case v.OwnAgent == nil:
-		return &IncompleteViewError{[]Target{{c.Key, Need{OwnAgent: true}}}}
+		return &IncompleteViewError{[]Target{{Key: c.Key, Need: Need{OwnAgent: true}}}}
 	case v.OwnAgent.Remote || v.Agent.Remote:
 		return c.agentMismatch(s, "sessions of remote agents keep their agent; use another session")
 	}

@@ -52,6 +52,31 @@ func (c ClaimOrphaned) Decide(v *View) (*Change, error) {
 	return c.Claim.Decide(v)
 }
 
+// ClaimUnserved lets any executor claim a run only to fail it: no executor has served its agent for at
+// least as long as the run has been queued, and that was too long.
+type ClaimUnserved struct {
+	Claim
+	QueuedBefore Millis // runs that were created or claimed later wait on
+	Reason       string // of the stop, for people
+}
+
+// Decide claims a queued run and stops it with StopAgentGone. A stop or a deadline that the run
+// already has keeps its meaning: see ClaimOrphaned. The change is nil for a run that waits on.
+func (c ClaimUnserved) Decide(v *View) (*Change, error) {
+	if v.Run == nil || v.Run.Stop != nil || v.Run.QueuedSince() > c.QueuedBefore {
+		return nil, nil
+	}
+	change, err := c.Claim.Decide(v)
+	if change != nil {
+		change.Runs[0].Stop = &Stop{Kind: StopAgentGone, Reason: c.Reason, At: c.Now}
+	}
+	return change, err
+}
+
+// QueuedSince returns since when a queued run waits, as far as its row says: its creation, or its newest
+// claim.
+func (r *Run) QueuedSince() Millis { return max(r.CreatedAt, r.ClaimedAt) }
+
 // endDue reports whether the run has a stop or a deadline, and the earlier of their times.
 func (r *Run) endDue() (since Millis, ends bool) {
 	switch {

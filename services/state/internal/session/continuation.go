@@ -3,13 +3,14 @@ package session
 import "slices"
 
 // beginContinuation begins the run that continues a suspended session. It inherits the
-// message, the turn's start, the trace and the deadline of the suspended run. The session has
+// message, the turn's start, the starter, the trace, the priority and the deadline of the suspended run. The session has
 // its new version already.
 func (s *Session) beginContinuation(suspended *Run, runID string, now Millis) *Run {
 	s.ResumeCount++
 	r := &Run{
 		RunID: runID, AgentType: suspended.AgentType, Entry: EntryContinuation, MessageID: suspended.MessageID,
-		DeadlineAt: suspended.DeadlineAt, Traceparent: suspended.Traceparent, Tracestate: suspended.Tracestate, CreatedAt: now,
+		DeadlineAt: suspended.DeadlineAt, Traceparent: suspended.Traceparent, Tracestate: suspended.Tracestate, StartedBy: suspended.StartedBy,
+		Priority: suspended.Priority, UserID: s.UserID, CreatedAt: now,
 	}
 	s.beginRun(r)
 	r.TurnMessageCount = suspended.TurnMessageCount

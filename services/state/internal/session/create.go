@@ -6,14 +6,15 @@ import "github.com/holdfast-run/holdfast/pkg/fault"
 // Family.Propagate records a child in its parent.
 //
 // Faults: Conflict (SESSION_EXISTS), NotFound (AGENT_NOT_FOUND), Invalid (STATE_INVALID). For a child also NotFound
-// (SESSION_NOT_FOUND) for the parent, Conflict (PARENT_ENDED, LOCATION_FIXED), and an
+// (SESSION_NOT_FOUND) for the parent, Conflict (PARENT_ENDED, LOCATION_FIXED, OWNER_INHERITED), and an
 // IncompleteViewError to see the parent.
 type Create struct {
 	Key
 	AgentType      string
 	ParentID       string // empty for a root
 	Child          Child  // the record in the parent: CallID, Mode, Name and Remote are used
-	UserID         string
+	Owner          string // as Target.Owner, of the parent
+	UserID         string // a child has its parent's; empty asks for it
 	OrganizationID string
 	Tags           []string
 	Metadata       map[string]string
@@ -68,6 +69,10 @@ func (c Create) newSession(views []*View) (*Change, error) {
 	if err := checkTree(parent, 1, c.MaxTree); err != nil {
 		return nil, err
 	}
+	if c.UserID != "" && c.UserID != parent.Session.UserID {
+		return nil, ownerInherited(c.SessionID)
+	}
+	s.UserID = parent.Session.UserID
 	s.RootID, s.Depth = parent.Session.RootID, parent.Session.Depth+1
 	change.newChild = c.childRow(&s)
 	return change, nil
@@ -93,7 +98,7 @@ func (c Create) findParent(views []*View) (*View, error) {
 	}
 	need := needParent
 	need.LiveBelow = c.MaxTree
-	return nil, &IncompleteViewError{[]Target{{key, need}}}
+	return nil, &IncompleteViewError{[]Target{{Key: key, Need: need, Owner: c.Owner}}}
 }
 
 // childRow returns the new session's record in its parent.

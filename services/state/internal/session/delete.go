@@ -9,7 +9,7 @@ type DeleteSession struct {
 }
 
 // Need lists the rows for Decide.
-func (c DeleteSession) Need() Need { return Need{Children: true} }
+func (c DeleteSession) Need() Need { return Need{Children: true, Stored: true} }
 
 // Decide deletes the session.
 func (c DeleteSession) Decide(v *View) (*Change, error) {

@@ -74,6 +74,14 @@
 //
 // A session without runs is paused in turn 0, after Create or Branch.
 //
+// # Users
+//
+// A Caller with an Owner reaches only the sessions of that user. Target.CheckOwner compares the
+// locked row, before Decide, so a session cannot change hands in between. A family belongs to one
+// user: children inherit it, and Propagate passes a new one on. A run has the actor that started it
+// (Run.StartedBy). Continuations and the runs of children inherit it, and calls copy it. A call for
+// ApproversOthers is the one thing that a caller may answer in a session that it does not reach.
+//
 // # Ownership
 //
 // Each claim raises the epoch of the session and stores it in the run. A write is stale

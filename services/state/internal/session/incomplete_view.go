@@ -37,6 +37,7 @@ type targetList struct {
 func (w *targetList) add(t Target) {
 	if i, known := w.places[t.Key]; known {
 		w.targets[i].Need = w.targets[i].Need.union(t.Need)
+		w.targets[i].Owner = cmp.Or(w.targets[i].Owner, t.Owner)
 		return
 	}
 	if w.places == nil {
@@ -60,6 +61,7 @@ func (n Need) union(m Need) Need {
 	n.OwnAgent = n.OwnAgent || m.OwnAgent
 	n.Undo = n.Undo || m.Undo
 	n.FailedStep = n.FailedStep || m.FailedStep
+	n.Stored = n.Stored || m.Stored
 	n.RewindToMessage = cmp.Or(m.RewindToMessage, n.RewindToMessage)
 	n.AnswerID = cmp.Or(m.AnswerID, n.AnswerID)
 	if m.ExecutorID != "" {
@@ -71,5 +73,5 @@ func (n Need) union(m Need) Need {
 // covers reports whether n includes the rows that m needs of a family member.
 func (n Need) covers(m Need) bool {
 	return (n.Current || !m.Current) && (n.Live || !m.Live) && (n.Journal || !m.Journal) &&
-		(n.Calls || !m.Calls) && (n.Children || !m.Children) && n.LiveBelow >= m.LiveBelow
+		(n.Calls || !m.Calls) && (n.Children || !m.Children) && (n.Stored || !m.Stored) && n.LiveBelow >= m.LiveBelow
 }

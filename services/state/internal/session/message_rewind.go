@@ -50,7 +50,9 @@ func (c RunRequest) rewindAndBegin(v *View, keep bool) (*Change, error) {
 		return nil, err
 	}
 	change.Calls = slices.DeleteFunc(change.Calls, change.dropsCall)
-	c.takeAnswers(change, v)
+	if err := c.takeAnswers(change, v); err != nil {
+		return nil, err
+	}
 	change.abandonOpenCalls(v, c.Abandon, c.Now)
 	change.dropOpenCalls(v)
 	if err := c.takeRestoredState(change, v); err != nil {
@@ -80,7 +82,7 @@ func (c RunRequest) checkMayEndWork(v *View) error {
 	case s.Status == Active && v.Live == nil, s.Waiting > 0 && len(v.Waiting) == 0:
 		need := needForcedEnd
 		need.Waiting = true
-		return &IncompleteViewError{[]Target{{c.Key, need}}}
+		return &IncompleteViewError{[]Target{{Key: c.Key, Need: need}}}
 	}
 	return nil
 }

@@ -42,7 +42,7 @@ func (v *View) checkMessageIDs(messages []Message, deletedFrom int64) error {
 	}
 	if v.Session != nil && v.Session.Waiting > 0 && len(messages) > 0 {
 		if len(v.Waiting) == 0 {
-			return &IncompleteViewError{[]Target{{v.Session.Key, Need{Waiting: true}}}}
+			return &IncompleteViewError{[]Target{{Key: v.Session.Key, Need: Need{Waiting: true}}}}
 		}
 		for _, w := range v.Waiting {
 			taken = append(taken, w.MessageIDs...)

@@ -29,8 +29,8 @@ func (c NewChild) record(now Millis) Child {
 }
 
 // begin returns the change that creates the child below its parent, with its queued run. The
-// child inherits the owner of the parent, and the trace of the parent's run.
-func (c NewChild) begin(parent *Session, trace *Run, now Millis) *Change {
+// child inherits the owner of the parent, and the trace, the starter and the priority of the parent's run.
+func (c NewChild) begin(parent *Session, from *Run, now Millis) *Change {
 	s := Session{
 		Key: Key{parent.Tenant, c.SessionID}, AgentType: c.AgentType, ParentID: parent.SessionID, RootID: parent.RootID, Depth: parent.Depth + 1,
 		Version: 1, State: c.State, StateVersion: 1, StateBase: 1,
@@ -38,7 +38,7 @@ func (c NewChild) begin(parent *Session, trace *Run, now Millis) *Change {
 	}
 	r := &Run{
 		RunID: c.RunID, AgentType: c.AgentType, Entry: EntryStart, MessageID: c.MessageID, DeadlineAt: c.DeadlineAt,
-		Traceparent: trace.Traceparent, Tracestate: trace.Tracestate, CreatedAt: now,
+		Traceparent: from.Traceparent, Tracestate: from.Tracestate, StartedBy: from.StartedBy, Priority: from.Priority, UserID: s.UserID, CreatedAt: now,
 	}
 	s.beginRun(r)
 	change := &Change{Session: &s, Created: true, NewState: true, NewRun: r}

@@ -206,9 +206,9 @@ func TestATreeMayNotOutgrowItsLimit(t *testing.T) {
 
 func TestTheLargestBoundOfATreeIsRead(t *testing.T) {
 	t.Parallel()
-	had := []Target{{sessionKey, Need{Children: true}}}
+	had := []Target{{Key: sessionKey, Need: Need{Children: true}}}
 	for _, bound := range []int{3, 2} {
-		had = (&IncompleteViewError{[]Target{{sessionKey, Need{LiveBelow: bound}}}}).Extend(had)
+		had = (&IncompleteViewError{[]Target{{Key: sessionKey, Need: Need{LiveBelow: bound}}}}).Extend(had)
 	}
 	if len(had) != 1 || had[0].Need.LiveBelow != 3 || !had[0].Need.Children {
 		t.Errorf("got %+v", had)

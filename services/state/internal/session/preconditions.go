@@ -60,6 +60,18 @@ func (r ClaimRef) checkRunning(v *View) error {
 	return nil
 }
 
+// CheckHeld gives Stale (EPOCH_STALE) unless the claim is the last one of the session's newest run, and Stale
+// (RUN_FINISHED) if that run has ended, by whomever.
+func (r ClaimRef) CheckHeld(s *Session, newest *Run) error {
+	if newest == nil || newest.RunID != r.RunID {
+		return fault.New(fault.Stale, "EPOCH_STALE", "run %q is not the newest run of its session; stop working on it", r.RunID)
+	}
+	if newest.Status.Ended() {
+		return runFinished(newest)
+	}
+	return r.checkRunning(&View{Session: s, Run: newest})
+}
+
 func runFinished(r *Run) error {
 	return fault.New(fault.Stale, "RUN_FINISHED", "run %q has ended (%s) and accepts no more writes", r.RunID, r.Status)
 }

@@ -23,13 +23,13 @@ type Family struct {
 var (
 	needParent  = Need{Current: true, Live: true, Calls: true, Children: true} // records a child, and may continue
 	needChild   = Need{Live: true, Journal: true, Calls: true, Children: true} // fails with its parent
-	needDeleted = Need{Children: true}                                         // is deleted with its parent
+	needDeleted = Need{Children: true, Stored: true}                           // is deleted with its parent
 	needCalls   = Need{Calls: true, Children: true}                            // stops or resumes its children
 	needResume  = Need{Current: true, Calls: true, Children: true}             // is resumed with its parent
 )
 
 // Propagate adds the consequences to own, the change of a command in views[0]: the parent's
-// record of the session, the answers of ended children, the continuation of suspended
+// record of the session, its user in its children, the answers of ended children, the continuation of suspended
 // ancestors, the start of a waiting run, and the start, stop and end of children. The other views answer earlier IncompleteViewErrors. It
 // returns one change per view, or nil for a nil own, and owns own from then on.
 //
@@ -95,7 +95,7 @@ func (s *propagation) find(key Key, need Need) *member {
 	if m := s.byKey[key]; m != nil && (m == s.members[0] || m.target.Need.covers(need)) {
 		return m
 	}
-	s.missing.add(Target{key, need})
+	s.missing.add(Target{Key: key, Need: need})
 	return nil
 }
 
@@ -119,6 +119,7 @@ func (s *propagation) propagate(m *member) error {
 	if ends {
 		return s.endChildren(m)
 	}
+	s.passUserOn(m)
 	switch {
 	case m.wasInterrupted():
 		s.interruptChildren(m)
@@ -140,7 +141,7 @@ func (s *propagation) continueIfReady(m *member) {
 	}
 	if m.view.Current == nil {
 		if !m.target.Need.Current {
-			s.missing.add(Target{m.target.Key, Need{Current: true}})
+			s.missing.add(Target{Key: m.target.Key, Need: Need{Current: true}})
 		}
 		return
 	}
@@ -178,7 +179,7 @@ func (s *propagation) endChildren(m *member) error {
 		return nil
 	}
 	if before.Children > 0 && len(m.view.Children) == 0 && !m.target.Need.Children {
-		s.missing.add(Target{m.target.Key, needDeleted})
+		s.missing.add(Target{Key: m.target.Key, Need: needDeleted})
 		return nil
 	}
 	for _, row := range m.children() {

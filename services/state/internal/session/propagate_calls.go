@@ -150,6 +150,7 @@ func (s *propagation) resumeChildren(m *member) {
 		}
 		after := child.touch(s.Now)
 		child.change.NewRun = after.beginResume(child.view.Current, s.NewID(), s.Now)
+		child.change.NewRun.StartedBy = m.change.NewRun.StartedBy
 		m.recordChild(after, Active, nil, s.Now)
 		s.resumeChildren(child)
 	}
@@ -161,6 +162,6 @@ func (s *propagation) findAll(m *member, need Need) *member {
 	if m.target.Need.covers(need) {
 		return m
 	}
-	s.missing.add(Target{m.target.Key, need})
+	s.missing.add(Target{Key: m.target.Key, Need: need})
 	return nil
 }

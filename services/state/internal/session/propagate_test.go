@@ -218,8 +218,8 @@ func TestASubmitReportsTheContinuedChildToItsParent(t *testing.T) {
 
 func TestExtendedTargetsMergeTheirNeeds(t *testing.T) {
 	t.Parallel()
-	had := []Target{{sessionKey, Need{RunID: "r", Calls: true}}}
-	got := (&IncompleteViewError{[]Target{{sessionKey, Need{Children: true}}, {Key{"t", "p"}, needParent}}}).Extend(had)
+	had := []Target{{Key: sessionKey, Need: Need{RunID: "r", Calls: true}}}
+	got := (&IncompleteViewError{[]Target{{Key: sessionKey, Need: Need{Children: true}}, {Key: Key{"t", "p"}, Need: needParent}}}).Extend(had)
 	if len(got) != 2 || got[0].Need.RunID != "r" || !got[0].Need.Calls || !got[0].Need.Children || got[1].SessionID != "p" || had[0].Need.Children {
 		t.Errorf("got %+v", got)
 	}

@@ -116,7 +116,7 @@ func (c Regenerate) alreadyAnswered(v *View, found bool) (bool, error) {
 // (MESSAGE_NOT_FOUND) if there is none.
 func (c Regenerate) findQuestion(v *View) error {
 	if v.Answer == nil { // the target may be an answer
-		return &IncompleteViewError{[]Target{{c.Key, Need{AnswerID: c.Target}}}}
+		return &IncompleteViewError{[]Target{{Key: c.Key, Need: Need{AnswerID: c.Target}}}}
 	}
 	for _, m := range v.Answer.Questions {
 		shown, err := c.Bodies.IsVisible(m)
@@ -124,7 +124,7 @@ func (c Regenerate) findQuestion(v *View) error {
 			return err
 		}
 		if shown {
-			return &IncompleteViewError{[]Target{{c.Key, Need{RewindToMessage: m.ID}}}}
+			return &IncompleteViewError{[]Target{{Key: c.Key, Need: Need{RewindToMessage: m.ID}}}}
 		}
 	}
 	return messageNotFound(c.Target)

@@ -2,17 +2,20 @@ package session
 
 import (
 	"cmp"
+	"errors"
 	"math"
 	"slices"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// takeAnswers applies the answers of the request. Unlike SubmitAll it never refuses the
-// request: it skips answers to unknown calls, of the wrong kind, with a Refusal, or
+// takeAnswers applies the answers of the request. Unlike SubmitAll it refuses the request
+// only for an approval of the wrong actor, Denied (APPROVER_REFUSED): it skips answers to unknown calls, of the wrong kind, with a Refusal, or
 // too large for the journal beside the unread answers. Skipped calls
 // stay open.
-func (c RunRequest) takeAnswers(change *Change, v *View) {
+func (c RunRequest) takeAnswers(change *Change, v *View) error {
 	if len(c.Answers) == 0 {
-		return
+		return nil
 	}
 	calls := make(map[string]Call, len(v.NamedCalls))
 	for _, call := range slices.Concat(v.NamedCalls, change.Calls) {
@@ -26,7 +29,10 @@ func (c RunRequest) takeAnswers(change *Change, v *View) {
 		if !known {
 			continue
 		}
-		after, _, changed, err := answer.tryApply(call, false, c.Now)
+		after, _, changed, err := answer.tryApply(call, c.By, false, c.Now)
+		if errors.Is(err, fault.Denied) {
+			return err
+		}
 		more := len(after.Response) + len(after.Late) - len(call.Response) - len(call.Late)
 		if err != nil || !changed || more > room {
 			continue
@@ -35,6 +41,7 @@ func (c RunRequest) takeAnswers(change *Change, v *View) {
 		calls[call.CallID] = after
 		change.putCall(after)
 	}
+	return nil
 }
 
 // refuseEarlyAnswers checks a request that is about to wait. Unavailable (CALL_NOT_OPEN)
@@ -50,7 +57,7 @@ func (c RunRequest) refuseEarlyAnswers(v *View) error {
 		switch {
 		case family[answer.CallID]:
 		case v.Live == nil:
-			return &IncompleteViewError{[]Target{{c.Key, Need{Live: true, Journal: true}}}}
+			return &IncompleteViewError{[]Target{{Key: c.Key, Need: Need{Live: true, Journal: true}}}}
 		case v.Journal.mayOpen(answer.CallID):
 			return callNotOpen(answer.CallID)
 		}

@@ -46,7 +46,9 @@ func (c Resume) Decide(v *View) (*Change, Started, error) {
 			return nil, Started{}, err
 		}
 	} else {
-		c.takeAnswers(change, v)
+		if err := c.takeAnswers(change, v); err != nil {
+			return nil, Started{}, err
+		}
 		change.abandonOpenCalls(v, c.Abandon, c.Now)
 	}
 	if err := c.resumeRun(change, v.OwnAgent, c.Addition); err != nil {

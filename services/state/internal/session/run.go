@@ -38,18 +38,21 @@ type Run struct {
 	Outcome       Outcome
 	Attempt       int32 // number of claims
 	Entry         Entry
+	Priority      int32  // among the queued runs of its tenant; higher ones are claimed first
+	UserID        string // the session's user when the run was made, whose quotas it counts for; empty for none
 	Stop          *Stop  // nil unless a stop was requested
 	DueAt         Millis // not claimed before; 0 for at once
 	Losses        int32  // losses of its executor since the last committed step
 	DeadlineAt    Millis // its executor ends it at this time; 0 for never
 	Traceparent   string
 	Tracestate    string
+	StartedBy     string // the actor of the request that began it, or of the run that it continues; empty if unknown
 	CreatedAt     Millis
 	StartedAt     Millis // first claim
 	CompletedAt   Millis
 
 	Epoch         int64  // of the newest claim; 0 before the first
-	ExecutorID    string // the owner; empty for none
+	ExecutorID    string // the owner; empty for none. A secret: see ExecutorName
 	ClaimedAt     Millis // newest claim
 	FinishStep    int32  // its commit ended the run; 0 if Finish did
 	FinishVersion int64  // the session's version at the end of the run; 0 before
@@ -97,10 +100,11 @@ type Stop struct {
 // StopKind is the kind of a stop.
 type StopKind string
 
-// The kinds. An abort outranks an interrupt.
+// The kinds. An abort outranks an interrupt. Only the service requests StopAgentGone.
 const (
-	StopInterrupt StopKind = "interrupt" // the session can be resumed
-	StopAbort     StopKind = "abort"     // the run fails
+	StopInterrupt StopKind = "interrupt"  // the session can be resumed
+	StopAbort     StopKind = "abort"      // the run fails
+	StopAgentGone StopKind = "agent_gone" // the run fails, because its agent is gone: see ClaimUnserved
 )
 
 // Outcome is the end of a run. Status is empty while the run is live.
@@ -143,3 +147,6 @@ func (s *Session) beginRun(r *Run) {
 	r.StartMessageCount, r.TurnMessageCount = s.MessageCount, s.MessageCount
 	r.StartStateVersion, r.StartStateBase = s.StateVersion, s.StateBase
 }
+
+// ExecutorName returns the beginning of an executor's id, for logs. Who knows the whole id can take the executor's claims.
+func ExecutorName(id string) string { return id[:len(id)/4] }

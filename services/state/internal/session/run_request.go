@@ -16,6 +16,7 @@ import (
 // IncompleteViewError to see more of the session or its family.
 type RunRequest struct {
 	Key
+	By            Caller
 	AgentType     string // may be empty for an existing session
 	RequestKey    string
 	RequestHash   []byte // of the client's request
@@ -32,6 +33,7 @@ type RunRequest struct {
 	Abandon       func(Call) []byte // returns the answer to an open call; nil leaves open calls open
 	OnBusy        BusyPolicy        // for a session with a live run; empty for the agent's policy
 	DefaultOnBusy BusyPolicy        // if the agent has no policy either; empty for BusyReject
+	Priority      int32             // of the run
 	DeadlineAt    Millis            // of the run; 0 for none
 	Limits        Limits
 	Schemas       SchemaFuncs
@@ -169,15 +171,15 @@ func (c RunRequest) beginRun(change *Change, entry Entry) *Run {
 	if entry == EntryResume {
 		s.ResumeCount++
 	}
-	change.NewRun = c.newRun(s.AgentType, entry)
+	change.NewRun = c.newRun(s, entry)
 	s.beginRun(change.NewRun)
 	return change.NewRun
 }
 
-func (c RunRequest) newRun(agentType string, entry Entry) *Run {
+func (c RunRequest) newRun(s *Session, entry Entry) *Run {
 	return &Run{
-		RunID: c.RunID, AgentType: agentType, Entry: entry, RequestKey: c.RequestKey, RequestHash: c.RequestHash, MessageID: c.MessageID,
-		Traceparent: c.Traceparent, Tracestate: c.Tracestate, CreatedAt: c.Now, DeadlineAt: c.DeadlineAt,
+		RunID: c.RunID, AgentType: s.AgentType, UserID: s.UserID, Entry: entry, RequestKey: c.RequestKey, RequestHash: c.RequestHash, MessageID: c.MessageID,
+		Traceparent: c.Traceparent, Tracestate: c.Tracestate, CreatedAt: c.Now, DeadlineAt: c.DeadlineAt, StartedBy: c.By.Actor, Priority: c.Priority,
 	}
 }
 

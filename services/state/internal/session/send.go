@@ -71,7 +71,7 @@ func (c Send) findRepeatedRun(v *View) (*Run, error) {
 	}
 	if v.Session.Waiting > 0 {
 		if len(v.Waiting) == 0 {
-			return nil, &IncompleteViewError{[]Target{{c.Key, Need{Waiting: true}}}}
+			return nil, &IncompleteViewError{[]Target{{Key: c.Key, Need: Need{Waiting: true}}}}
 		}
 		for _, w := range v.Waiting {
 			if slices.Contains(w.MessageIDs, c.Messages[0].ID) && bytes.Equal(w.RequestHash, c.RequestHash) {
@@ -83,7 +83,7 @@ func (c Send) findRepeatedRun(v *View) (*Run, error) {
 		return nil, nil //nolint:nilnil // as above
 	}
 	if v.RewindPoint == nil || v.Current == nil && v.Session.CurrentRunID != "" {
-		return nil, &IncompleteViewError{[]Target{{c.Key, Need{RewindToMessage: c.Messages[0].ID, Current: true}}}}
+		return nil, &IncompleteViewError{[]Target{{Key: c.Key, Need: Need{RewindToMessage: c.Messages[0].ID, Current: true}}}}
 	}
 	same, err := c.Bodies.SameContent(v.RewindPoint.Message, c.Messages[0])
 	switch {
@@ -137,7 +137,9 @@ func (c Send) sessionChange(views []*View) (*Change, error) {
 		}
 	}
 	change := &Change{Session: v.nextVersion(c.Now)}
-	c.takeAnswers(change, v)
+	if err := c.takeAnswers(change, v); err != nil {
+		return nil, err
+	}
 	change.abandonOpenCalls(v, c.Abandon, c.Now)
 	return change, c.changeAgent(change, v)
 }

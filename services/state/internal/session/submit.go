@@ -13,12 +13,16 @@ import (
 // reports the new status to the family.
 //
 // Faults, with nothing written: NotFound (SESSION_NOT_FOUND, UNKNOWN_TOOL_CALL), Invalid
-// (KIND_MISMATCH), Conflict (OWNER_NOT_CONTINUABLE).
+// (KIND_MISMATCH), Conflict (OWNER_NOT_CONTINUABLE), Denied (APPROVER_REFUSED). A caller that does not
+// reach the session may answer a call of others that it may approve; for anything else the session is
+// not found.
 type Submit struct {
 	Key        // the session that owns the call
+	By         Caller
 	CallID     string
 	Kind       CallKind // empty for a failed call, which fits both kinds
 	ApprovalID string   // of an approval
+	Approves   bool     // it approves the call
 	Response   []byte
 	NewRunID   string // of a continuation
 	Now        Millis
@@ -66,14 +70,20 @@ func (c Submit) Decide(v *View) (*Change, Submitted, error) {
 		return nil, Submitted{}, SessionNotFound(c.Key)
 	}
 	call, known := v.ownCall(c.CallID)
+	if !c.By.Reaches(v.Session) && !(known && call.isOpenTo(c.By)) {
+		return nil, Submitted{}, SessionNotFound(c.Key)
+	}
 	if !known {
 		return nil, Submitted{}, CallNotFound(c.CallID)
 	}
-	answer := Answer{CallID: c.CallID, Kind: c.Kind, ApprovalID: c.ApprovalID, Response: c.Response}
+	answer := Answer{CallID: c.CallID, Kind: c.Kind, ApprovalID: c.ApprovalID, Approves: c.Approves, Response: c.Response}
 	if !answer.matches(call) {
 		return nil, Submitted{}, answer.mismatch(call)
 	}
-	call, status, changed := answer.apply(call, v.Session.Status.Terminal(), c.Now)
+	call, status, changed, err := answer.apply(call, c.By, v.Session.Status.Terminal(), c.Now)
+	if err != nil {
+		return nil, Submitted{}, err
+	}
 	if status == NotContinuable {
 		return nil, Submitted{}, v.Session.conflict("OWNER_NOT_CONTINUABLE",
 			"session %q, which owns call %q, is %s and cannot continue; start a run with a message instead", c.SessionID, c.CallID, v.Session.Status)
@@ -91,6 +101,7 @@ type Answer struct {
 	CallID     string
 	Kind       CallKind // as in Submit
 	ApprovalID string
+	Approves   bool // it approves the call
 	Response   []byte
 	Refusal    error // the fault if the answer would be applied; nil for none. Submit ignores it
 }
@@ -109,20 +120,33 @@ func (a Answer) mismatch(call Call) error {
 
 // apply answers a call of the right kind. ended reports that the session has ended. It returns
 // the call afterwards, and whether it has changed. If a step has consumed a timeout, the
-// first late answer is stored.
-func (a Answer) apply(call Call, ended bool, now Millis) (after Call, status SubmitStatus, changed bool) {
+// first late answer is stored. Denied (APPROVER_REFUSED) for an approval that would change the
+// call, but not by this caller.
+func (a Answer) apply(call Call, by Caller, ended bool, now Millis) (after Call, status SubmitStatus, changed bool, err error) {
+	after, status, changed = a.applied(call, by, ended, now)
+	if changed && a.Approves {
+		err = call.checkApprover(by.Actor)
+	}
+	if err != nil {
+		return call, "", false, err
+	}
+	return after, status, changed, nil
+}
+
+func (a Answer) applied(call Call, by Caller, ended bool, now Millis) (after Call, status SubmitStatus, changed bool) {
 	consumed := call.ConsumedAt != 0
 	switch {
 	case consumed && call.Answer == AnswerTimeout && call.LateAt != 0:
 		return call, LateAnswer, false
 	case consumed && call.Answer == AnswerTimeout:
-		call.Late, call.LateAt = a.Response, now
+		call.Late, call.LateAt, call.AnsweredBy = a.Response, now, by.Actor
 		return call, LateAnswer, true
 	case consumed || call.Answer == AnswerClient || call.Answer == AnswerAbandoned:
 		return call, AlreadyCompleted, false
 	case ended:
 		return call, NotContinuable, false
 	default:
+		call.AnsweredBy = by.Actor
 		return call.withAnswer(AnswerClient, a.Response, now), Accepted, true
 	}
 }

@@ -10,10 +10,11 @@ import "slices"
 // Resume tells whether the answers also resume an interrupted or paused session; its next run
 // then begins in the same write.
 //
-// Faults, with nothing written: NotFound (SESSION_NOT_FOUND), Invalid (KIND_MISMATCH), and
-// Answer.Refusal.
+// Faults, with nothing written: NotFound (SESSION_NOT_FOUND), Invalid (KIND_MISMATCH), Denied
+// (APPROVER_REFUSED), and Answer.Refusal.
 type SubmitAll struct {
 	Key         // the session that owns the calls
+	By          Caller
 	Answers     []Answer
 	NewRunID    string // of a continuing run
 	Resume      ResumePolicy
@@ -90,7 +91,7 @@ func (c SubmitAll) applyAnswers(change *Change, calls map[string]Call, ended boo
 			all[i].Status = UnknownCall
 			continue
 		}
-		call, status, changed, err := answer.tryApply(call, ended, c.Now)
+		call, status, changed, err := answer.tryApply(call, c.By, ended, c.Now)
 		if err != nil {
 			return nil, err
 		}
@@ -126,19 +127,19 @@ func (c SubmitAll) resumesSession(change *Change, v *View, calls map[string]Call
 func (c SubmitAll) beginResumedRun(change *Change, v *View) {
 	change.Session = v.nextVersion(c.Now)
 	post := RunRequest{Key: c.Key, RunID: c.NewRunID, MessageID: v.Current.MessageID, Traceparent: c.Traceparent, Tracestate: c.Tracestate, Now: c.Now}
-	post.beginRun(change, EntryResume)
+	post.beginRun(change, EntryResume).StartedBy = v.Current.StartedBy // an answer asks for nothing of its own
 }
 
-// tryApply is apply for any answer. Invalid (KIND_MISMATCH) if the call is open and of another
+// tryApply is apply for any answer. Denied (APPROVER_REFUSED), Invalid (KIND_MISMATCH) if the call is open and of another
 // kind, Answer.Refusal if the answer would be applied.
-func (a Answer) tryApply(call Call, ended bool, now Millis) (after Call, status SubmitStatus, changed bool, err error) {
+func (a Answer) tryApply(call Call, by Caller, ended bool, now Millis) (after Call, status SubmitStatus, changed bool, err error) {
 	switch {
 	case a.matches(call):
-		after, status, changed = a.apply(call, ended, now)
+		after, status, changed, err = a.apply(call, by, ended, now)
 		if changed && a.Refusal != nil {
 			return call, "", false, a.Refusal
 		}
-		return after, status, changed, nil
+		return after, status, changed, err
 	case !call.isOpen():
 		return call, AlreadyCompleted, false, nil
 	case ended:

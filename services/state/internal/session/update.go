@@ -2,7 +2,10 @@ package session
 
 // UpdateSession changes the given properties of a session; nil keeps a property.
 //
-// Faults: NotFound (SESSION_NOT_FOUND), Stale (VERSION_STALE).
+// Family.Propagate passes a new user on to the sub-sessions.
+//
+// Faults: NotFound (SESSION_NOT_FOUND), Stale (VERSION_STALE), Conflict (OWNER_INHERITED) for the user of
+// a sub-session.
 type UpdateSession struct {
 	Key
 	Title           *string
@@ -22,6 +25,9 @@ func (c UpdateSession) Need() Need { return Need{} }
 func (c UpdateSession) Decide(v *View) (*Change, int64, error) {
 	if err := c.checkSession(v, c.ExpectedVersion); err != nil {
 		return nil, 0, err
+	}
+	if c.UserID != nil && *c.UserID != v.Session.UserID && v.Session.ParentID != "" {
+		return nil, 0, ownerInherited(c.SessionID)
 	}
 	s := v.nextVersion(c.Now)
 	set(&s.Title, c.Title)

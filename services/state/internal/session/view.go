@@ -3,7 +3,16 @@ package session
 // Target is a session to lock, and the rows to read.
 type Target struct {
 	Key
-	Need Need
+	Need  Need
+	Owner string // the only user whose session may be seen or changed; empty for any
+}
+
+// CheckOwner gives NotFound (SESSION_NOT_FOUND) for an existing session of another user.
+func (t Target) CheckOwner(v *View) error {
+	if v.Session == nil || (Caller{Owner: t.Owner}).Reaches(v.Session) {
+		return nil
+	}
+	return SessionNotFound(t.Key)
 }
 
 // Need lists the rows to read beside the session's own. A field fills the field of View with
@@ -33,6 +42,7 @@ type Need struct {
 	RewindToMessage string // RewindPoint: id of the message; empty for none
 	AnswerID        string // Answer: id of an assistant message; empty for none
 	FailedStep      bool   // Failed
+	Stored          bool
 }
 
 // Tail bounds the last messages of the conversation. The zero value asks for none.
@@ -75,6 +85,7 @@ type View struct {
 	RewindPoint *RewindPoint // nil if the conversation does not have the message
 	Answer      *AnswerRun   // nil if there is no such message or session
 	Failed      *FailedStep  // of the newest run; nil before the first
+	Stored      Removed      // the rows that belong to the session, by table
 }
 
 // nextVersion returns the session's row for writing, with its version raised.

@@ -40,7 +40,7 @@ func (c RunRequest) busyPolicy(v *View) (BusyPolicy, error) {
 	case c.OnBusy != "":
 		return c.OnBusy, nil
 	case v.OwnAgent == nil:
-		return "", &IncompleteViewError{[]Target{{c.Key, Need{OwnAgent: true}}}}
+		return "", &IncompleteViewError{[]Target{{Key: c.Key, Need: Need{OwnAgent: true}}}}
 	default:
 		return cmp.Or(v.OwnAgent.OnBusy, c.DefaultOnBusy, BusyReject), nil
 	}
@@ -53,7 +53,7 @@ func (c RunRequest) findWaitingRun(v *View, messageID string) (int, error) {
 	case v.Session == nil || v.Session.Waiting == 0:
 		return -1, nil
 	case len(v.Waiting) == 0:
-		return -1, &IncompleteViewError{[]Target{{c.Key, Need{Waiting: true}}}}
+		return -1, &IncompleteViewError{[]Target{{Key: c.Key, Need: Need{Waiting: true}}}}
 	}
 	return slices.IndexFunc(v.Waiting, func(w WaitingRun) bool { return slices.Contains(w.MessageIDs, messageID) }), nil
 }
@@ -73,20 +73,22 @@ func (c Send) enqueue(v *View) (*Change, Started, error) {
 	}
 	s.Waiting++
 	change.WaitingInput = &RunInput{Messages: c.Messages}
-	change.NewRun = c.newRun(s.AgentType, EntryStart)
+	change.NewRun = c.newRun(s, EntryStart)
 	change.NewRun.Status, change.NewRun.OnBusy, change.NewRun.QueuePlace = RunWaiting, policy, s.Version
 	if policy == BusyEnqueue && s.Status == Active {
 		if err := c.refuseEarlyAnswers(v); err != nil {
 			return nil, Started{}, err
 		}
 	}
-	c.takeAnswers(change, v)
+	if err := c.takeAnswers(change, v); err != nil {
+		return nil, Started{}, err
+	}
 	switch {
 	case s.Status.Suspended():
 		change.abandonOpenCalls(v, c.Abandon, c.Now)
 		s.Status, s.Suspension, s.ExpiresAt = Paused, nil, 0
 	case policy != BusyEnqueue && v.Live == nil:
-		return nil, Started{}, &IncompleteViewError{[]Target{{c.Key, Need{Live: true}}}}
+		return nil, Started{}, &IncompleteViewError{[]Target{{Key: c.Key, Need: Need{Live: true}}}}
 	case policy != BusyEnqueue:
 		live := *v.Live
 		live.addStop(Stop{Kind: StopInterrupt, Reason: fmt.Sprintf("superseded by run %s", c.RunID), At: c.Now, Undo: policy == BusyRollback})
@@ -120,7 +122,7 @@ func (s *propagation) startWaitingRun(m *member) (complete bool) {
 	undone := m.runToUndo()
 	need := Need{Waiting: true, Calls: true, Undo: undone != nil}
 	if len(m.view.Waiting) == 0 || !m.target.Need.Calls || need.Undo && !m.target.Need.Undo {
-		s.missing.add(Target{m.target.Key, need})
+		s.missing.add(Target{Key: m.target.Key, Need: need})
 		return false
 	}
 	after = m.touch(s.Now)

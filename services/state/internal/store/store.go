@@ -17,10 +17,12 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"io"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/services/state/internal/governor"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
@@ -34,6 +36,10 @@ type Store struct {
 	Accounts
 	Memories
 	Files
+	Governors
+	Counts
+	AuditLog
+	Erasures
 	io.Closer
 
 	// Blobs is where the bytes of files are by default: in the same database.
@@ -91,13 +97,14 @@ type Decided struct {
 	Change *session.Change
 }
 
-// Due selects due runs: Queued, Orphaned, Silent or Lost.
+// Due selects due runs: Queued, Orphaned, Unserved, OwnerUnregistered or LostClaims.
 type Due interface{ due() }
 
 // Queued selects queued runs of the agents whose due time is not after Now. The tenants
 // take turns in the order of their names, beginning with what is Left of the turn of
-// After. A tenant's turn is its oldest run, or as many as its weight. It selects none for
-// an executor that is not registered.
+// After. A tenant's turn is its first run, or as many as its weight: the highest priority comes
+// first, then the oldest. It selects none for an executor that is not registered, and none above a
+// cap. Callers with equal caps keep them together, whatever runs at once.
 type Queued struct {
 	ExecutorID string
 	AgentTypes []string
@@ -105,6 +112,7 @@ type Queued struct {
 	After      string           // tenant; empty for the first turn
 	Left       int64            // runs
 	Weights    map[string]int64 // by tenant, above 0; 1 for others
+	Caps       *Caps            // nil for none
 }
 
 // Orphaned selects queued runs of agents that no registered executor announces, as far
@@ -114,6 +122,16 @@ type Queued struct {
 type Orphaned struct {
 	ExecutorID string
 	Now        session.Millis
+}
+
+// Unserved selects queued runs of the agents, as far as no registered executor announces these. The
+// runs were created, and last claimed, not after QueuedBefore, and their due time is not after Now. They are
+// in no order. It selects none for an executor that is not registered.
+type Unserved struct {
+	ExecutorID   string
+	AgentTypes   []string
+	QueuedBefore session.Millis
+	Now          session.Millis
 }
 
 // OwnerUnregistered selects running runs whose executor is not registered, in no order.
@@ -129,12 +147,17 @@ type LostClaims struct {
 
 func (Queued) due()            {}
 func (Orphaned) due()          {}
+func (Unserved) due()          {}
 func (OwnerUnregistered) due() {}
 func (LostClaims) due()        {}
 
 // Reader reads one session. Each result is a consistent snapshot. NotFound
 // (SESSION_NOT_FOUND).
 type Reader interface {
+	// OwnedBy returns a reader that finds only the sessions of the user; all sessions for
+	// an empty user.
+	OwnedBy(user string) Reader
+
 	// Session returns the session with its current run, calls, children and waiting
 	// runs.
 	Session(ctx context.Context, key session.Key) (*Snapshot, error)
@@ -172,6 +195,10 @@ type Reader interface {
 	// Family returns the session and all sub-sessions below it, at most limit. A
 	// parent comes before its children.
 	Family(ctx context.Context, key session.Key, limit int) ([]session.Key, error)
+
+	// UsageEntries returns a page of the session's usage, by time, run, step and
+	// position. No kinds selects all kinds.
+	UsageEntries(ctx context.Context, key session.Key, kinds []session.UsageKind, offset, limit int) ([]session.UsageEntry, error)
 }
 
 // Snapshot is a consistent view of a session.
@@ -261,9 +288,12 @@ type CallQuery struct {
 	AgentType string // of sessions of this agent
 	ToolName  string
 	Kind      session.CallKind
-	After     CallPlace // the page begins after this place
-	Limit     int       // at least 1
-	MaxBytes  int       // of inputs, stashes and results together; the first call is included whatever its size
+	// ApprovableBy selects the calls of others (session.ApproversOthers) that another identified actor
+	// than this one has started.
+	ApprovableBy string
+	After        CallPlace // the page begins after this place
+	Limit        int       // at least 1
+	MaxBytes     int       // of inputs, stashes and results together; the first call is included whatever its size
 	// MaxScanned bounds the calls examined for a page with filters. It does not bound the calls of
 	// one user.
 	MaxScanned int
@@ -281,7 +311,7 @@ func (q CallQuery) Next(page []OpenCall, found int, last *CallPlace) *CallPlace 
 
 // Scans reports whether the query may examine many calls for a short page.
 func (q CallQuery) Scans() bool {
-	return q.UserID == "" && (q.AgentType != "" || q.ToolName != "" || q.Kind != "")
+	return q.UserID == "" && (q.ApprovableBy != "" || q.AgentType != "" || q.ToolName != "" || q.Kind != "")
 }
 
 // CallPlace is a place in a list of open calls.
@@ -289,6 +319,11 @@ type CallPlace struct {
 	CreatedAt session.Millis
 	RootID    string
 	CallID    string
+}
+
+// Compare orders places as lists do.
+func (p CallPlace) Compare(other CallPlace) int {
+	return cmp.Or(cmp.Compare(p.CreatedAt, other.CreatedAt), cmp.Compare(p.RootID, other.RootID), cmp.Compare(p.CallID, other.CallID))
 }
 
 // OpenCall is an open call with properties of its session.
@@ -300,14 +335,10 @@ type OpenCall struct {
 }
 
 // Place returns the place of the call.
-func (c *OpenCall) Place() CallPlace { return CallPlace{c.CreatedAt, c.RootID, c.CallID} }
+func (c OpenCall) Place() CallPlace { return CallPlace{c.CreatedAt, c.RootID, c.CallID} }
 
 // Accounts reads usage. Commands write its entries.
 type Accounts interface {
-	// UsageEntries returns a page of a session's entries, by time, run, step and
-	// position. No kinds selects all kinds. NotFound (SESSION_NOT_FOUND).
-	UsageEntries(ctx context.Context, key session.Key, kinds []session.UsageKind, offset, limit int) ([]session.UsageEntry, error)
-
 	// UsageSums adds entries up by bucket, kind, source, model, tool, type and name,
 	// and returns at most limit sums, sorted by these.
 	UsageSums(ctx context.Context, tenant string, q UsageQuery, limit int) ([]UsageSum, error)
@@ -335,6 +366,48 @@ type UsageSum struct {
 	Success int64 // the number of entries with Success
 	First   session.Millis
 	Last    session.Millis
+}
+
+// Counts measures what the quotas of a tenant bound.
+type Counts interface {
+	// PendingRuns counts the queued and waiting runs of a tenant, or only those of a user unless that is
+	// empty. It stops at most.
+	PendingRuns(ctx context.Context, tenant, userID string, most int64) (int64, error)
+
+	// QueuedRuns returns the queued runs of a tenant by agent type. It reads at most so many of them.
+	QueuedRuns(ctx context.Context, tenant string, most int64) (map[string]QueuedRuns, error)
+
+	// RunningRuns counts the running runs of a tenant, or only those of a user unless that is empty.
+	RunningRuns(ctx context.Context, tenant, userID string) (int64, error)
+
+	// StoredBytes returns the sizes of the messages and files of a tenant together. It reads all of
+	// them.
+	StoredBytes(ctx context.Context, tenant string) (int64, error)
+
+	// Backlog returns what waits at the time, of all tenants. It reads at most so many queued runs, and so many
+	// sessions that expire later, the first to expire first.
+	Backlog(ctx context.Context, now session.Millis, most int64) (Backlog, error)
+}
+
+// QueuedRuns are the queued runs of one agent.
+type QueuedRuns struct {
+	Runs   int64
+	Oldest session.Millis // since when the oldest of them is queued
+}
+
+// Backlog is what waits in the database.
+type Backlog struct {
+	Queued       int64          // due runs
+	OldestQueued session.Millis // since when the oldest of them is due; 0 for none
+
+	// Suspended has the suspended sessions that expire later, by each status of a suspended session.
+	Suspended map[session.Status]SuspendedSessions
+}
+
+// SuspendedSessions are the suspended sessions of one status.
+type SuspendedSessions struct {
+	Sessions int64
+	Oldest   session.Millis // the earliest last change; 0 for none
 }
 
 // Memories stores facts that outlive sessions.
@@ -409,17 +482,20 @@ type Files interface {
 	// FilesByID returns the tenant's files with the ids, in no order. It omits unknown ones.
 	FilesByID(ctx context.Context, tenant string, ids []string) ([]session.File, error)
 
-	// LapsedFiles returns at most limit files with a link that lapsed at now or earlier. A file
-	// may appear twice.
-	LapsedFiles(ctx context.Context, now session.Millis, limit int) ([]session.FileKey, error)
+	// FilesOf returns the files with the ids that the session's messages have had, in no order.
+	FilesOf(ctx context.Context, key session.Key, ids []string) ([]session.File, error)
+
+	// LapsedFiles returns at most limit files with a link that lapsed at now or earlier, of a tenant
+	// or of all if it is empty. A file may appear twice.
+	LapsedFiles(ctx context.Context, tenant string, now session.Millis, limit int) ([]session.FileKey, error)
 
 	// DropLapsed deletes the lapsed links of a file, and the file if it has no others. It reports
 	// whether it has deleted the file, whose bytes are then due for deletion.
 	DropLapsed(ctx context.Context, key session.FileKey, now session.Millis) (deleted bool, err error)
 
 	// DueBlobDeletions returns at most limit files whose bytes are due for deletion, the longest
-	// due first.
-	DueBlobDeletions(ctx context.Context, now session.Millis, limit int) ([]session.FileKey, error)
+	// due first, of a tenant or of all if it is empty.
+	DueBlobDeletions(ctx context.Context, tenant string, now session.Millis, limit int) ([]session.FileKey, error)
 
 	// StartBlobDeletion claims a deletion that is due, before the bytes are deleted. It reports
 	// false if another replica has claimed it, or it is not scheduled. AddFile refuses the file from
@@ -428,6 +504,58 @@ type Files interface {
 
 	// BlobDeleted removes a scheduled deletion that was done.
 	BlobDeleted(ctx context.Context, key session.FileKey) error
+}
+
+// AuditLog stores who did what. Entries are never changed, and deleted only by their age.
+type AuditLog interface {
+	// RecordAudit adds events of the tenant. It skips those whose session and id exist already.
+	RecordAudit(ctx context.Context, tenant string, events []session.AuditEvent) error
+
+	// AuditEvents returns a page of events.
+	AuditEvents(ctx context.Context, tenant string, q AuditQuery) ([]session.AuditEvent, error)
+
+	// ExpireAudit deletes at most limit events of all tenants from before a time, the oldest first. It
+	// returns their number.
+	ExpireAudit(ctx context.Context, before session.Millis, limit int) (int64, error)
+}
+
+// AuditQuery selects events, the newest first. The zero value of a field is no condition.
+type AuditQuery struct {
+	SessionID   string
+	Actor       string
+	Action      string
+	From        session.Millis // at this time or later
+	Before      session.Millis // exclusive
+	After       *AuditPlace    // the page begins after this place
+	OldestFirst bool
+	Limit       int // at least 1
+}
+
+// AuditPlace is a place in the order of events.
+type AuditPlace struct {
+	At session.Millis
+	ID string
+}
+
+// Erasures removes what belongs to no session, and remembers live logs that have to be removed.
+type Erasures interface {
+	// ForgetMemories deletes at most limit memories of an entity, or of the whole tenant if the
+	// entity is empty. It returns their number.
+	ForgetMemories(ctx context.Context, tenant, entityID string, limit int) (int64, error)
+
+	// LapseUploads lets all holds of a tenant's files lapse, and makes the deletion of bytes due that
+	// are stored for uploads. An upload that has not ended fails.
+	LapseUploads(ctx context.Context, tenant string) error
+
+	// DueLogErasures returns at most limit live logs to remove, the longest due first: those of a
+	// tenant, due or not, or the due ones of all tenants if the tenant is empty.
+	DueLogErasures(ctx context.Context, tenant string, now session.Millis, limit int) ([]session.LogErasure, error)
+
+	// MergeLogErasures replaces those of a tenant by one for the whole tenant.
+	MergeLogErasures(ctx context.Context, tenant string, due session.Millis) error
+
+	// LogsErased removes erasures that were done. It keeps those whose DueAt has changed.
+	LogsErased(ctx context.Context, done []session.LogErasure) error
 }
 
 // Blobs stores the bytes of files. Package blobtest is its conformance suite.
@@ -444,6 +572,16 @@ type Blobs interface {
 
 	// DeleteBlob deletes the bytes, if there are any.
 	DeleteBlob(ctx context.Context, key session.FileKey) error
+}
+
+// Governors stores what the calls of models have used.
+type Governors interface {
+	// UpdateGovernors calls decide with the governors of the names, in their order, and writes what
+	// it has changed, all or nothing. The names are distinct. Lease is the one of the id. Concurrent
+	// calls with a common name wait for each other. Leases that have expired at now, and those of
+	// executors that are not registered, are deleted first. A crash of the database may lose the
+	// last changes.
+	UpdateGovernors(ctx context.Context, names []string, leaseID string, now governor.Millis, decide func([]*governor.Governor)) error
 }
 
 // BlobPiece is the largest piece of a blob in memory, in bytes.
@@ -493,6 +631,14 @@ type Registry interface {
 
 	// Agents returns all agents ever announced, by type.
 	Agents(ctx context.Context) ([]session.Agent, error)
+
+	// Executors returns how many registered executors announce each agent, by type. Agents without any
+	// are missing.
+	Executors(ctx context.Context) (map[string]int64, error)
+
+	// Unserved returns the agents that no registered executor announces, by type, and when each was
+	// last announced.
+	Unserved(ctx context.Context) (map[string]session.Millis, error)
 }
 
 // StoppedRun is a run with a requested stop.

@@ -10,23 +10,32 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// Files deletes files without a session, and the bytes of deleted files. All fields must be set. Replicas may run it
+// Files deletes files without a session, and the bytes of deleted files. All fields but Tenant must be set. Replicas may run it
 // at the same time.
 type Files struct {
-	Store store.Files
-	Blobs store.Blobs
-	Now   func() session.Millis
+	Store  store.Files
+	Blobs  store.Blobs
+	Tenant string // empty for all tenants
+	Now    func() session.Millis
 }
 
-// Run deletes what is due: the descriptions of files first, then their bytes. It continues after a failure, and
-// returns all.
+// Run is Delete without the number.
 func (f Files) Run(ctx context.Context) error {
-	return errors.Join(
-		f.each(ctx, f.Store.LapsedFiles, func(ctx context.Context, key session.FileKey) error {
-			_, err := f.Store.DropLapsed(ctx, key, f.Now())
-			return err
-		}),
-		f.deleteBlobs(ctx))
+	_, err := f.Delete(ctx)
+	return err
+}
+
+// Delete deletes what is due: the descriptions of files first, then their bytes. It continues after a failure, and
+// returns all. deleted is the number of files.
+func (f Files) Delete(ctx context.Context) (deleted int64, err error) {
+	err = f.each(ctx, f.Store.LapsedFiles, func(ctx context.Context, key session.FileKey) error {
+		gone, err := f.Store.DropLapsed(ctx, key, f.Now())
+		if gone {
+			deleted++
+		}
+		return err
+	})
+	return deleted, errors.Join(err, f.deleteBlobs(ctx))
 }
 
 // blobRetry is when bytes that could not be deleted are due again, in milliseconds.
@@ -56,9 +65,9 @@ func (f Files) deleteBlobs(ctx context.Context) error {
 }
 
 // each calls do for pages of due files, until a page is the last or has a failure: a failed file is still due.
-func (f Files) each(ctx context.Context, find func(context.Context, session.Millis, int) ([]session.FileKey, error), do func(context.Context, session.FileKey) error) error {
+func (f Files) each(ctx context.Context, find func(context.Context, string, session.Millis, int) ([]session.FileKey, error), do func(context.Context, session.FileKey) error) error {
 	for {
-		keys, err := find(ctx, f.Now(), pageSize)
+		keys, err := find(ctx, f.Tenant, f.Now(), pageSize)
 		if err != nil {
 			return err
 		}

@@ -87,7 +87,7 @@ func TestFilesWithoutASessionAreDeletedWithTheirBytes(t *testing.T) {
 	if described, withBytes := stored(t, s, keys); described != 0 || withBytes != 0 {
 		t.Errorf("got %d files and the bytes of %d, want none", described, withBytes)
 	}
-	if due, err := s.DueBlobDeletions(t.Context(), 1e15, 9); err != nil || len(due) != 0 {
+	if due, err := s.DueBlobDeletions(t.Context(), "", 1e15, 9); err != nil || len(due) != 0 {
 		t.Errorf("got %v, %v to delete", due, err)
 	}
 }

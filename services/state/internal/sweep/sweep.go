@@ -36,6 +36,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-run/holdfast/services/state/internal/meters"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
@@ -49,7 +50,7 @@ const (
 	dueTimeout = time.Minute
 )
 
-// Sweep does the work. All fields must be set.
+// Sweep does the work. All fields but Meters must be set.
 type Sweep struct {
 	Store       store.Store
 	Every       time.Duration // the interval of the looks for silent executors, and for overdue calls
@@ -62,7 +63,9 @@ type Sweep struct {
 	TimeOut     func(context.Context, session.Key) error              // answers the overdue calls of a session
 	Expire      func(ctx context.Context, limit int) (Summary, error) // expires at most limit sessions
 	Files       func(context.Context) error                           // deletes files without a session
+	Audit       func(context.Context) error                           // deletes old entries of the audit log
 	Log         *slog.Logger
+	Meters      *meters.Meters // nil measures nothing
 }
 
 // Run sweeps until ctx ends, and then returns nil. A failed sweep is logged, and repeated at
@@ -74,6 +77,7 @@ func (s *Sweep) Run(ctx context.Context) error {
 	loops.Go(func() { s.runEvery(ctx, s.Every, "deadlines", s.answerOverdue) })
 	loops.Go(func() { s.runEvery(ctx, s.ExpireEvery, "expiry", s.expireSessions) })
 	loops.Go(func() { s.runEvery(ctx, s.ExpireEvery, "files", s.Files) })
+	loops.Go(func() { s.runEvery(ctx, s.ExpireEvery, "audit", s.Audit) })
 	loops.Wait()
 	return nil
 }
@@ -174,9 +178,10 @@ func (s *Sweep) requeue(ctx context.Context, now session.Millis) error {
 		if err != nil {
 			return err
 		}
+		s.Meters.Requeued(ctx, len(requeued), meters.ExecutorLost)
 		for _, d := range requeued {
 			s.Log.InfoContext(ctx, "run of a silent executor is requeued",
-				"session", d.View.Session.SessionID, "run", d.View.Run.RunID, "executor", d.View.Run.ExecutorID)
+				"session", d.View.Session.SessionID, "run", d.View.Run.RunID, "executor", session.ExecutorName(d.View.Run.ExecutorID))
 			s.Wake(d.View.Run.AgentType)
 		}
 		if len(requeued) < requeueBatch {

@@ -53,7 +53,7 @@ type Page struct {
 // ErrConflict means that the expected message of an append is not the last one. Nothing was stored. Call Last.
 var ErrConflict = errors.New("another message is the last one")
 
-// Writer writes sessions. Both methods return Unavailable (LOG_UNAVAILABLE) if the log is unreachable.
+// Writer writes sessions. All methods return Unavailable (LOG_UNAVAILABLE) if the log is unreachable.
 type Writer interface {
 	// Last returns the last message of the session, or nil for an empty log. It sees every message acknowledged
 	// before the call.
@@ -66,6 +66,10 @@ type Writer interface {
 	// Notify passes a notification of the session to the followers of all processes, as a message with the offset
 	// 0. It is not stored, and may get lost. Unavailable (LOG_UNAVAILABLE).
 	Notify(ctx context.Context, s Stream) error
+	// Erase removes the stored messages of the session, of the whole family if Session is empty, or of the whole
+	// tenant if Root is empty too. Offsets are not used again, and followers notice nothing. A writer that goes on
+	// gets ErrConflict first. Unavailable (LOG_UNAVAILABLE): some may be left.
+	Erase(ctx context.Context, s Stream) error
 }
 
 // Reader reads sessions and families.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/grant"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 	"github.com/holdfast-run/holdfast/services/stream/internal/livelog"
@@ -39,11 +40,33 @@ func (s *Server) append(ctx context.Context, r *streamv2.AppendRequest) error {
 	if err != nil {
 		return err
 	}
+	if err := s.checkGrant(stream, r); err != nil {
+		return err
+	}
 	message := &log.Message{Epoch: request.Epoch, Last: request.Last()}
 	if message.Body, err = s.bodyOf(r.GetRecords()); err != nil {
 		return err
 	}
-	return s.write(ctx, stream, request, message)
+	if err := s.write(ctx, stream, request, message); err != nil {
+		return err
+	}
+	if !request.IsCheck() {
+		s.meters.wrote(ctx, r, len(message.Body))
+	}
+	return nil
+}
+
+// checkGrant checks that the writer holds the claim of the epoch. Without a secret it checks nothing. Denied (GRANT_MISSING,
+// GRANT_REFUSED).
+func (s *Server) checkGrant(stream log.Stream, r *streamv2.AppendRequest) error {
+	if !s.keys.Enabled() {
+		return nil
+	}
+	held, err := s.keys.Verify(r.GetGrant(), time.Now())
+	if err == nil && (held.Run == "" || held.Epoch != r.GetEpoch() || log.Stream{Tenant: held.Tenant, Root: held.Root, Session: held.Session} != stream) {
+		err = grant.Refused("it is of another claim")
+	}
+	return err
 }
 
 // write decides about the request and stores the message, and repeats both if the tail has changed. It refuses,

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/grant"
 	"github.com/holdfast-run/holdfast/pkg/position"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
@@ -30,6 +31,40 @@ func TestAnOldOwnerIsFencedOnEveryReplica(t *testing.T) {
 	}
 	heir.mustSend(t, heir.continueWith("e"))
 	one.read(t, &streamv2.ReadRequest{Stream: refOf("s"), StoredOnly: true}).expect(t, "s 1.33.1 c", "s 1.33.2 e", "caught up")
+}
+
+func TestAnAppendNeedsTheGrantOfItsClaim(t *testing.T) {
+	t.Parallel()
+	keys, err := grant.Config{Secret: strings.Repeat("s", grant.MinSecret)}.Keys()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &writer{replica: openWith(t, memory.New(memory.Options{}), keys), ref: childOf("root", "s"), epoch: 2}
+	held := grant.Grant{Tenant: "t", Root: "root", Session: "s", Run: "run", Epoch: 2}
+	refused := func(name, reason string, signed []byte) {
+		t.Helper()
+		for _, r := range []*streamv2.AppendRequest{w.begin(1, 1, "a"), w.check(), w.commit(1)} {
+			r.Grant = signed
+			if _, err := w.Append(t.Context(), r); fault.KindOf(err) != fault.Denied || fault.ReasonOf(err) != reason {
+				t.Errorf("%s: got %v, want %s", name, err, reason)
+			}
+		}
+	}
+	refused("no grant", "GRANT_MISSING", nil)
+	refused("a made-up grant", "GRANT_REFUSED", []byte(strings.Repeat("x", 80)))
+	for name, change := range map[string]func(g *grant.Grant){
+		"another tenant": func(g *grant.Grant) { g.Tenant = "u" }, "another root": func(g *grant.Grant) { g.Root = "s" },
+		"another session": func(g *grant.Grant) { g.Session = "root" }, "an older epoch": func(g *grant.Grant) { g.Epoch = 1 },
+		"a method": func(g *grant.Grant) { g.Run = "" },
+	} {
+		other := held
+		change(&other)
+		refused(name, "GRANT_REFUSED", keys.Sign(other))
+	}
+	r := w.begin(1, 1, "a")
+	r.Grant = keys.Sign(held)
+	w.mustSend(t, r)
+	w.read(t, &streamv2.ReadRequest{Stream: w.ref, StoredOnly: true}).expect(t, "s 1.1.1 a", "caught up")
 }
 
 func TestARequestMayBeRepeatedAsItIs(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 
 	"go.opentelemetry.io/otel/metric/noop"
 
+	"github.com/holdfast-run/holdfast/pkg/grant"
 	"github.com/holdfast-run/holdfast/services/stream/internal/embedded"
 	"github.com/holdfast-run/holdfast/services/stream/internal/log/jetstream"
 	"github.com/holdfast-run/holdfast/services/stream/internal/server"
@@ -39,7 +40,7 @@ func benchmarkAppend(b *testing.B, writers int) {
 		b.Fatal(err)
 	}
 	defer func() { _ = l.Close() }()
-	s, err := server.New(l, recordBytes, noop.Meter{})
+	s, err := server.New(l, grant.Keys{}, recordBytes, noop.Meter{})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 
+	"go.opentelemetry.io/otel/metric"
+
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/pkg/position"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
@@ -27,6 +29,7 @@ type reading struct {
 	from   int64  // the reader has its session's frames up to here
 	cursor uint64 // offset of the last examined message
 	send   func(*streamv2.ReadResponse) error
+	lagged metric.Int64Counter
 }
 
 // Read sends stored records and then new ones.
@@ -38,7 +41,7 @@ func (s *Server) Read(r *streamv2.ReadRequest, stream streamv2.StreamService_Rea
 	ctx := stream.Context()
 	s.meters.readers.Add(ctx, 1)
 	defer s.meters.readers.Add(ctx, -1)
-	q := &reading{log: s.log, scope: scope, from: r.GetFromSequence(), send: stream.Send}
+	q := &reading{log: s.log, scope: scope, from: r.GetFromSequence(), send: stream.Send, lagged: s.meters.lagged}
 	if r.GetStoredOnly() {
 		if err := q.replay(ctx); err != nil {
 			return err
@@ -76,6 +79,7 @@ func (q *reading) run(ctx context.Context) error {
 		case lags == maxLags:
 			return fault.New(fault.Exhausted, "READER_TOO_SLOW", "the reader does not keep up with what is appended; read again from the last sequence")
 		}
+		q.lagged.Add(ctx, 1)
 		if err := q.replay(ctx); err != nil {
 			return err
 		}
@@ -227,4 +231,38 @@ func (s *Server) Notify(ctx context.Context, r *streamv2.NotifyRequest) (*stream
 		return nil, err
 	}
 	return &streamv2.NotifyResponse{}, s.log.Notify(ctx, stream)
+}
+
+// maxErased bounds the streams of one Erase.
+const maxErased = 200
+
+// Erase removes the stored records of sessions.
+func (s *Server) Erase(ctx context.Context, r *streamv2.EraseRequest) (*streamv2.EraseResponse, error) {
+	if n := len(r.GetStreams()); n > maxErased {
+		return nil, fault.New(fault.Invalid, "ID_INVALID", "the request names %d streams; send at most %d", n, maxErased)
+	}
+	for _, ref := range r.GetStreams() {
+		if err := checkErased(ref); err != nil {
+			return nil, err
+		}
+	}
+	for _, ref := range r.GetStreams() {
+		if err := s.log.Erase(ctx, log.Stream{Tenant: ref.GetTenant(), Root: ref.GetRootSessionId(), Session: ref.GetSessionId()}); err != nil {
+			return nil, err
+		}
+	}
+	return &streamv2.EraseResponse{}, nil
+}
+
+// checkErased checks a reference whose session, or session and root, may be empty: Invalid (ID_INVALID).
+func checkErased(ref *streamv2.StreamRef) error {
+	whole := &streamv2.StreamRef{Tenant: ref.GetTenant(), RootSessionId: ref.GetRootSessionId(), SessionId: ref.GetSessionId()}
+	if whole.GetSessionId() == "" {
+		whole.SessionId = "all"
+		if whole.GetRootSessionId() == "" {
+			whole.RootSessionId = "all"
+		}
+	}
+	_, err := streamOf(whole)
+	return err
 }

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/grant"
 	"github.com/holdfast-run/holdfast/pkg/position"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 	"github.com/holdfast-run/holdfast/services/stream/internal/log"
@@ -186,7 +187,7 @@ func (l copying) Page(ctx context.Context, s log.Scope, after uint64, limit int)
 
 func TestAReaderThatDoesNotReadCostsLittle(t *testing.T) { //nolint:paralleltest // it measures the heap
 	l := copying{memory.New(memory.Options{})}
-	s, err := server.New(l, recordBytes, noop.Meter{})
+	s, err := server.New(l, grant.Keys{}, recordBytes, noop.Meter{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +239,7 @@ func heap() int64 {
 
 func TestAReaderThatNeverCatchesUpIsEnded(t *testing.T) {
 	t.Parallel()
-	s, err := server.New(memory.New(memory.Options{}), recordBytes, noop.Meter{})
+	s, err := server.New(memory.New(memory.Options{}), grant.Keys{}, recordBytes, noop.Meter{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/grant"
 	"github.com/holdfast-run/holdfast/pkg/position"
 	"github.com/holdfast-run/holdfast/pkg/rpc"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
@@ -38,7 +39,13 @@ type replica struct {
 // open runs the service on a log. The caller runs the log.
 func open(t *testing.T, l log.Log) replica {
 	t.Helper()
-	service, err := server.New(l, recordBytes, noop.Meter{})
+	return openWith(t, l, grant.Keys{})
+}
+
+// openWith is open with the keys of grants.
+func openWith(t *testing.T, l log.Log, keys grant.Keys) replica {
+	t.Helper()
+	service, err := server.New(l, keys, recordBytes, noop.Meter{})
 	if err != nil {
 		t.Fatal(err)
 	}

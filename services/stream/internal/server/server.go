@@ -29,6 +29,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/grant"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 	"github.com/holdfast-run/holdfast/services/stream/internal/log"
 )
@@ -38,14 +39,16 @@ type Server struct {
 	streamv2.UnimplementedStreamServiceServer
 
 	log         log.Log
+	keys        grant.Keys
 	recordBytes int
 	tails       tails
 	meters      meters
 }
 
-// New returns a server for records of up to recordBytes. Its readers end when the log's Run has returned.
-func New(l log.Log, recordBytes int, meter metric.Meter) (*Server, error) {
-	s := &Server{log: l, recordBytes: recordBytes}
+// New returns a server for records of up to recordBytes, which checks grants with the keys. Its readers end when the log's
+// Run has returned.
+func New(l log.Log, keys grant.Keys, recordBytes int, meter metric.Meter) (*Server, error) {
+	s := &Server{log: l, keys: keys, recordBytes: recordBytes}
 	return s, s.meters.open(meter)
 }
 
@@ -55,10 +58,13 @@ type meters struct {
 	stored  metric.MeasurementOption // the outcome of most appends
 	readers metric.Int64UpDownCounter
 	cut     metric.Int64Counter
+	lagged  metric.Int64Counter
+	chunks  metric.Int64Counter
+	bytes   metric.Int64Counter
 }
 
 func (m *meters) open(meter metric.Meter) error {
-	var errs [3]error
+	var errs [6]error
 	m.stored = outcome("stored")
 	m.appends, errs[0] = meter.Float64Histogram("holdfast.stream.append.time", metric.WithUnit("s"),
 		metric.WithDescription("time from an append's arrival to its answer, by outcome: stored, or the reason of the refusal"),
@@ -67,6 +73,12 @@ func (m *meters) open(meter metric.Meter) error {
 		metric.WithDescription("open reads"))
 	m.cut, errs[2] = meter.Int64Counter("holdfast.stream.readers.cut", metric.WithUnit("{reader}"),
 		metric.WithDescription("reads that were ended because the reader was too slow"))
+	m.lagged, errs[3] = meter.Int64Counter("holdfast.stream.readers.lagged", metric.WithUnit("{lag}"),
+		metric.WithDescription("returns of slow readers from the feed to the log"))
+	m.chunks, errs[4] = meter.Int64Counter("holdfast.stream.chunks", metric.WithUnit("{chunk}"),
+		metric.WithDescription("chunks that were appended"))
+	m.bytes, errs[5] = meter.Int64Counter("holdfast.stream.bytes", metric.WithUnit("By"),
+		metric.WithDescription("bytes of the messages that were appended"))
 	if err := errors.Join(errs[:]...); err != nil {
 		return fmt.Errorf("make the instruments of the stream: %w", err)
 	}
@@ -80,6 +92,16 @@ func (m *meters) appended(ctx context.Context, took time.Duration, err error) {
 		became = outcome(cmp.Or(fault.ReasonOf(err), "INTERNAL"))
 	}
 	m.appends.Record(ctx, took.Seconds(), became)
+}
+
+// wrote counts what an append has stored.
+func (m *meters) wrote(ctx context.Context, r *streamv2.AppendRequest, bytes int) {
+	chunks := 0
+	for _, record := range r.GetRecords() {
+		chunks += len(record.GetChunks())
+	}
+	m.chunks.Add(ctx, int64(chunks))
+	m.bytes.Add(ctx, int64(bytes))
 }
 
 func outcome(name string) metric.MeasurementOption {

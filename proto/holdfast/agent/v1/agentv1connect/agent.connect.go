@@ -64,6 +64,14 @@ const (
 	// AgentServiceDeleteSessionProcedure is the fully-qualified name of the AgentService's
 	// DeleteSession RPC.
 	AgentServiceDeleteSessionProcedure = "/holdfast.agent.v1.AgentService/DeleteSession"
+	// AgentServiceEraseUserProcedure is the fully-qualified name of the AgentService's EraseUser RPC.
+	AgentServiceEraseUserProcedure = "/holdfast.agent.v1.AgentService/EraseUser"
+	// AgentServiceEraseTenantProcedure is the fully-qualified name of the AgentService's EraseTenant
+	// RPC.
+	AgentServiceEraseTenantProcedure = "/holdfast.agent.v1.AgentService/EraseTenant"
+	// AgentServiceListAuditEventsProcedure is the fully-qualified name of the AgentService's
+	// ListAuditEvents RPC.
+	AgentServiceListAuditEventsProcedure = "/holdfast.agent.v1.AgentService/ListAuditEvents"
 	// AgentServiceListMessagesProcedure is the fully-qualified name of the AgentService's ListMessages
 	// RPC.
 	AgentServiceListMessagesProcedure = "/holdfast.agent.v1.AgentService/ListMessages"
@@ -97,15 +105,25 @@ const (
 	AgentServiceQueryUsageProcedure = "/holdfast.agent.v1.AgentService/QueryUsage"
 	// AgentServiceListAgentsProcedure is the fully-qualified name of the AgentService's ListAgents RPC.
 	AgentServiceListAgentsProcedure = "/holdfast.agent.v1.AgentService/ListAgents"
+	// AgentServiceCreateTokenProcedure is the fully-qualified name of the AgentService's CreateToken
+	// RPC.
+	AgentServiceCreateTokenProcedure = "/holdfast.agent.v1.AgentService/CreateToken"
+	// AgentServiceListKeysProcedure is the fully-qualified name of the AgentService's ListKeys RPC.
+	AgentServiceListKeysProcedure = "/holdfast.agent.v1.AgentService/ListKeys"
 )
 
 // AgentServiceClient is a client for the holdfast.agent.v1.AgentService service.
 type AgentServiceClient interface {
 	// Start begins the next run of a session, and creates a new session first. Once it returns, the
-	// run will be executed, with or without readers. Reasons: those of state.v1.RunService.StartRun.
+	// run will be executed, with or without readers. Reasons: those of state.v1.RunService.StartRun;
+	// PERMISSION_DENIED (OWNER_REFUSED: another user, PRIORITY_DENIED: a priority above 0 without the
+	// scope operate); RESOURCE_EXHAUSTED (QUOTA_STARTS, QUOTA_QUEUED, QUOTA_BYTES), unless the request
+	// repeats an accepted one. Over Connect the header Retry-After says when to try again.
 	Start(context.Context, *v1.StartRequest) (*v1.StartResponse, error)
 	// Stream sends a run's events after the cursor and ends after one terminal frame. A disconnecting
-	// client never stops the run. NOT_FOUND: SESSION_NOT_FOUND, RUN_NOT_FOUND.
+	// client never stops the run. NOT_FOUND: SESSION_NOT_FOUND, RUN_NOT_FOUND. RESOURCE_EXHAUSTED:
+	// TOO_MANY_STREAMS, QUOTA_STREAMS (the tenant or the user has too many). UNAUTHENTICATED
+	// (CREDENTIAL_ENDED): the credential has ended meanwhile; connect again with a new one.
 	Stream(context.Context, *v1.StreamRequest) (*connect.ServerStreamForClient[v1.StreamResponse], error)
 	// GetRun returns a run with its output. NOT_FOUND (SESSION_NOT_FOUND, RUN_NOT_FOUND).
 	GetRun(context.Context, *v1.GetRunRequest) (*v1.GetRunResponse, error)
@@ -116,20 +134,22 @@ type AgentServiceClient interface {
 	// WaitRun waits until a run has ended or waits for a client, and returns it. If sub-agents or the
 	// answers of clients have continued the run in another one, it waits for that one and returns it.
 	// It changes nothing, so it may be repeated until `done`. It counts as an open stream:
-	// RESOURCE_EXHAUSTED (TOO_MANY_STREAMS). NOT_FOUND (SESSION_NOT_FOUND, RUN_NOT_FOUND),
-	// INVALID_ARGUMENT (WAIT_INVALID), UNAVAILABLE (GATEWAY_STOPPING): ask again.
+	// RESOURCE_EXHAUSTED (TOO_MANY_STREAMS, QUOTA_STREAMS), UNAUTHENTICATED (CREDENTIAL_ENDED). NOT_FOUND
+	// (SESSION_NOT_FOUND, RUN_NOT_FOUND), INVALID_ARGUMENT (WAIT_INVALID), UNAVAILABLE
+	// (GATEWAY_STOPPING): ask again.
 	WaitRun(context.Context, *v1.WaitRunRequest) (*v1.WaitRunResponse, error)
 	// Resume begins a run that continues a stopped session. Reasons: those of
 	// state.v1.RunService.StartRun and CheckpointService; INVALID_ARGUMENT (RESUME_INVALID) for
-	// fields that the mode does not have.
+	// fields that the mode does not have; RESOURCE_EXHAUSTED (QUOTA_STARTS, QUOTA_QUEUED, QUOTA_BYTES)
+	// as for Start.
 	Resume(context.Context, *v1.ResumeRequest) (*v1.ResumeResponse, error)
 	// CanResume reports whether Resume would succeed now. NOT_FOUND (SESSION_NOT_FOUND).
 	CanResume(context.Context, *v1.CanResumeRequest) (*v1.CanResumeResponse, error)
 	// Interrupt stops the session's live run softly: the run keeps its work, and the session can be
 	// resumed. The request is durable when Interrupt returns. NOT_FOUND (SESSION_NOT_FOUND,
 	// RUN_NOT_FOUND). With `wait_ms` it counts as an open stream: RESOURCE_EXHAUSTED
-	// (TOO_MANY_STREAMS); and DEADLINE_EXCEEDED (STOP_NOT_OBSERVED) if the run has not ended in time;
-	// it still will.
+	// (TOO_MANY_STREAMS, QUOTA_STREAMS); and DEADLINE_EXCEEDED (STOP_NOT_OBSERVED) if the run has not
+	// ended in time; it still will.
 	Interrupt(context.Context, *v1.InterruptRequest) (*v1.InterruptResponse, error)
 	// Abort stops the run permanently: it fails with framework_cancelled. Otherwise as Interrupt.
 	Abort(context.Context, *v1.AbortRequest) (*v1.AbortResponse, error)
@@ -142,6 +162,7 @@ type AgentServiceClient interface {
 	// ListSessions returns sessions of the tenant, newest first, without their custom states and
 	// outputs. A session must meet all conditions. Each condition uses an index. INVALID_ARGUMENT:
 	// LIMIT_INVALID, CURSOR_INVALID, ID_INVALID, STATUS_INVALID, TAGS_INVALID, METADATA_INVALID.
+	// PERMISSION_DENIED (OWNER_REFUSED): the credential is of another user.
 	ListSessions(context.Context, *v1.ListSessionsRequest) (*v1.ListSessionsResponse, error)
 	// UpdateSession changes the fields of the request that are set. A repetition changes nothing but
 	// the version. NOT_FOUND (SESSION_NOT_FOUND), ABORTED (VERSION_STALE; metadata currentVersion),
@@ -152,13 +173,28 @@ type AgentServiceClient interface {
 	// (SESSION_NOT_FOUND). FAILED_PRECONDITION (FAMILY_TOO_LARGE): the tree has more sessions than the
 	// configured number; delete its branches first.
 	DeleteSession(context.Context, *v1.DeleteSessionRequest) (*v1.DeleteSessionResponse, error)
+	// EraseUser removes everything of a user: the sessions with this user_id and all below them, with
+	// what belongs to them, their live logs, files without another session, and the memories with this
+	// entity_id. Live runs lose their session and end. The call works for a limited time: repeat it until
+	// `done`. It is idempotent, and blocks nothing: what the user begins meanwhile may stay. Entries of
+	// the audit log stay, with the user's id and without content. Needs the scope admin:
+	// PERMISSION_DENIED (SCOPE_MISSING).
+	EraseUser(context.Context, *v1.EraseUserRequest) (*v1.EraseUserResponse, error)
+	// EraseTenant is EraseUser for the whole tenant, with its uploads and all memories. Its API keys and
+	// its audit log stay.
+	EraseTenant(context.Context, *v1.EraseTenantRequest) (*v1.EraseTenantResponse, error)
+	// ListAuditEvents returns entries of the audit log, the newest first. An entry about a change of a
+	// session is written with the change. Ordinary messages and reads have none. Needs the scope admin:
+	// PERMISSION_DENIED (SCOPE_MISSING). INVALID_ARGUMENT: LIMIT_INVALID, CURSOR_INVALID, ID_INVALID.
+	ListAuditEvents(context.Context, *v1.ListAuditEventsRequest) (*v1.ListAuditEventsResponse, error)
 	// ListMessages returns the messages of a session as stored, in the order of the conversation.
 	// Hidden ones are included. NOT_FOUND (SESSION_NOT_FOUND).
 	ListMessages(context.Context, *v1.ListMessagesRequest) (*v1.ListMessagesResponse, error)
 	// AppendMessages appends messages to the conversation without a run. With ids it is idempotent: if
 	// all messages exist, it writes nothing. NOT_FOUND (SESSION_NOT_FOUND, FILE_NOT_FOUND),
 	// FAILED_PRECONDITION (MESSAGE_EXISTS): some of them exist. INVALID_ARGUMENT: MESSAGE_INVALID,
-	// MESSAGE_TOO_LARGE, FILE_INVALID, FILE_TOO_LARGE. RESOURCE_EXHAUSTED (TOO_MANY_FILES).
+	// MESSAGE_TOO_LARGE, FILE_INVALID, FILE_TOO_LARGE. RESOURCE_EXHAUSTED
+	// (TOO_MANY_FILES, QUOTA_BYTES).
 	AppendMessages(context.Context, *v1.AppendMessagesRequest) (*v1.AppendMessagesResponse, error)
 	// TruncateMessages removes all messages after the first `count`, and the checkpoints that include
 	// them. A repetition changes nothing. FAILED_PRECONDITION (SESSION_BUSY) while a run is live.
@@ -183,12 +219,14 @@ type AgentServiceClient interface {
 	Rewind(context.Context, *v1.RewindRequest) (*v1.RewindResponse, error)
 	// SubmitToolResult answers a waiting call: the result of a client tool, or the decision on an
 	// approval. It is idempotent, and the first answer is final. The last missing answer continues
-	// the session automatically. Reasons: those of state.v1.CallService.SubmitCall.
+	// the session automatically. Reasons: those of state.v1.CallService.SubmitCall; among them
+	// PERMISSION_DENIED (APPROVER_REFUSED): somebody else must decide on the approval.
 	SubmitToolResult(context.Context, *v1.SubmitToolResultRequest) (*v1.SubmitToolResultResponse, error)
 	// ListPendingCalls returns the calls of all sessions of the tenant that wait for SubmitToolResult,
 	// oldest first. A call that is answered meanwhile leaves the list, and a cursor stays valid, so a
 	// client that follows the cursors sees every call that waited all the time. INVALID_ARGUMENT:
-	// LIMIT_INVALID, CURSOR_INVALID, ID_INVALID, KIND_INVALID.
+	// LIMIT_INVALID, CURSOR_INVALID, ID_INVALID, KIND_INVALID. PERMISSION_DENIED (OWNER_REFUSED): the
+	// credential is of another user.
 	ListPendingCalls(context.Context, *v1.ListPendingCallsRequest) (*v1.ListPendingCallsResponse, error)
 	// GetUsage adds up the usage of a session or of one of its runs, and the tokens of the session
 	// with all sessions below it. NOT_FOUND (SESSION_NOT_FOUND). RESOURCE_EXHAUSTED (QUERY_TOO_LARGE):
@@ -199,10 +237,19 @@ type AgentServiceClient interface {
 	ListUsage(context.Context, *v1.ListUsageRequest) (*v1.ListUsageResponse, error)
 	// QueryUsage adds up usage over sessions of the tenant, in buckets of time. INVALID_ARGUMENT
 	// (QUERY_INVALID). RESOURCE_EXHAUSTED (QUERY_TOO_LARGE): the range or the bucket gives more than
-	// the configured number of sums.
+	// the configured number of sums. PERMISSION_DENIED (OWNER_REFUSED): the credential is of another
+	// user.
 	QueryUsage(context.Context, *v1.QueryUsageRequest) (*v1.QueryUsageResponse, error)
 	// ListAgents returns all agents that executors have announced.
 	ListAgents(context.Context, *v1.ListAgentsRequest) (*v1.ListAgentsResponse, error)
+	// CreateToken mints a short-lived token for a browser, so that no API key needs to be in a page. The
+	// token ends with the credential that has minted it: soon after its API key expires, changes its
+	// rights or is removed, the token is refused and its streams end. Each call makes another token.
+	// INVALID_ARGUMENT (ID_INVALID, SCOPE_UNKNOWN, TTL_INVALID), PERMISSION_DENIED (SCOPE_MISSING),
+	// FAILED_PRECONDITION (TOKENS_DISABLED).
+	CreateToken(context.Context, *v1.CreateTokenRequest) (*v1.CreateTokenResponse, error)
+	// ListKeys returns the API keys of the tenant, without their secrets.
+	ListKeys(context.Context, *v1.ListKeysRequest) (*v1.ListKeysResponse, error)
 }
 
 // NewAgentServiceClient constructs a client for the holdfast.agent.v1.AgentService service. By
@@ -300,6 +347,24 @@ func NewAgentServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(agentServiceMethods.ByName("DeleteSession")),
 			connect.WithClientOptions(opts...),
 		),
+		eraseUser: connect.NewClient[v1.EraseUserRequest, v1.EraseUserResponse](
+			httpClient,
+			baseURL+AgentServiceEraseUserProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("EraseUser")),
+			connect.WithClientOptions(opts...),
+		),
+		eraseTenant: connect.NewClient[v1.EraseTenantRequest, v1.EraseTenantResponse](
+			httpClient,
+			baseURL+AgentServiceEraseTenantProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("EraseTenant")),
+			connect.WithClientOptions(opts...),
+		),
+		listAuditEvents: connect.NewClient[v1.ListAuditEventsRequest, v1.ListAuditEventsResponse](
+			httpClient,
+			baseURL+AgentServiceListAuditEventsProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("ListAuditEvents")),
+			connect.WithClientOptions(opts...),
+		),
 		listMessages: connect.NewClient[v1.ListMessagesRequest, v1.ListMessagesResponse](
 			httpClient,
 			baseURL+AgentServiceListMessagesProcedure,
@@ -378,6 +443,18 @@ func NewAgentServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(agentServiceMethods.ByName("ListAgents")),
 			connect.WithClientOptions(opts...),
 		),
+		createToken: connect.NewClient[v1.CreateTokenRequest, v1.CreateTokenResponse](
+			httpClient,
+			baseURL+AgentServiceCreateTokenProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("CreateToken")),
+			connect.WithClientOptions(opts...),
+		),
+		listKeys: connect.NewClient[v1.ListKeysRequest, v1.ListKeysResponse](
+			httpClient,
+			baseURL+AgentServiceListKeysProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("ListKeys")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -397,6 +474,9 @@ type agentServiceClient struct {
 	listSessions     *connect.Client[v1.ListSessionsRequest, v1.ListSessionsResponse]
 	updateSession    *connect.Client[v1.UpdateSessionRequest, v1.UpdateSessionResponse]
 	deleteSession    *connect.Client[v1.DeleteSessionRequest, v1.DeleteSessionResponse]
+	eraseUser        *connect.Client[v1.EraseUserRequest, v1.EraseUserResponse]
+	eraseTenant      *connect.Client[v1.EraseTenantRequest, v1.EraseTenantResponse]
+	listAuditEvents  *connect.Client[v1.ListAuditEventsRequest, v1.ListAuditEventsResponse]
 	listMessages     *connect.Client[v1.ListMessagesRequest, v1.ListMessagesResponse]
 	appendMessages   *connect.Client[v1.AppendMessagesRequest, v1.AppendMessagesResponse]
 	truncateMessages *connect.Client[v1.TruncateMessagesRequest, v1.TruncateMessagesResponse]
@@ -410,6 +490,8 @@ type agentServiceClient struct {
 	listUsage        *connect.Client[v1.ListUsageRequest, v1.ListUsageResponse]
 	queryUsage       *connect.Client[v1.QueryUsageRequest, v1.QueryUsageResponse]
 	listAgents       *connect.Client[v1.ListAgentsRequest, v1.ListAgentsResponse]
+	createToken      *connect.Client[v1.CreateTokenRequest, v1.CreateTokenResponse]
+	listKeys         *connect.Client[v1.ListKeysRequest, v1.ListKeysResponse]
 }
 
 // Start calls holdfast.agent.v1.AgentService.Start.
@@ -534,6 +616,33 @@ func (c *agentServiceClient) DeleteSession(ctx context.Context, req *v1.DeleteSe
 	return nil, err
 }
 
+// EraseUser calls holdfast.agent.v1.AgentService.EraseUser.
+func (c *agentServiceClient) EraseUser(ctx context.Context, req *v1.EraseUserRequest) (*v1.EraseUserResponse, error) {
+	response, err := c.eraseUser.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// EraseTenant calls holdfast.agent.v1.AgentService.EraseTenant.
+func (c *agentServiceClient) EraseTenant(ctx context.Context, req *v1.EraseTenantRequest) (*v1.EraseTenantResponse, error) {
+	response, err := c.eraseTenant.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ListAuditEvents calls holdfast.agent.v1.AgentService.ListAuditEvents.
+func (c *agentServiceClient) ListAuditEvents(ctx context.Context, req *v1.ListAuditEventsRequest) (*v1.ListAuditEventsResponse, error) {
+	response, err := c.listAuditEvents.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // ListMessages calls holdfast.agent.v1.AgentService.ListMessages.
 func (c *agentServiceClient) ListMessages(ctx context.Context, req *v1.ListMessagesRequest) (*v1.ListMessagesResponse, error) {
 	response, err := c.listMessages.CallUnary(ctx, connect.NewRequest(req))
@@ -651,13 +760,36 @@ func (c *agentServiceClient) ListAgents(ctx context.Context, req *v1.ListAgentsR
 	return nil, err
 }
 
+// CreateToken calls holdfast.agent.v1.AgentService.CreateToken.
+func (c *agentServiceClient) CreateToken(ctx context.Context, req *v1.CreateTokenRequest) (*v1.CreateTokenResponse, error) {
+	response, err := c.createToken.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ListKeys calls holdfast.agent.v1.AgentService.ListKeys.
+func (c *agentServiceClient) ListKeys(ctx context.Context, req *v1.ListKeysRequest) (*v1.ListKeysResponse, error) {
+	response, err := c.listKeys.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // AgentServiceHandler is an implementation of the holdfast.agent.v1.AgentService service.
 type AgentServiceHandler interface {
 	// Start begins the next run of a session, and creates a new session first. Once it returns, the
-	// run will be executed, with or without readers. Reasons: those of state.v1.RunService.StartRun.
+	// run will be executed, with or without readers. Reasons: those of state.v1.RunService.StartRun;
+	// PERMISSION_DENIED (OWNER_REFUSED: another user, PRIORITY_DENIED: a priority above 0 without the
+	// scope operate); RESOURCE_EXHAUSTED (QUOTA_STARTS, QUOTA_QUEUED, QUOTA_BYTES), unless the request
+	// repeats an accepted one. Over Connect the header Retry-After says when to try again.
 	Start(context.Context, *v1.StartRequest) (*v1.StartResponse, error)
 	// Stream sends a run's events after the cursor and ends after one terminal frame. A disconnecting
-	// client never stops the run. NOT_FOUND: SESSION_NOT_FOUND, RUN_NOT_FOUND.
+	// client never stops the run. NOT_FOUND: SESSION_NOT_FOUND, RUN_NOT_FOUND. RESOURCE_EXHAUSTED:
+	// TOO_MANY_STREAMS, QUOTA_STREAMS (the tenant or the user has too many). UNAUTHENTICATED
+	// (CREDENTIAL_ENDED): the credential has ended meanwhile; connect again with a new one.
 	Stream(context.Context, *v1.StreamRequest, *connect.ServerStream[v1.StreamResponse]) error
 	// GetRun returns a run with its output. NOT_FOUND (SESSION_NOT_FOUND, RUN_NOT_FOUND).
 	GetRun(context.Context, *v1.GetRunRequest) (*v1.GetRunResponse, error)
@@ -668,20 +800,22 @@ type AgentServiceHandler interface {
 	// WaitRun waits until a run has ended or waits for a client, and returns it. If sub-agents or the
 	// answers of clients have continued the run in another one, it waits for that one and returns it.
 	// It changes nothing, so it may be repeated until `done`. It counts as an open stream:
-	// RESOURCE_EXHAUSTED (TOO_MANY_STREAMS). NOT_FOUND (SESSION_NOT_FOUND, RUN_NOT_FOUND),
-	// INVALID_ARGUMENT (WAIT_INVALID), UNAVAILABLE (GATEWAY_STOPPING): ask again.
+	// RESOURCE_EXHAUSTED (TOO_MANY_STREAMS, QUOTA_STREAMS), UNAUTHENTICATED (CREDENTIAL_ENDED). NOT_FOUND
+	// (SESSION_NOT_FOUND, RUN_NOT_FOUND), INVALID_ARGUMENT (WAIT_INVALID), UNAVAILABLE
+	// (GATEWAY_STOPPING): ask again.
 	WaitRun(context.Context, *v1.WaitRunRequest) (*v1.WaitRunResponse, error)
 	// Resume begins a run that continues a stopped session. Reasons: those of
 	// state.v1.RunService.StartRun and CheckpointService; INVALID_ARGUMENT (RESUME_INVALID) for
-	// fields that the mode does not have.
+	// fields that the mode does not have; RESOURCE_EXHAUSTED (QUOTA_STARTS, QUOTA_QUEUED, QUOTA_BYTES)
+	// as for Start.
 	Resume(context.Context, *v1.ResumeRequest) (*v1.ResumeResponse, error)
 	// CanResume reports whether Resume would succeed now. NOT_FOUND (SESSION_NOT_FOUND).
 	CanResume(context.Context, *v1.CanResumeRequest) (*v1.CanResumeResponse, error)
 	// Interrupt stops the session's live run softly: the run keeps its work, and the session can be
 	// resumed. The request is durable when Interrupt returns. NOT_FOUND (SESSION_NOT_FOUND,
 	// RUN_NOT_FOUND). With `wait_ms` it counts as an open stream: RESOURCE_EXHAUSTED
-	// (TOO_MANY_STREAMS); and DEADLINE_EXCEEDED (STOP_NOT_OBSERVED) if the run has not ended in time;
-	// it still will.
+	// (TOO_MANY_STREAMS, QUOTA_STREAMS); and DEADLINE_EXCEEDED (STOP_NOT_OBSERVED) if the run has not
+	// ended in time; it still will.
 	Interrupt(context.Context, *v1.InterruptRequest) (*v1.InterruptResponse, error)
 	// Abort stops the run permanently: it fails with framework_cancelled. Otherwise as Interrupt.
 	Abort(context.Context, *v1.AbortRequest) (*v1.AbortResponse, error)
@@ -694,6 +828,7 @@ type AgentServiceHandler interface {
 	// ListSessions returns sessions of the tenant, newest first, without their custom states and
 	// outputs. A session must meet all conditions. Each condition uses an index. INVALID_ARGUMENT:
 	// LIMIT_INVALID, CURSOR_INVALID, ID_INVALID, STATUS_INVALID, TAGS_INVALID, METADATA_INVALID.
+	// PERMISSION_DENIED (OWNER_REFUSED): the credential is of another user.
 	ListSessions(context.Context, *v1.ListSessionsRequest) (*v1.ListSessionsResponse, error)
 	// UpdateSession changes the fields of the request that are set. A repetition changes nothing but
 	// the version. NOT_FOUND (SESSION_NOT_FOUND), ABORTED (VERSION_STALE; metadata currentVersion),
@@ -704,13 +839,28 @@ type AgentServiceHandler interface {
 	// (SESSION_NOT_FOUND). FAILED_PRECONDITION (FAMILY_TOO_LARGE): the tree has more sessions than the
 	// configured number; delete its branches first.
 	DeleteSession(context.Context, *v1.DeleteSessionRequest) (*v1.DeleteSessionResponse, error)
+	// EraseUser removes everything of a user: the sessions with this user_id and all below them, with
+	// what belongs to them, their live logs, files without another session, and the memories with this
+	// entity_id. Live runs lose their session and end. The call works for a limited time: repeat it until
+	// `done`. It is idempotent, and blocks nothing: what the user begins meanwhile may stay. Entries of
+	// the audit log stay, with the user's id and without content. Needs the scope admin:
+	// PERMISSION_DENIED (SCOPE_MISSING).
+	EraseUser(context.Context, *v1.EraseUserRequest) (*v1.EraseUserResponse, error)
+	// EraseTenant is EraseUser for the whole tenant, with its uploads and all memories. Its API keys and
+	// its audit log stay.
+	EraseTenant(context.Context, *v1.EraseTenantRequest) (*v1.EraseTenantResponse, error)
+	// ListAuditEvents returns entries of the audit log, the newest first. An entry about a change of a
+	// session is written with the change. Ordinary messages and reads have none. Needs the scope admin:
+	// PERMISSION_DENIED (SCOPE_MISSING). INVALID_ARGUMENT: LIMIT_INVALID, CURSOR_INVALID, ID_INVALID.
+	ListAuditEvents(context.Context, *v1.ListAuditEventsRequest) (*v1.ListAuditEventsResponse, error)
 	// ListMessages returns the messages of a session as stored, in the order of the conversation.
 	// Hidden ones are included. NOT_FOUND (SESSION_NOT_FOUND).
 	ListMessages(context.Context, *v1.ListMessagesRequest) (*v1.ListMessagesResponse, error)
 	// AppendMessages appends messages to the conversation without a run. With ids it is idempotent: if
 	// all messages exist, it writes nothing. NOT_FOUND (SESSION_NOT_FOUND, FILE_NOT_FOUND),
 	// FAILED_PRECONDITION (MESSAGE_EXISTS): some of them exist. INVALID_ARGUMENT: MESSAGE_INVALID,
-	// MESSAGE_TOO_LARGE, FILE_INVALID, FILE_TOO_LARGE. RESOURCE_EXHAUSTED (TOO_MANY_FILES).
+	// MESSAGE_TOO_LARGE, FILE_INVALID, FILE_TOO_LARGE. RESOURCE_EXHAUSTED
+	// (TOO_MANY_FILES, QUOTA_BYTES).
 	AppendMessages(context.Context, *v1.AppendMessagesRequest) (*v1.AppendMessagesResponse, error)
 	// TruncateMessages removes all messages after the first `count`, and the checkpoints that include
 	// them. A repetition changes nothing. FAILED_PRECONDITION (SESSION_BUSY) while a run is live.
@@ -735,12 +885,14 @@ type AgentServiceHandler interface {
 	Rewind(context.Context, *v1.RewindRequest) (*v1.RewindResponse, error)
 	// SubmitToolResult answers a waiting call: the result of a client tool, or the decision on an
 	// approval. It is idempotent, and the first answer is final. The last missing answer continues
-	// the session automatically. Reasons: those of state.v1.CallService.SubmitCall.
+	// the session automatically. Reasons: those of state.v1.CallService.SubmitCall; among them
+	// PERMISSION_DENIED (APPROVER_REFUSED): somebody else must decide on the approval.
 	SubmitToolResult(context.Context, *v1.SubmitToolResultRequest) (*v1.SubmitToolResultResponse, error)
 	// ListPendingCalls returns the calls of all sessions of the tenant that wait for SubmitToolResult,
 	// oldest first. A call that is answered meanwhile leaves the list, and a cursor stays valid, so a
 	// client that follows the cursors sees every call that waited all the time. INVALID_ARGUMENT:
-	// LIMIT_INVALID, CURSOR_INVALID, ID_INVALID, KIND_INVALID.
+	// LIMIT_INVALID, CURSOR_INVALID, ID_INVALID, KIND_INVALID. PERMISSION_DENIED (OWNER_REFUSED): the
+	// credential is of another user.
 	ListPendingCalls(context.Context, *v1.ListPendingCallsRequest) (*v1.ListPendingCallsResponse, error)
 	// GetUsage adds up the usage of a session or of one of its runs, and the tokens of the session
 	// with all sessions below it. NOT_FOUND (SESSION_NOT_FOUND). RESOURCE_EXHAUSTED (QUERY_TOO_LARGE):
@@ -751,10 +903,19 @@ type AgentServiceHandler interface {
 	ListUsage(context.Context, *v1.ListUsageRequest) (*v1.ListUsageResponse, error)
 	// QueryUsage adds up usage over sessions of the tenant, in buckets of time. INVALID_ARGUMENT
 	// (QUERY_INVALID). RESOURCE_EXHAUSTED (QUERY_TOO_LARGE): the range or the bucket gives more than
-	// the configured number of sums.
+	// the configured number of sums. PERMISSION_DENIED (OWNER_REFUSED): the credential is of another
+	// user.
 	QueryUsage(context.Context, *v1.QueryUsageRequest) (*v1.QueryUsageResponse, error)
 	// ListAgents returns all agents that executors have announced.
 	ListAgents(context.Context, *v1.ListAgentsRequest) (*v1.ListAgentsResponse, error)
+	// CreateToken mints a short-lived token for a browser, so that no API key needs to be in a page. The
+	// token ends with the credential that has minted it: soon after its API key expires, changes its
+	// rights or is removed, the token is refused and its streams end. Each call makes another token.
+	// INVALID_ARGUMENT (ID_INVALID, SCOPE_UNKNOWN, TTL_INVALID), PERMISSION_DENIED (SCOPE_MISSING),
+	// FAILED_PRECONDITION (TOKENS_DISABLED).
+	CreateToken(context.Context, *v1.CreateTokenRequest) (*v1.CreateTokenResponse, error)
+	// ListKeys returns the API keys of the tenant, without their secrets.
+	ListKeys(context.Context, *v1.ListKeysRequest) (*v1.ListKeysResponse, error)
 }
 
 // NewAgentServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -848,6 +1009,24 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(agentServiceMethods.ByName("DeleteSession")),
 		connect.WithHandlerOptions(opts...),
 	)
+	agentServiceEraseUserHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceEraseUserProcedure,
+		svc.EraseUser,
+		connect.WithSchema(agentServiceMethods.ByName("EraseUser")),
+		connect.WithHandlerOptions(opts...),
+	)
+	agentServiceEraseTenantHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceEraseTenantProcedure,
+		svc.EraseTenant,
+		connect.WithSchema(agentServiceMethods.ByName("EraseTenant")),
+		connect.WithHandlerOptions(opts...),
+	)
+	agentServiceListAuditEventsHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceListAuditEventsProcedure,
+		svc.ListAuditEvents,
+		connect.WithSchema(agentServiceMethods.ByName("ListAuditEvents")),
+		connect.WithHandlerOptions(opts...),
+	)
 	agentServiceListMessagesHandler := connect.NewUnaryHandlerSimple(
 		AgentServiceListMessagesProcedure,
 		svc.ListMessages,
@@ -926,6 +1105,18 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(agentServiceMethods.ByName("ListAgents")),
 		connect.WithHandlerOptions(opts...),
 	)
+	agentServiceCreateTokenHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceCreateTokenProcedure,
+		svc.CreateToken,
+		connect.WithSchema(agentServiceMethods.ByName("CreateToken")),
+		connect.WithHandlerOptions(opts...),
+	)
+	agentServiceListKeysHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceListKeysProcedure,
+		svc.ListKeys,
+		connect.WithSchema(agentServiceMethods.ByName("ListKeys")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/holdfast.agent.v1.AgentService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case AgentServiceStartProcedure:
@@ -956,6 +1147,12 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 			agentServiceUpdateSessionHandler.ServeHTTP(w, r)
 		case AgentServiceDeleteSessionProcedure:
 			agentServiceDeleteSessionHandler.ServeHTTP(w, r)
+		case AgentServiceEraseUserProcedure:
+			agentServiceEraseUserHandler.ServeHTTP(w, r)
+		case AgentServiceEraseTenantProcedure:
+			agentServiceEraseTenantHandler.ServeHTTP(w, r)
+		case AgentServiceListAuditEventsProcedure:
+			agentServiceListAuditEventsHandler.ServeHTTP(w, r)
 		case AgentServiceListMessagesProcedure:
 			agentServiceListMessagesHandler.ServeHTTP(w, r)
 		case AgentServiceAppendMessagesProcedure:
@@ -982,6 +1179,10 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 			agentServiceQueryUsageHandler.ServeHTTP(w, r)
 		case AgentServiceListAgentsProcedure:
 			agentServiceListAgentsHandler.ServeHTTP(w, r)
+		case AgentServiceCreateTokenProcedure:
+			agentServiceCreateTokenHandler.ServeHTTP(w, r)
+		case AgentServiceListKeysProcedure:
+			agentServiceListKeysHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -1047,6 +1248,18 @@ func (UnimplementedAgentServiceHandler) DeleteSession(context.Context, *v1.Delet
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.DeleteSession is not implemented"))
 }
 
+func (UnimplementedAgentServiceHandler) EraseUser(context.Context, *v1.EraseUserRequest) (*v1.EraseUserResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.EraseUser is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) EraseTenant(context.Context, *v1.EraseTenantRequest) (*v1.EraseTenantResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.EraseTenant is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) ListAuditEvents(context.Context, *v1.ListAuditEventsRequest) (*v1.ListAuditEventsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.ListAuditEvents is not implemented"))
+}
+
 func (UnimplementedAgentServiceHandler) ListMessages(context.Context, *v1.ListMessagesRequest) (*v1.ListMessagesResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.ListMessages is not implemented"))
 }
@@ -1097,4 +1310,12 @@ func (UnimplementedAgentServiceHandler) QueryUsage(context.Context, *v1.QueryUsa
 
 func (UnimplementedAgentServiceHandler) ListAgents(context.Context, *v1.ListAgentsRequest) (*v1.ListAgentsResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.ListAgents is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) CreateToken(context.Context, *v1.CreateTokenRequest) (*v1.CreateTokenResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.CreateToken is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) ListKeys(context.Context, *v1.ListKeysRequest) (*v1.ListKeysResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.ListKeys is not implemented"))
 }

@@ -3,6 +3,7 @@ package httptool
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -72,8 +73,8 @@ type Config struct {
 type Peers struct {
 	// Policy lists the hosts that may be called.
 	Policy outbound.Policy
-	// Lookup resolves secrets and environment variables by name. Nil resolves none.
-	Lookup func(name string) (string, bool)
+	// Lookup resolves secrets and environment variables by name. Its errors say what to change. Nil resolves none.
+	Lookup func(name string) (string, error)
 }
 
 // New returns the tool with an Execute that performs the request within the tool's time limit, with the call's
@@ -230,12 +231,15 @@ func (b *builder) expand(field, text string, plain, found func(string)) {
 			b.mistake(field, "${ is not closed")
 			return
 		}
-		value, ok := "", false
+		value, err := "", errors.New("is not available")
 		if b.peers.Lookup != nil {
-			value, ok = b.peers.Lookup(name)
+			value, err = b.peers.Lookup(name)
 		}
-		if !ok || value == "" {
-			b.mistake(field, "the environment variable %s is not set", name)
+		if err == nil && value == "" {
+			err = errors.New("is empty")
+		}
+		if err != nil {
+			b.mistake(field, "the environment variable %s %v", name, err)
 		}
 		found(value)
 		text = behind

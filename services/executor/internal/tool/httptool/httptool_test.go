@@ -3,6 +3,7 @@ package httptool_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -36,9 +37,12 @@ func echo(t *testing.T) (string, httptool.Peers) {
 func peers() httptool.Peers {
 	return httptool.Peers{
 		Policy: outbound.Policy{Hosts: []string{"127.0.0.1"}},
-		Lookup: func(name string) (string, bool) {
+		Lookup: func(name string) (string, error) {
 			value, ok := map[string]string{"KEY": "s{ecret}", "EMPTY": ""}[name]
-			return value, ok
+			if !ok {
+				return "", errors.New("is not set")
+			}
+			return value, nil
 		},
 	}
 }

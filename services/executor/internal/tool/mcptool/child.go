@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 	"time"
 )
@@ -27,6 +28,7 @@ type child struct {
 	cmd    *exec.Cmd
 	input  *os.File
 	output *os.File
+	stderr *logLines
 	ended  chan struct{}
 	once   sync.Once
 }
@@ -43,7 +45,8 @@ func startChild(command []string, env []string, dir string, log *slog.Logger) (*
 	// The child outlives the call that starts it: see Close.
 	cmd := exec.Command(command[0], command[1:]...) //nolint:noctx // it ends in stop
 	cmd.Env, cmd.Dir = env, dir
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirInput, theirOutput, &logLines{log: log}
+	stderr := &logLines{log: log}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirInput, theirOutput, stderr
 	cmd.WaitDelay = killGrace // processes started by the child may keep standard error open
 	ownGroup(cmd)
 	err = cmd.Start()
@@ -52,7 +55,7 @@ func startChild(command []string, env []string, dir string, log *slog.Logger) (*
 	if err != nil {
 		return nil, errors.Join(err, input.Close(), output.Close())
 	}
-	c := &child{cmd: cmd, input: input, output: output, ended: make(chan struct{})}
+	c := &child{cmd: cmd, input: input, output: output, stderr: stderr, ended: make(chan struct{})}
 	go func() { // ends with the child; stop ensures it
 		defer close(c.ended)
 		if err := cmd.Wait(); err != nil {
@@ -114,13 +117,34 @@ func environment(given map[string]string, own func(string) (string, bool)) []str
 	return env
 }
 
-// logLines writes lines to a log.
+// maxTail bounds the end of a child's standard error that errors show, in bytes.
+const maxTail = 2 << 10
+
+// logLines writes lines to a log, and keeps the last ones.
 type logLines struct {
 	log  *slog.Logger
 	line []byte
+
+	mu   sync.Mutex
+	tail []byte
+}
+
+// last returns the last lines, at most maxTail bytes.
+func (l *logLines) last() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.ToValidUTF8(strings.TrimSpace(string(l.tail)), "?")
+}
+
+func (l *logLines) keep(p []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.tail = append(l.tail, p[max(0, len(p)-maxTail):]...)
+	l.tail = append([]byte(nil), l.tail[max(0, len(l.tail)-maxTail):]...)
 }
 
 func (l *logLines) Write(p []byte) (int, error) {
+	l.keep(p)
 	for _, piece := range bytes.SplitAfter(p, []byte("\n")) {
 		text, whole := bytes.CutSuffix(piece, []byte("\n"))
 		if room := maxLogLine - len(l.line); room > 0 {

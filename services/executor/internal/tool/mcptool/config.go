@@ -1,6 +1,7 @@
 package mcptool
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/url"
@@ -59,6 +60,8 @@ type Allowed struct {
 	// Commands are program names, as in npx, and absolute paths. A name permits the program found in PATH, and
 	// no path.
 	Commands []string
+	// CommandsVariable is the environment variable with Commands, for errors; it may be empty.
+	CommandsVariable string
 	// Hosts restricts HTTP servers.
 	Hosts outbound.Policy
 }
@@ -101,7 +104,11 @@ func (c Config) checkCommand(allowed Allowed, mistake func(field, format string,
 	case strings.ContainsRune(program, filepath.Separator) && !filepath.IsAbs(program):
 		mistake("command", "%q must be an absolute path, or a name without slashes", program)
 	case !slices.Contains(allowed.Commands, program):
-		mistake("command", "%q is not on the list of allowed commands", program)
+		where := ""
+		if allowed.CommandsVariable != "" {
+			where = ": add it to " + allowed.CommandsVariable
+		}
+		mistake("command", "%q is not on the list of allowed commands%s", program, where)
 	}
 	if len(c.Headers) > 0 {
 		mistake("headers", "a command has none")
@@ -131,7 +138,7 @@ func (c Config) checkURL(allowed Allowed, mistake func(field, format string, arg
 }
 
 // expand resolves ${NAME} in values.
-func expand(values map[string]string, lookup func(string) (string, bool)) (map[string]string, error) {
+func expand(values map[string]string, lookup func(string) (string, error)) (map[string]string, error) {
 	expanded := make(map[string]string, len(values))
 	for name, text := range values {
 		var out strings.Builder
@@ -142,12 +149,15 @@ func expand(values map[string]string, lookup func(string) (string, bool)) (map[s
 				break
 			}
 			variable, behind, closed := strings.Cut(rest, "}")
-			value, ok := "", false
-			if lookup != nil && closed {
-				value, ok = lookup(variable)
+			if !closed {
+				return nil, fmt.Errorf("the value of %s has a ${ without a }", name)
 			}
-			if !ok {
-				return nil, fmt.Errorf("the value of %s needs the environment variable %s, which is not set", name, variable)
+			value, err := "", errors.New("is not available")
+			if lookup != nil {
+				value, err = lookup(variable)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("the value of %s needs the environment variable %s, which %w", name, variable, err)
 			}
 			out.WriteString(value)
 			text = behind

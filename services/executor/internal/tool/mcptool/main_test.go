@@ -42,6 +42,9 @@ func serveStdio(mode string) {
 	case "dead":
 		fmt.Fprintln(os.Stderr, "nothing works")
 		os.Exit(3)
+	case "wordy":
+		fmt.Fprint(os.Stderr, strings.Repeat("word ", 10_000), "\nthe last word\n")
+		os.Exit(3)
 	case "flood":
 		for {
 			fmt.Print(strings.Repeat("x", 1<<20))
@@ -111,6 +114,7 @@ func newServer() *mcp.Server {
 	})
 	text("pid", func(context.Context, *mcp.CallToolRequest) (string, error) { return fmt.Sprint(os.Getpid()), nil })
 	text("die", func(context.Context, *mcp.CallToolRequest) (string, error) {
+		fmt.Fprintln(os.Stderr, "last words")
 		os.Exit(1)
 		return "", nil
 	})

@@ -33,8 +33,8 @@ const listPause = time.Second
 // Peers are the dependencies of servers.
 type Peers struct {
 	Allowed Allowed
-	// Lookup resolves secrets and environment variables by name. Nil resolves none.
-	Lookup func(name string) (string, bool)
+	// Lookup resolves secrets and environment variables by name. Its errors say what to change. Nil resolves none.
+	Lookup func(name string) (string, error)
 	// Own returns PATH and HOME of the process, which every child receives regardless of Lookup. Nil returns
 	// none.
 	Own func(name string) (string, bool)
@@ -231,17 +231,21 @@ func (s *Server) finishAttempt(session *session, tools []agent.Tool, err error) 
 // dropSession removes an ended session.
 func (s *Server) dropSession(session *session) {
 	s.mu.Lock()
-	if s.session == session {
+	ended := s.session == session
+	if ended {
 		s.session = nil
 		s.failure = errors.New("its session has ended")
 		if cause := session.cause(); cause != nil {
 			s.failure = fmt.Errorf("its session has ended: %w", cause)
 		}
-		s.log.Warn("MCP session has ended", "cause", session.cause())
 	}
 	s.mu.Unlock()
 	close(session.lost)
-	session.close()
+	cause := session.cause()
+	session.close() // then the standard error is complete
+	if ended {
+		s.log.Warn("MCP session has ended", "cause", cause, "stderr", session.stderr())
+	}
 }
 
 // set replaces the tools. The caller holds mu.

@@ -39,9 +39,11 @@ func stdio(t *testing.T, mode string) (mcptool.Config, mcptool.Peers) {
 	c := mcptool.Config{Name: "test", Command: []string{program}, Env: map[string]string{serverVariable: mode, "TOKEN": "${SECRET}!"}}
 	return c, mcptool.Peers{
 		Allowed: mcptool.Allowed{Commands: []string{program}},
-		Lookup: func(name string) (string, bool) {
-			value, ok := map[string]string{"SECRET": "s3cret"}[name]
-			return value, ok
+		Lookup: func(name string) (string, error) {
+			if name != "SECRET" {
+				return "", errors.New("is not set")
+			}
+			return "s3cret", nil
 		},
 		Own: func(name string) (string, bool) {
 			value, ok := map[string]string{"PATH": os.Getenv("PATH"), "HOME": "/nowhere"}[name]
@@ -195,6 +197,7 @@ func TestAServerThatDoesNotWorkIsNamedWhenItIsOpened(t *testing.T) {
 		return c
 	}
 	dead, _ := stdio(t, "dead")
+	wordy, _ := stdio(t, "wordy")
 	mute, _ := stdio(t, "mute")
 	mute.ConnectTimeout = 300 * time.Millisecond
 	flood, _ := stdio(t, "flood")
@@ -204,23 +207,25 @@ func TestAServerThatDoesNotWorkIsNamedWhenItIsOpened(t *testing.T) {
 		kind   fault.Kind
 		text   string
 	}{
-		"dead":            {dead, fault.Unavailable, `"test"`},
-		"mute":            {mute, fault.Unavailable, "in time"},
-		"flood":           {flood, fault.Unavailable, "a message of more than 16777216 bytes"},
-		"lines":           {lines, fault.Unavailable, "a line that is not JSON"},
-		"not allowed":     {with(func(c *mcptool.Config) { c.Command = []string{"rm"} }), fault.Invalid, "allowed commands"},
-		"relative path":   {with(func(c *mcptool.Config) { c.Command = []string{"./rm"} }), fault.Invalid, "absolute path"},
-		"both":            {with(func(c *mcptool.Config) { c.URL = "https://x.example" }), fault.Invalid, "not both"},
-		"neither":         {mcptool.Config{Name: "x"}, fault.Invalid, "needs a command"},
-		"host":            {mcptool.Config{Name: "x", URL: "https://x.example"}, fault.Invalid, "allowed hosts"},
-		"unknown tool":    {with(func(c *mcptool.Config) { c.Include = []string{"ad"} }), fault.Invalid, `no tool "ad"; it has`},
-		"unknown secret":  {with(func(c *mcptool.Config) { c.Env = map[string]string{"X": "${NOPE}"} }), fault.Invalid, "NOPE"},
-		"long tool names": {with(func(c *mcptool.Config) { c.Prefix = strings.Repeat("x", 60) }), fault.Invalid, "64"},
+		"dead":             {dead, fault.Unavailable, `the MCP server "test" is not available: `},
+		"dead, with words": {dead, fault.Unavailable, `its standard error ends with "nothing works"`},
+		"dead, with many":  {wordy, fault.Unavailable, `word \nthe last word"`},
+		"mute":             {mute, fault.Unavailable, "in time"},
+		"flood":            {flood, fault.Unavailable, "a message of more than 16777216 bytes"},
+		"lines":            {lines, fault.Unavailable, "a line that is not JSON"},
+		"not allowed":      {with(func(c *mcptool.Config) { c.Command = []string{"rm"} }), fault.Invalid, "allowed commands"},
+		"relative path":    {with(func(c *mcptool.Config) { c.Command = []string{"./rm"} }), fault.Invalid, "absolute path"},
+		"both":             {with(func(c *mcptool.Config) { c.URL = "https://x.example" }), fault.Invalid, "not both"},
+		"neither":          {mcptool.Config{Name: "x"}, fault.Invalid, "needs a command"},
+		"host":             {mcptool.Config{Name: "x", URL: "https://x.example"}, fault.Invalid, "allowed hosts"},
+		"unknown tool":     {with(func(c *mcptool.Config) { c.Include = []string{"ad"} }), fault.Invalid, `no tool "ad"; it has`},
+		"unknown secret":   {with(func(c *mcptool.Config) { c.Env = map[string]string{"X": "${NOPE}"} }), fault.Invalid, "NOPE"},
+		"long tool names":  {with(func(c *mcptool.Config) { c.Prefix = strings.Repeat("x", 60) }), fault.Invalid, "64"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			_, err := mcptool.Open(t.Context(), test.config, p)
-			if fault.KindOf(err) != test.kind || err == nil || !strings.Contains(err.Error(), test.text) {
+			if fault.KindOf(err) != test.kind || err == nil || !strings.Contains(err.Error(), test.text) || len(err.Error()) > 4<<10 {
 				t.Errorf("Open = %v, want %v with %s", err, test.kind, test.text)
 			}
 		})
@@ -249,16 +254,39 @@ func TestACallEndsWithItsContextAndTheServerLearnsOfIt(t *testing.T) {
 	}
 }
 
+// lockedBuffer is a buffer for several goroutines.
+type lockedBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
 func TestADeadServerFailsTheCallAndIsStartedAgain(t *testing.T) {
 	t.Parallel()
 	c, p := stdio(t, "serve")
 	var ahead atomic.Int64 // offset of the clock
 	p.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	var log lockedBuffer
+	p.Log = slog.New(slog.NewTextHandler(&log, nil))
 	s := open(t, c, p)
 	before := call(t.Context(), t, s, "pid", `{}`)
-	if got := call(t.Context(), t, s, "die", `{}`); !strings.HasPrefix(got, "error: ") {
-		t.Fatalf("die = %s, want an error", got)
+	if got := call(t.Context(), t, s, "die", `{}`); !strings.HasPrefix(got, "error: ") || strings.Contains(got, "last words") {
+		t.Fatalf("die = %s, want an error without the standard error of the server", got)
 	}
+	eventually(t, "the log has the server's standard error", func() bool {
+		return strings.Contains(log.String(), "MCP session has ended") && strings.Contains(log.String(), "last words")
+	})
 	ahead.Store(int64(time.Minute)) // the pause has ended
 	var after string
 	eventually(t, "the server is started again", func() bool {

@@ -13,6 +13,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
 // maxUnanswered is the number of consecutive unanswered calls before the server is pinged.
@@ -32,6 +33,7 @@ type session struct {
 	life   context.Context         //nolint:containedctx // it ends with the session
 	end    context.CancelCauseFunc // ends life and closes the connection
 	lost   chan struct{}           // closed when the server drops the session
+	stderr func() string           // the last lines of a child's standard error
 	once   sync.Once
 	stop   func()
 
@@ -92,7 +94,7 @@ func (s *Server) open(life context.Context) (*session, []agent.Tool, error) {
 	}
 	session, err := s.dial(life, end)
 	if err != nil {
-		err = s.unavailable(cmp.Or(context.Cause(life), err))
+		err = s.startFailure(cmp.Or(context.Cause(life), err), err, first)
 		end(nil)
 		return nil, nil, err
 	}
@@ -106,6 +108,19 @@ func (s *Server) open(life context.Context) (*session, []agent.Tool, error) {
 		return nil, nil, err
 	}
 	return session, tools, nil
+}
+
+// startFailure returns the fault of a start that failed. When agents are loaded, it has the end of the child's standard
+// error. Later, agents and users may see it, and the standard error goes to the log alone: it may have secrets.
+func (s *Server) startFailure(cause, failed error, first bool) *fault.Fault {
+	died, ok := errors.AsType[*diedError](failed)
+	switch {
+	case ok && first:
+		cause = fmt.Errorf("%w; its standard error ends with %q", cause, died.stderr)
+	case ok:
+		s.log.Warn("MCP server has failed to start", "stderr", died.stderr)
+	}
+	return s.unavailable(cause)
 }
 
 // dial connects and initializes. The end of life closes the connection.
@@ -132,9 +147,9 @@ func (s *Server) dial(life context.Context, end context.CancelCauseFunc) (*sessi
 	if err != nil {
 		stop()
 		transport.close()
-		return nil, err
+		return nil, withStderr(err, transport.stderr())
 	}
-	return &session{client: connected, life: life, end: end, lost: make(chan struct{}), stop: func() {
+	return &session{client: connected, life: life, end: end, lost: make(chan struct{}), stderr: transport.stderr, stop: func() {
 		// The order matters: a session waits for the calls in flight, which end with the connection, and the
 		// connection sends the farewell.
 		transport.close()
@@ -170,6 +185,31 @@ func (t *transport) Connect(ctx context.Context) (mcp.Connection, error) {
 	}
 	return conn, err
 }
+
+// stderr returns the last lines of the child's standard error; all of them after close.
+func (t *transport) stderr() string {
+	if t.child == nil {
+		return ""
+	}
+	return t.child.stderr.last()
+}
+
+// diedError is the failure of a child to start, with the last lines of its standard error.
+type diedError struct {
+	cause  error
+	stderr string
+}
+
+func withStderr(err error, stderr string) error {
+	if stderr == "" {
+		return err
+	}
+	return &diedError{err, stderr}
+}
+
+func (e *diedError) Error() string { return e.cause.Error() }
+
+func (e *diedError) Unwrap() error { return e.cause }
 
 func (t *transport) close() {
 	t.mu.Lock()

@@ -39,6 +39,8 @@ type Policy struct {
 	Hosts []string
 	// Private are names, as in Hosts, that may resolve to any address.
 	Private []string
+	// HostsVariable and PrivateVariable are the environment variables with the lists, for errors; they may be empty.
+	HostsVariable, PrivateVariable string
 }
 
 // Check returns Invalid (HOSTS_INVALID) for invalid entries.
@@ -65,9 +67,17 @@ func (p Policy) Allows(u *url.URL) error {
 		port = map[string]string{"https": "443", "http": "80"}[u.Scheme]
 	}
 	if !matches(p.Hosts, u.Hostname(), port) && !matches(p.Private, u.Hostname(), port) {
-		return fmt.Errorf("the host %q is not on the list of allowed hosts", u.Host)
+		return fmt.Errorf("the host %q is not on the list of allowed hosts%s", u.Host, addTo(p.HostsVariable))
 	}
 	return nil
+}
+
+// addTo says where to add a host.
+func addTo(variable string) string {
+	if variable == "" {
+		return ""
+	}
+	return ": add it to " + variable
 }
 
 // matches reports whether an entry matches the host.
@@ -109,7 +119,7 @@ func (p Policy) checkAddress(host, port string, address netip.Addr) error {
 	case strings.EqualFold(host, "localhost") && address.IsLoopback():
 		return nil
 	}
-	return fmt.Errorf("the host %q has a private address; private hosts must be named as such", host)
+	return fmt.Errorf("the host %q has a private address; private hosts must be named as such%s", host, addTo(p.PrivateVariable))
 }
 
 // nonPublic are the non-public networks unknown to netip.

@@ -23,8 +23,6 @@ type connection struct {
 	conn   *socket.Conn
 	tenant string
 	major  uistream.Major
-	// maySystem is chat.Request.MaySystem, by the key of the handshake.
-	maySystem func() bool
 
 	working sync.WaitGroup // all goroutines of the socket
 

@@ -26,7 +26,7 @@ type request struct {
 
 // serve executes the request and delivers the answer. An abort ends only the delivery.
 func (r *request) serve() {
-	stream, release, err := r.Streams.Open(r.ctx)
+	stream, release, err := r.Streams.Open(r.ctx, httpapi.ProtocolChatWebSocket)
 	if err != nil {
 		r.fail(err)
 		return
@@ -60,7 +60,7 @@ func (r *request) open(ctx context.Context) (*chat.Exchange, error) {
 		}
 		return r.Chat.Reopen(ctx, chat.ReopenRequest{Tenant: r.tenant, SessionID: r.ID, RunID: run, Major: r.major})
 	}
-	return r.Chat.Open(ctx, chat.Request{Tenant: r.tenant, Major: r.major, Header: header, Body: r.post(), MaySystem: r.maySystem})
+	return r.Chat.Open(ctx, chat.Request{Tenant: r.tenant, Major: r.major, Header: header, Body: r.post()})
 }
 
 // deliver writes the exchange. If it cannot be finished, it ends the socket, so that the client

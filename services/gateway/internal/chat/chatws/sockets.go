@@ -42,7 +42,7 @@ func (s *Sockets) Serve(w http.ResponseWriter, r *http.Request, tenant string) e
 	if major == uistream.UnknownMajor {
 		major = uistream.DefaultMajor // older ones do not have this transport
 	}
-	ctx, release, err := s.Streams.Open(r.Context())
+	ctx, release, err := s.Streams.Open(r.Context(), httpapi.ProtocolChatWebSocket)
 	if err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func (s *Sockets) Serve(w http.ResponseWriter, r *http.Request, tenant string) e
 	}
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	talk := &connection{Sockets: s, ctx: ctx, end: end, conn: conn, tenant: tenant, major: major, maySystem: s.Chat.MaySystem(r), requests: map[string]*request{}}
+	talk := &connection{Sockets: s, ctx: ctx, end: end, conn: conn, tenant: tenant, major: major, requests: map[string]*request{}}
 	if err := talk.serve(); !errors.Is(err, socket.ErrDisconnected) { //nolint:contextcheck // see socket.Conn.Read
 		s.Log.DebugContext(ctx, "chat socket cut", "error", err)
 	}

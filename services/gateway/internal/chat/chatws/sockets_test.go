@@ -18,7 +18,7 @@ import (
 // serve serves sockets without a chat, so that every request panics.
 func serve(t *testing.T, s *Sockets) *websocket.Conn {
 	t.Helper()
-	s.Streams, s.Log = httpapi.NewStreams(10), slog.New(slog.DiscardHandler)
+	s.Streams, s.Log = httpapi.NewStreams(httpapi.StreamLimits{All: 10}), slog.New(slog.DiscardHandler)
 	s.MaxBytes, s.Requests, s.Heartbeat, s.Timeout = 1<<20, 4, time.Hour, 10*time.Second
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := s.Serve(w, r, "tenant"); err != nil {

@@ -1,20 +1,20 @@
-// Package auth authenticates callers (Keys) and restricts the origins of browsers (Origins).
 package auth
 
 import (
 	"bytes"
-	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
-	"log/slog"
+	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
@@ -26,35 +26,36 @@ import (
 const DefaultTenant = "default"
 
 const (
-	scheme    = "Bearer "
-	keyPrefix = "hf_"
-	maxKey    = 512 // bytes of a sent key
-	maxTenant = 256 // bytes, as for all ids
+	keyPrefix  = "hf_"
+	keyIDBytes = 16  // of the digest
+	maxID      = 256 // bytes
 )
 
-// Keys authenticates callers. A nil *Keys accepts all, as DefaultTenant. It may be used by many goroutines.
+// Keys are the API keys of a file. They may be used by many goroutines.
 type Keys struct {
 	file string
 	now  func() time.Time
 	list atomic.Pointer[[]key]
-	text []byte // of the file, as last read; for Watch
+	text []byte // of the file, as last read; for reload
 }
 
+// key is a key with the identity of its callers.
 type key struct {
-	digest         [sha256.Size]byte
-	tenant         string
-	systemMessages bool
-	expires        time.Time // zero for never
+	Identity
+	digest [sha256.Size]byte
+	used   *atomic.Int64 // Unix time in milliseconds; 0 for never
 }
 
 // entry is one key of the file.
 type entry struct {
-	Name   string `yaml:"name"`
-	Tenant string `yaml:"tenant"`
-	SHA256 string `yaml:"sha256"`
-	// SystemMessages allows system messages in the body of POST /chat.
-	SystemMessages bool      `yaml:"systemMessages"`
-	Expires        time.Time `yaml:"expires"` // RFC 3339; zero for never
+	Name    string    `yaml:"name"`
+	Tenant  string    `yaml:"tenant"`
+	SHA256  string    `yaml:"sha256"`
+	Subject string    `yaml:"subject"` // the user of the key; empty for none
+	Scopes  []string  `yaml:"scopes"`  // empty for DefaultScopes
+	Expires time.Time `yaml:"expires"` // RFC 3339; zero for never
+
+	SystemMessages any `yaml:"systemMessages"` // of former releases
 }
 
 // New returns a key and its digest for the keys file. The key itself is not stored.
@@ -64,136 +65,150 @@ func New() (key, digest string) {
 	return key, hex.EncodeToString(sum[:])
 }
 
-// ReadKeys reads a keys file: a YAML list of {name, tenant, sha256, systemMessages, expires}. Invalid
+// ReadKeys reads a keys file: a YAML list of {name, tenant, sha256, scopes, subject, expires}. Invalid
 // (API_KEYS_INVALID): the file cannot be read, has no key, or has an incomplete entry.
 func ReadKeys(file string, now func() time.Time) (*Keys, error) {
 	k := &Keys{file: file, now: now}
-	_, err := k.reload()
+	_, _, err := k.reload()
 	return k, err
 }
 
-// reloadInterval is how often the keys file is read.
-const reloadInterval = 2 * time.Second
-
-// Watch takes changes of the keys file over until ctx ends. While the file is invalid, the keys before the
-// change stay.
-func (k *Keys) Watch(ctx context.Context, log *slog.Logger) {
-	ticker := time.NewTicker(reloadInterval)
-	defer ticker.Stop()
-	problem := ""
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		changed, err := k.reload()
-		switch {
-		case err != nil && err.Error() != problem:
-			problem = err.Error()
-			log.ErrorContext(ctx, "the file of API keys has changed and is invalid; the keys before the change stay", "error", err)
-		case err == nil && changed:
-			problem = ""
-			log.InfoContext(ctx, "the API keys were read again", "file", k.file, "keys", len(*k.list.Load()))
-		}
-	}
-}
-
-// reload reads the file, and reports whether its keys are other ones.
-func (k *Keys) reload() (changed bool, err error) {
+// reload reads the file. It returns the keys that it has added and removed, nil if the file is unchanged. While the
+// file is invalid, the keys before the change stay.
+func (k *Keys) reload() (added, removed []key, err error) {
 	text, err := os.ReadFile(k.file)
 	if err != nil {
-		return false, invalid("%v", err)
+		return nil, nil, invalid("%v", err)
 	}
-	if k.list.Load() != nil && bytes.Equal(text, k.text) {
-		return false, nil
+	former := k.all()
+	if former != nil && bytes.Equal(text, k.text) {
+		return nil, nil, nil
 	}
 	keys, err := parseKeys(k.file, text)
 	if err != nil {
-		return false, err
+		return nil, nil, err
 	}
+	for n := range keys {
+		if at := slices.IndexFunc(former, func(old key) bool { return old.digest == keys[n].digest }); at >= 0 {
+			keys[n].used = former[at].used
+		}
+	}
+	added = slices.DeleteFunc(slices.Clone(keys), func(k key) bool { return slices.ContainsFunc(former, k.same) })
+	removed = slices.DeleteFunc(slices.Clone(former), func(k key) bool { return slices.ContainsFunc(keys, k.same) })
 	k.text = text
 	k.list.Store(&keys)
-	return true, nil
+	return added, removed, nil
+}
+
+// same reports whether both are the same key with the same rights.
+func (k key) same(other key) bool { return k.KeyID == other.KeyID }
+
+// all returns the keys as last read; none of nil.
+func (k *Keys) all() []key {
+	if k == nil {
+		return nil
+	}
+	if list := k.list.Load(); list != nil {
+		return *list
+	}
+	return nil
 }
 
 func parseKeys(file string, text []byte) ([]key, error) {
 	var entries []entry
 	if err := yaml.UnmarshalWithOptions(text, &entries, yaml.DisallowUnknownField()); err != nil {
-		return nil, invalid("%s is not a YAML list of {name, tenant, sha256}: %v", file, err)
+		return nil, invalid("%s is not a YAML list of {name, tenant, sha256, scopes, subject, expires}: %v", file, err)
 	}
 	if len(entries) == 0 {
 		return nil, invalid("%s has no keys", file)
 	}
 	var keys []key
 	for i, e := range entries {
-		digest, err := hex.DecodeString(e.SHA256)
-		if err != nil || len(digest) != sha256.Size {
-			return nil, invalid("%s, key %d (%s): sha256 must be the 64 hex digits of the key's SHA-256", file, i+1, e.Name)
+		parsed, err := e.parse()
+		if err != nil {
+			return nil, invalid("%s, key %d (%s): %v", file, i+1, e.Name, err)
 		}
-		if e.Tenant == "" || len(e.Tenant) > maxTenant || !utf8.ValidString(e.Tenant) {
-			return nil, invalid("%s, key %d (%s): tenant must be 1 to %d bytes", file, i+1, e.Name, maxTenant)
-		}
-		keys = append(keys, key{[sha256.Size]byte(digest), e.Tenant, e.SystemMessages, e.Expires})
+		keys = append(keys, parsed)
 	}
 	return keys, nil
+}
+
+func (e entry) parse() (key, error) {
+	digest, err := hex.DecodeString(e.SHA256)
+	scopes, unknown := ParseScopes(e.Scopes)
+	switch {
+	case err != nil || len(digest) != sha256.Size:
+		return key{}, errors.New("sha256 must be the 64 hex digits of the key's SHA-256")
+	case e.Tenant == "" || !isID(e.Tenant):
+		return key{}, fmt.Errorf("tenant must be 1 to %d bytes", maxID)
+	case e.Subject != "" && !isID(e.Subject):
+		return key{}, fmt.Errorf("subject must be at most %d bytes", maxID)
+	case e.SystemMessages != nil:
+		return key{}, errors.New("systemMessages is no longer known: leave it out, and give a key that may send system messages the scope operate (scopes: [operate])")
+	case len(unknown) > 0:
+		return key{}, fmt.Errorf("there is no scope %.50q; the scopes are read, chat, approve, operate and admin", unknown[0])
+	case len(scopes) == 0:
+		scopes = DefaultScopes()
+	}
+	caller := Identity{Tenant: e.Tenant, Subject: e.Subject, Key: e.Name, Scopes: scopes, Expires: e.Expires}
+	caller.KeyID = keyID(digest, caller)
+	return key{Identity: caller, digest: [sha256.Size]byte(digest), used: new(atomic.Int64)}, nil
+}
+
+// isID reports whether a text may be an id, or is empty.
+func isID(text string) bool {
+	return len(text) <= maxID && utf8.ValidString(text) && !strings.ContainsFunc(text, unicode.IsControl)
+}
+
+// keyID returns the id of a key. A key with other rights has another id, so that a change ends its streams and tokens.
+func keyID(digest []byte, i Identity) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%x %q %q %q", digest, i.Tenant, i.Subject, i.Scopes))
+	return hex.EncodeToString(sum[:keyIDBytes])
 }
 
 func invalid(format string, args ...any) error {
 	return fault.New(fault.Invalid, "API_KEYS_INVALID", "HOLDFAST_GATEWAY_API_KEYS: "+format, args...)
 }
 
-// Tenant returns the tenant of a request by its Authorization header. Unauthenticated
-// (API_KEY_MISSING, API_KEY_WRONG, API_KEY_EXPIRED).
-func (k *Keys) Tenant(h http.Header) (string, error) {
-	if k == nil {
-		return DefaultTenant, nil
-	}
-	header := h.Get("Authorization")
-	if header == "" {
-		return "", fault.New(fault.Unauthenticated, "API_KEY_MISSING", `send the header "Authorization: Bearer <API key>"`)
-	}
-	sent, bearer := cutScheme(header)
+// identify returns the caller with a key. Unauthenticated (API_KEY_WRONG, API_KEY_EXPIRED).
+func (k *Keys) identify(sent string) (Identity, error) {
 	found := k.find(sent)
-	if !bearer || found.tenant == "" {
-		return "", fault.New(fault.Unauthenticated, "API_KEY_WRONG", "the API key is not known")
+	if found.Tenant == "" {
+		return Identity{}, fault.New(fault.Unauthenticated, "API_KEY_WRONG", "the API key is not known")
 	}
-	if !found.expires.IsZero() && !k.now().Before(found.expires) {
-		return "", fault.New(fault.Unauthenticated, "API_KEY_EXPIRED", "the API key expired at %s; use a new one", found.expires.Format(time.RFC3339))
+	now := k.now()
+	if expired(found.Expires, now) {
+		return Identity{}, fault.New(fault.Unauthenticated, "API_KEY_EXPIRED", "the API key expired at %s; use a new one", found.Expires.Format(time.RFC3339))
 	}
-	return found.tenant, nil
+	found.used.Store(now.UnixMilli())
+	return found.Identity, nil
 }
 
-// TenantOf is Tenant for requests with or without a WebSocket handshake. Browsers cannot set its
-// headers, so they offer the key as the subprotocol holdfast.key.<key>.
-func (k *Keys) TenantOf(r *http.Request) (string, error) { return k.Tenant(k.headerOf(r)) }
+// expired reports whether a time has come; zero never comes.
+func expired(at, now time.Time) bool { return !at.IsZero() && !now.Before(at) }
 
-// MaySendSystem reports whether the key of the request may send system messages. Without keys,
-// everybody may: only this machine can call.
-func (k *Keys) MaySendSystem(r *http.Request) bool {
-	if k == nil {
-		return true
-	}
-	sent, _ := cutScheme(k.headerOf(r).Get("Authorization"))
-	return k.find(sent).systemMessages
+// KeyUse is a key with its last use.
+type KeyUse struct {
+	Identity
+	LastUse int64 // Unix time in milliseconds; 0 for not since the start of this gateway
 }
 
-// headerOf returns the header of a request with the key of its handshake, if that has one.
-func (k *Keys) headerOf(r *http.Request) http.Header {
-	sent := ""
-	for _, offered := range Tokens(r.Header, "Sec-WebSocket-Protocol") {
-		if after, found := strings.CutPrefix(offered, socketKey); found {
-			sent = after
+// ListKeys returns the keys of a tenant, in the order of the file.
+func (c *Credentials) ListKeys(tenant string) (list []KeyUse) {
+	for _, k := range c.Keys.all() {
+		if k.Tenant == tenant {
+			list = append(list, KeyUse{k.Identity, k.used.Load()})
 		}
 	}
-	if k == nil || sent == "" || r.Header.Get("Authorization") != "" || !Upgrade(r) {
-		return r.Header
-	}
-	return http.Header{"Authorization": {scheme + sent}}
+	return list
 }
 
-// socketKey is the prefix of a subprotocol with a key.
-const socketKey = "holdfast.key."
+// holds reports whether the key of a caller still is in the file, with the same rights, and has not expired.
+func (k *Keys) holds(caller Identity, now time.Time) bool {
+	return slices.ContainsFunc(k.all(), func(key key) bool {
+		return key.KeyID == caller.KeyID && key.Tenant == caller.Tenant && !expired(key.Expires, now)
+	})
+}
 
 // Upgrade reports whether the request is a WebSocket handshake.
 func Upgrade(r *http.Request) bool {
@@ -214,19 +229,11 @@ func Tokens(h http.Header, name string) []string {
 	return tokens
 }
 
-// cutScheme removes the scheme, in any case (RFC 9110, 11.1).
-func cutScheme(header string) (sent string, bearer bool) {
-	if len(header) < len(scheme) || len(header) > len(scheme)+maxKey || !strings.EqualFold(header[:len(scheme)], scheme) {
-		return "", false
-	}
-	return header[len(scheme):], true
-}
-
 // find returns the sent key, or the zero key. It compares with every key, so that the time does not
 // reveal a near match.
 func (k *Keys) find(sent string) (found key) {
 	digest := sha256.Sum256([]byte(sent))
-	for _, key := range *k.list.Load() {
+	for _, key := range k.all() {
 		if subtle.ConstantTimeCompare(digest[:], key.digest[:]) == 1 {
 			found = key
 		}

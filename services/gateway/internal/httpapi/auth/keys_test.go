@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -27,7 +28,7 @@ func TestAChangedFileOfKeysTakesEffectWithinSeconds(t *testing.T) {
 			if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(reloadInterval + time.Second)
+			time.Sleep(checkInterval + time.Second)
 			synctest.Wait()
 		}
 		line := func(sum, more string) string { return "- {name: k, tenant: acme, sha256: " + sum + more + "}" }
@@ -39,14 +40,15 @@ func TestAChangedFileOfKeysTakesEffectWithinSeconds(t *testing.T) {
 			t.Fatal(err)
 		}
 		var log bytes.Buffer
+		callers := &Credentials{Keys: keys, Now: time.Now, Log: slog.New(slog.NewTextHandler(&log, nil))}
 		ctx, stop := context.WithCancel(t.Context())
 		var watching sync.WaitGroup
-		watching.Go(func() { keys.Watch(ctx, slog.New(slog.NewTextHandler(&log, nil))) })
+		watching.Go(func() { callers.Watch(ctx, func() {}) })
 		defer watching.Wait() // the file is deleted behind the test
 		defer stop()
 		check := func(when, key, want string) {
 			t.Helper()
-			_, err := keys.Tenant(http.Header{"Authorization": {"Bearer " + key}})
+			_, err := callers.Admit(requestWith(key), Read)
 			if got := fault.ReasonOf(err); got != want {
 				t.Errorf("%s: got %q, want %q", when, got, want)
 			}
@@ -57,7 +59,7 @@ func TestAChangedFileOfKeysTakesEffectWithinSeconds(t *testing.T) {
 		check("a key that stays", other, "")
 		check("a new key", late, "")
 		write("- {name: half")
-		time.Sleep(10 * reloadInterval)
+		time.Sleep(10 * checkInterval)
 		synctest.Wait()
 		check("an invalid file", other, "")
 		if n := strings.Count(log.String(), "invalid"); n != 1 {
@@ -67,4 +69,9 @@ func TestAChangedFileOfKeysTakesEffectWithinSeconds(t *testing.T) {
 		check("behind its expiry", late, "API_KEY_EXPIRED")
 		check("a key without expiry", other, "")
 	})
+}
+
+// requestWith returns a request with the credential.
+func requestWith(sent string) *http.Request {
+	return &http.Request{URL: &url.URL{Path: "/status"}, RemoteAddr: "192.0.2.1:4000", Header: http.Header{"Authorization": {"Bearer " + sent}}}
 }

@@ -25,6 +25,8 @@ const (
 	// protocol is the subprotocol of all sockets. A browser with a key as one subprotocol must
 	// offer another one for the server to accept.
 	protocol = "holdfast.v2"
+	// unauthorized is the registered close code of a socket whose credential has ended.
+	unauthorized websocket.StatusCode = 3000
 	// version is the protocol version of RFC 6455.
 	version = "13"
 	// closeTimeout bounds the closing handshake.
@@ -213,6 +215,8 @@ func closing(err error) (websocket.StatusCode, string) {
 		return websocket.StatusServiceRestart, f.Reason
 	case told && (f.Kind == fault.Unavailable || f.Kind == fault.Exhausted):
 		return websocket.StatusTryAgainLater, f.Reason
+	case told && f.Kind == fault.Unauthenticated:
+		return unauthorized, f.Reason
 	case told && f.Kind == fault.Invalid:
 		return websocket.StatusPolicyViolation, f.Reason
 	case errors.Is(err, ErrDisconnected):

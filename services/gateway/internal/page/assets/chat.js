@@ -10,6 +10,7 @@ let begun = false; // the server may have the chat, and the hash of the address 
 let messages = []; // {message, element}
 let attempt = new AbortController(); // ends the requests of a closed chat
 let busy = false;
+let queued = false; // the notice says why the run has not begun
 
 // The server has refused a request.
 class Refused extends Error {
@@ -75,6 +76,7 @@ function notice(text = '', bad = false) {
 
 function setBusy(value) {
   busy = value;
+  queued = false;
   $('send').disabled = value;
   if (!value) $('stop').hidden = true;
   enableForms();
@@ -158,6 +160,8 @@ async function follow(response, entry) {
         entry = messages.find((e) => e.message.id === part.messageId) ?? add({ id: part.messageId, role: 'assistant', parts: [] });
         if (!builder?.goesOn) builder = new Builder(entry.message);
       }
+      if (queued) notice(); // the run has begun
+      queued = false;
       builder?.add(part);
       cursor = id || cursor;
       if (entry) draw(entry);
@@ -179,16 +183,20 @@ async function work(task) {
 
 const waits = () => messages.at(-1)?.message.asked?.length > 0;
 
-// pollStatus checks whether the agent still waits for the user. Another client may have
-// answered or stopped the conversation, and no stream reports that.
+// pollStatus checks whether the agent still waits for the user, and why a run has not begun.
+// Another client may have answered or stopped the conversation, and no stream reports that.
 const pollInterval = 5000; // milliseconds
 let polling = false;
 async function pollStatus() {
-  if (polling || busy || document.hidden || !waits()) return;
+  if (polling || document.hidden || !begun || !(busy || waits())) return;
   const { signal } = attempt;
   polling = true;
   try {
-    const { status } = await get(`/status?sessionId=${encodeURIComponent(chat)}`);
+    const { status, queuedReason } = await get(`/status?sessionId=${encodeURIComponent(chat)}`);
+    if (!signal.aborted && busy && queuedReason) {
+      queued = true;
+      notice(`The answer has not begun: ${queuedReason.detail}.`);
+    }
     if (signal.aborted || busy || !waits() || /^(suspended|interrupted|paused)/.test(status)) return;
     work(show);
   } catch {

@@ -27,7 +27,7 @@ type Config struct {
 	Region    string `env:"HOLDFAST_STATE_S3_REGION" doc:"region of the bucket; empty to ask the object store"`
 	Prefix    string `env:"HOLDFAST_STATE_S3_PREFIX" doc:"beginning of the names of all objects, such as holdfast/"`
 	AccessKey string `env:"HOLDFAST_STATE_S3_ACCESS_KEY" doc:"access key of the object store; empty for the role of the machine"`
-	SecretKey string `env:"HOLDFAST_STATE_S3_SECRET_KEY" doc:"secret of the access key"`
+	SecretKey string `env:"HOLDFAST_STATE_S3_SECRET_KEY" secret:"true" doc:"secret of the access key"`
 	Insecure  bool   `env:"HOLDFAST_STATE_S3_INSECURE" envDefault:"false" doc:"true speaks HTTP without TLS to the object store"`
 }
 

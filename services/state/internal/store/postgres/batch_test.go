@@ -20,7 +20,7 @@ func TestASessionGoesThroughItsSteps(t *testing.T) {
 		for step := range int32(3) {
 			w.must(w.commit(t.Context(), w.stepOf(ref, step+1)))
 		}
-		shot, err := s.Session(t.Context(), ref.Key)
+		shot, err := s.Parts().Session(t.Context(), ref.Key)
 		w.must(err)
 		if shot.Session.StepCount != 3 || shot.Session.MessageCount != 7 || shot.Session.State != `{"seen":[]}` || shot.Current == nil || shot.Current.StepCount != 3 {
 			t.Errorf("got %+v\n%+v", shot.Session, shot.Current)
@@ -126,7 +126,7 @@ func TestOneGuiltyCommandDoesNotFailItsNeighbours(t *testing.T) {
 				t.Errorf("command %d: got %v, want no error", i, err)
 			}
 		}
-		_, err := s.Session(t.Context(), keys[i])
+		_, err := s.Parts().Session(t.Context(), keys[i])
 		if written := err == nil; written != (errs[i] == nil && i != 33) {
 			t.Errorf("command %d: got %v from a read after %v", i, err, errs[i])
 		}
@@ -230,7 +230,7 @@ func TestIDsOfAnyScriptAreKept(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if shot, err := s.Session(t.Context(), key); err != nil || shot.Session.Key != key || shot.Session.RootID != id {
+		if shot, err := s.Parts().Session(t.Context(), key); err != nil || shot.Session.Key != key || shot.Session.RootID != id {
 			t.Errorf("%q: got %+v, %v", id, shot, err)
 		}
 	}

@@ -43,7 +43,7 @@ func TestALockHeldElsewhereFailsOnlyTheCommandsThatNeedIt(t *testing.T) {
 		return &session.Change{Session: &after}, nil
 	})
 	for i, err := range errs {
-		shot, readErr := s.Session(t.Context(), keys[i])
+		shot, readErr := s.Parts().Session(t.Context(), keys[i])
 		if readErr != nil {
 			t.Fatal(readErr)
 		}

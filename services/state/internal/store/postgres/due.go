@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -22,6 +21,14 @@ func (s *Store) UpdateDue(ctx context.Context, due store.Due, need session.Need,
 	if err != nil {
 		return nil, err
 	}
+	if find == findQueuedCapped { // one connection of this process waits for lockCaps, and the others do work
+		select {
+		case s.capped <- struct{}{}:
+			defer func() { <-s.capped }()
+		case <-ctx.Done():
+			return nil, wrap(ctx, ctx.Err(), "wait for another claim")
+		}
+	}
 	for range attempts {
 		done, err = s.updateDue(ctx, find, args, need, decide)
 		if !isConflict(err) {
@@ -39,6 +46,9 @@ func (s *Store) updateDue(ctx context.Context, find *statement, args []any, need
 	}
 	var r reader
 	r.exec(begin)
+	if find == findQueuedCapped {
+		r.exec(lockCaps)
+	}
 	r.queue(find, args, func(row pgx.CollectableRow) error {
 		t := session.Target{Need: need}
 		t.Need.Live = true
@@ -98,20 +108,6 @@ func (s *Store) decideDue(ctx context.Context, conn *pgx.Conn, r *reader, decide
 // holds the lock.
 const lockFree = `CROSS JOIN LATERAL (SELECT 1 FROM sessions WHERE tenant = r.tenant AND session_id = r.session_id FOR UPDATE SKIP LOCKED) s`
 
-// spare is how many candidates a search for queued runs reads for each run that it
-// returns, because other transactions may hold the locks of some.
-const spare = `4`
-
-// tenantsWhere selects the tenants with queued runs of an agent, in their order, by one
-// index probe each, and at most $3.
-func tenantsWhere(condition string) string {
-	next := `SELECT r.tenant FROM runs r WHERE r.status = 'queued' AND r.due_at = 0 AND r.agent_type = a.agent_type AND ` + condition
-	const first = ` ORDER BY r.tenant LIMIT 1`
-	return `(WITH RECURSIVE ring AS ((` + next + first + `)
-		UNION ALL SELECT (` + next + ` AND r.tenant > ring.tenant` + first + `) FROM ring WHERE ring.tenant IS NOT NULL)
-		SELECT tenant FROM ring WHERE tenant IS NOT NULL LIMIT $3::bigint)`
-}
-
 // queuedRuns selects the queued runs of an agent.
 const queuedRuns = `SELECT r.tenant, r.session_id, r.run_id, r.created_at FROM runs r
 	` + lockFree + `
@@ -119,24 +115,6 @@ const queuedRuns = `SELECT r.tenant, r.session_id, r.run_id, r.created_at FROM r
 
 // Each statement finds due runs and locks their sessions. It skips locked sessions.
 var (
-	// findQueued locks only the runs that it returns. What is left of a turn comes first.
-	findQueued = prepared(`SELECT c.tenant, c.session_id, c.run_id FROM (
-			SELECT q.*, CASE WHEN q.place < 0 THEN -1 ELSE q.place / COALESCE(($6::jsonb ->> q.tenant)::bigint, 1) END AS turn FROM (
-				SELECT q.*, row_number() OVER (PARTITION BY q.tenant ORDER BY q.created_at) - 1 - CASE q.tenant WHEN $5::text THEN $7::bigint ELSE 0 END AS place
-				FROM (SELECT DISTINCT unnest($1::text[])) AS a (agent_type)
-				CROSS JOIN LATERAL (
-					SELECT o.* FROM (SELECT $5::text AS tenant UNION ALL ` + tenantsWhere("r.tenant > $5::text") + ` UNION ALL ` + tenantsWhere("r.tenant < $5::text") + `) t
-					CROSS JOIN LATERAL (SELECT r.tenant, r.session_id, r.run_id, r.created_at FROM runs r
-						WHERE r.status = 'queued' AND r.due_at = 0 AND r.agent_type = a.agent_type AND r.tenant = t.tenant
-						ORDER BY r.created_at LIMIT ` + spare + ` * $3::bigint) o
-					UNION ALL
-					(SELECT r.tenant, r.session_id, r.run_id, r.created_at FROM runs r
-						WHERE r.status = 'queued' AND r.due_at > 0 AND r.due_at <= $4::bigint AND r.agent_type = a.agent_type
-						ORDER BY r.due_at, r.created_at LIMIT ` + spare + ` * $3::bigint)) q
-				WHERE EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = $2::text)) q
-			ORDER BY turn, q.tenant <= $5::text, q.tenant, q.created_at) c
-		CROSS JOIN LATERAL (SELECT 1 FROM sessions WHERE tenant = c.tenant AND session_id = c.session_id FOR UPDATE SKIP LOCKED) s
-		LIMIT $3::bigint`)
 	// findOrphaned reads no run when every agent is announced by an executor. It returns the
 	// oldest runs overall. The sessions of others stay locked until the commit.
 	findOrphaned = prepared(`SELECT d.tenant, d.session_id, d.run_id FROM (SELECT k.agent_type FROM agents k
@@ -148,6 +126,15 @@ var (
 				ORDER BY r.deadline_at LIMIT $3::bigint)) d
 		WHERE EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = $2::text)
 		ORDER BY d.created_at LIMIT $3::bigint`)
+	// findUnserved looks at all agents of $1 by their index.
+	findUnserved = prepared(`SELECT d.tenant, d.session_id, d.run_id FROM (SELECT DISTINCT k.agent_type FROM unnest($1::text[]) k (agent_type)
+			WHERE NOT EXISTS (SELECT 1 FROM executors e WHERE k.agent_type = ANY (e.agents) OFFSET 0)) AS a
+		CROSS JOIN LATERAL (
+			(` + queuedRuns + ` AND r.due_at = 0 AND r.created_at <= $2::bigint AND r.claimed_at <= $2::bigint LIMIT $5::bigint)
+			UNION ALL
+			(` + queuedRuns + ` AND r.due_at > 0 AND r.due_at <= $3::bigint AND r.created_at <= $2::bigint AND r.claimed_at <= $2::bigint LIMIT $5::bigint)) d
+		WHERE EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = $4::text)
+		LIMIT $5::bigint`)
 	findSilent = prepared(`SELECT r.tenant, r.session_id, r.run_id FROM runs r
 		` + lockFree + `
 		WHERE r.executor_id > '' AND r.executor_id <> '' AND r.status = 'running'
@@ -163,10 +150,11 @@ var (
 func dueStatement(due store.Due, limit int) (*statement, []any, error) {
 	switch due := due.(type) {
 	case store.Queued:
-		weights, err := json.Marshal(due.Weights)
-		return findQueued, []any{due.AgentTypes, due.ExecutorID, limit, due.Now, due.After, string(weights), due.Left}, err
+		return queuedStatement(due, limit)
 	case store.Orphaned:
 		return findOrphaned, []any{due.Now, due.ExecutorID, limit}, nil
+	case store.Unserved:
+		return findUnserved, []any{due.AgentTypes, due.QueuedBefore, due.Now, due.ExecutorID, limit}, nil
 	case store.OwnerUnregistered:
 		return findSilent, []any{limit}, nil
 	case store.LostClaims:

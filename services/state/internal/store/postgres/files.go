@@ -36,6 +36,9 @@ var (
 	readFiles         = prepared(`SELECT ` + fileColumns.Select("f") + ` FROM files f WHERE f.tenant = $1::text AND f.file_id = ANY ($2::text[])`)
 )
 
+var readFilesOf = prepared(`SELECT ` + fileColumns.Select("f") + ` FROM files f JOIN file_links l USING (tenant, file_id)
+	WHERE l.tenant = $1::text AND l.session_id = $2::text AND l.file_id = ANY ($3::text[])`)
+
 // isUnknownFile reports a link to a file that does not exist, or no longer.
 func isUnknownFile(err error) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
@@ -101,33 +104,39 @@ func (s *Store) FilesByID(ctx context.Context, tenant string, ids []string) (fou
 	return found, wrap(ctx, err, "read %d files", len(ids))
 }
 
+// FilesOf implements store.Files.
+func (s *Store) FilesOf(ctx context.Context, key session.Key, ids []string) (found []session.File, err error) {
+	err = s.query(ctx, readFilesOf, scanEach(fileColumns.Destinations, func(f *session.File) { found = append(found, *f) }), key.Tenant, key.SessionID, notNil(ids))
+	return found, wrap(ctx, err, "read %d files of %q", len(ids), key.SessionID)
+}
+
 var (
-	readLapsed = prepared(`SELECT tenant, file_id FROM file_links WHERE lapses_at > 0 AND lapses_at <= $1::bigint ORDER BY lapses_at LIMIT $2::bigint`)
+	readLapsed = prepared(`SELECT tenant, file_id FROM file_links WHERE lapses_at > 0 AND lapses_at <= $1::bigint AND ($3::text = '' OR tenant = $3) ORDER BY lapses_at LIMIT $2::bigint`)
 	// The lock keeps other transactions from linking the file.
 	lockFile   = prepared(`SELECT 1 FROM files WHERE tenant = $1::text AND file_id = $2::text FOR UPDATE`)
 	dropLapsed = prepared(`DELETE FROM file_links WHERE tenant = $1::text AND file_id = $2::text AND lapses_at > 0 AND lapses_at <= $3::bigint`)
 	dropFile   = prepared(`WITH unlinked AS (DELETE FROM files f WHERE f.tenant = $1::text AND f.file_id = $2::text
 			AND NOT EXISTS (SELECT FROM file_links WHERE tenant = $1 AND file_id = $2) RETURNING f.tenant, f.file_id)
 		INSERT INTO blob_deletions (tenant, file_id, due_at) SELECT tenant, file_id, $3::bigint FROM unlinked`)
-	readDueDeletions = prepared(`SELECT tenant, file_id FROM blob_deletions WHERE due_at <= $1::bigint ORDER BY due_at LIMIT $2::bigint`)
+	readDueDeletions = prepared(`SELECT tenant, file_id FROM blob_deletions WHERE due_at <= $1::bigint AND ($3::text = '' OR tenant = $3) ORDER BY due_at LIMIT $2::bigint`)
 	startDeletion    = prepared(`UPDATE blob_deletions SET started = TRUE, due_at = $4::bigint
 		WHERE tenant = $1::text AND file_id = $2::text AND due_at <= $3::bigint`)
 	deleteDeletion = prepared(`DELETE FROM blob_deletions WHERE tenant = $1::text AND file_id = $2::text`)
 )
 
 // LapsedFiles implements store.Files.
-func (s *Store) LapsedFiles(ctx context.Context, now session.Millis, limit int) ([]session.FileKey, error) {
-	return s.fileKeys(ctx, readLapsed, now, limit)
+func (s *Store) LapsedFiles(ctx context.Context, tenant string, now session.Millis, limit int) ([]session.FileKey, error) {
+	return s.fileKeys(ctx, readLapsed, tenant, now, limit)
 }
 
 // DueBlobDeletions implements store.Files.
-func (s *Store) DueBlobDeletions(ctx context.Context, now session.Millis, limit int) ([]session.FileKey, error) {
-	return s.fileKeys(ctx, readDueDeletions, now, limit)
+func (s *Store) DueBlobDeletions(ctx context.Context, tenant string, now session.Millis, limit int) ([]session.FileKey, error) {
+	return s.fileKeys(ctx, readDueDeletions, tenant, now, limit)
 }
 
-func (s *Store) fileKeys(ctx context.Context, due *statement, now session.Millis, limit int) (keys []session.FileKey, err error) {
+func (s *Store) fileKeys(ctx context.Context, due *statement, tenant string, now session.Millis, limit int) (keys []session.FileKey, err error) {
 	err = s.query(ctx, due, scanEach(func(to []any, k *session.FileKey) []any { return append(to, &k.Tenant, &k.FileID) },
-		func(k *session.FileKey) { keys = append(keys, *k) }), int64(now), limit)
+		func(k *session.FileKey) { keys = append(keys, *k) }), int64(now), limit, tenant)
 	return keys, wrap(ctx, err, "find due files")
 }
 

@@ -206,7 +206,7 @@ func TestAStopThroughAnotherReplicaReachesTheNextStep(t *testing.T) {
 	if seen == nil || seen.Reason != "enough" {
 		t.Errorf("the step was written with the stop %+v", seen)
 	}
-	run, err := w.store.Run(t.Context(), ref.Key, ref.RunID)
+	run, err := w.store.Parts().Run(t.Context(), ref.Key, ref.RunID)
 	if err != nil || run.Stop == nil || run.StepCount != 2 {
 		t.Errorf("got %+v, %v", run, err)
 	}
@@ -317,7 +317,7 @@ func TestStaleSessionsOfABatchAreReadAndDecidedAgain(t *testing.T) {
 					t.Errorf("command %d is written with a stop: %t, with a journal: %t", i, stops[i], journals[i])
 				}
 			}
-			run, err := w.store.Run(t.Context(), commands[3].Key, commands[3].RunID)
+			run, err := w.store.Parts().Run(t.Context(), commands[3].Key, commands[3].RunID)
 			if err != nil || run.Stop == nil || run.StepCount != 2 {
 				t.Errorf("got %+v, %v", run, err)
 			}
@@ -344,7 +344,7 @@ func TestASessionCreatedAgainIsNotTheCachedOne(t *testing.T) {
 	if err := w.commit(t.Context(), w.stepOf(ref, 2)); err != nil {
 		t.Errorf("got %v from the step of the new session", err)
 	}
-	if s, err := w.store.Session(t.Context(), key); err != nil || s.Session.StepCount != 2 || s.Session.MessageCount != 5 {
+	if s, err := w.store.Parts().Session(t.Context(), key); err != nil || s.Session.StepCount != 2 || s.Session.MessageCount != 5 {
 		t.Errorf("got %+v, %v", s, err)
 	}
 }
@@ -372,7 +372,7 @@ func TestARepeatedStepAfterALostAnswerIsAnsweredFromTheDatabase(t *testing.T) {
 	for err != nil && time.Now().Before(deadline) { // all connections were cut
 		err = w.commit(t.Context(), c)
 	}
-	if got, failed := s.Session(t.Context(), ref.Key); err != nil || failed != nil || got.Session.StepCount != 2 {
+	if got, failed := s.Parts().Session(t.Context(), ref.Key); err != nil || failed != nil || got.Session.StepCount != 2 {
 		t.Errorf("got %+v, %v, %v", got, err, failed)
 	}
 }

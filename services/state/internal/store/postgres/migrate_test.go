@@ -68,7 +68,7 @@ func TestRowsOfTheFirstReleaseAreRead(t *testing.T) {
 	t.Parallel()
 	s := open(t, oldDatabase(t))
 	key := session.Key{Tenant: "t", SessionID: "s1"}
-	shot, err := s.Session(t.Context(), key)
+	shot, err := s.Parts().Session(t.Context(), key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func TestRowsOfTheFirstReleaseAreRead(t *testing.T) {
 	if r := shot.Current; r == nil || r.Entry != session.EntryStart || r.Stop != nil || r.DueAt != 0 || r.ExecutorID != executor {
 		t.Errorf("got the run %+v", r)
 	}
-	checkpoint, state, err := s.Checkpoint(t.Context(), key, "cp1")
+	checkpoint, state, err := s.Parts().Checkpoint(t.Context(), key, "cp1")
 	if err != nil || state != `{"n":1}` || checkpoint.StateBase != 2 || len(checkpoint.Warnings) != 1 {
 		t.Errorf("got %+v with %q, %v", checkpoint, state, err)
 	}
@@ -95,11 +95,11 @@ func TestRowsOfTheFirstReleaseAreRead(t *testing.T) {
 	if want := (&session.Journal{Step: 3, Plan: []byte("p"), CallIDs: []string{"c"}}); err != nil || !reflect.DeepEqual(journal, want) {
 		t.Errorf("got the journal %+v, %v; want %+v", journal, err, want)
 	}
-	messages, total, err := s.Messages(t.Context(), key, store.Page{Limit: 10, MaxBytes: 100})
+	messages, total, err := s.Parts().Messages(t.Context(), key, store.Page{Limit: 10, MaxBytes: 100})
 	if err != nil || total != 2 || len(messages) != 2 || string(messages[1].Body) != "hello" {
 		t.Errorf("got %+v of %d, %v", messages, total, err)
 	}
-	usage, err := s.UsageEntries(t.Context(), key, nil, 0, 10)
+	usage, err := s.Parts().UsageEntries(t.Context(), key, nil, 0, 10)
 	if err != nil || len(usage) != 2 || usage[0].Kind != session.UsageTokens || usage[0].Source != "agent" || usage[1].Kind != session.UsageTool || usage[1].Source != "tool" {
 		t.Errorf("got %+v, %v", usage, err)
 	}
@@ -126,11 +126,11 @@ func TestASessionOfAnOlderReleaseContinues(t *testing.T) {
 	c := w.stepOf(ref, 3)
 	c.Ops = []session.StateOp{{Key: "m", Kind: session.OpReplace, Value: "2"}}
 	w.must(w.commit(t.Context(), c))
-	shot, err := s.Session(t.Context(), ref.Key)
+	shot, err := s.Parts().Session(t.Context(), ref.Key)
 	if err != nil || shot.Session.State != `{"n":1,"m":2}` || shot.Session.StepCount != 3 || shot.Session.CheckpointID != c.CheckpointID {
 		t.Errorf("got %+v, %v", shot, err)
 	}
-	if _, state, err := s.Checkpoint(t.Context(), ref.Key, "cp2"); err != nil || state != `{"n":1}` {
+	if _, state, err := s.Parts().Checkpoint(t.Context(), ref.Key, "cp2"); err != nil || state != `{"n":1}` {
 		t.Errorf("got %q, %v from the checkpoint before", state, err)
 	}
 }
@@ -156,7 +156,7 @@ func TestRowsOfTheSecondReleaseAreRead(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	shot, err := open(t, url).Session(t.Context(), session.Key{Tenant: "t", SessionID: "s1"})
+	shot, err := open(t, url).Parts().Session(t.Context(), session.Key{Tenant: "t", SessionID: "s1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,8 +188,8 @@ func TestSeveralProcessesMayBootAtOnce(t *testing.T) {
 		}
 		all.Wait()
 		s := open(t, url)
-		if n := ask[int](t, s, `SELECT count(*) FROM holdfast_state_migrations`); n != 19 {
-			t.Errorf("%s: %d migrations are recorded, want 19", name, n)
+		if n := ask[int](t, s, `SELECT count(*) FROM holdfast_state_migrations`); n != 23 {
+			t.Errorf("%s: %d migrations are recorded, want 23", name, n)
 		}
 	}
 }

@@ -18,8 +18,10 @@ const (
 		AND (c.created_at, c.root_id COLLATE "C", c.call_id) <= ($10::bigint, $11::text COLLATE "C", $12::text COLLATE "C")`
 	withSession = ` CROSS JOIN LATERAL (SELECT agent_type, user_id FROM sessions WHERE tenant = c.tenant AND session_id = c.session_id OFFSET 0) s
 		WHERE ($7::text = '' OR s.agent_type = $7::text)`
-	callOrder = ` ORDER BY c.created_at, c.root_id COLLATE "C", c.call_id`
-	inOrder   = callOrder + ` LIMIT $8::bigint`
+	callOrder     = ` ORDER BY c.created_at, c.root_id COLLATE "C", c.call_id`
+	ofOthers      = ` AND c.approvers = 'others'` // by the index calls_others
+	lastScannable = `SELECT c.created_at, c.root_id, c.call_id FROM calls c WHERE c.tenant = $1::text AND ` + isOpen
+	inOrder       = callOrder + ` LIMIT $8::bigint`
 )
 
 // pageOfCalls cuts the found calls, one more than the page has, at its limit and its bytes.
@@ -38,7 +40,11 @@ var (
 		CROSS JOIN LATERAL (SELECT * FROM calls c WHERE c.tenant = f.tenant AND c.session_id = f.session_id COLLATE "default" AND ` + openCalls + ` OFFSET 0) c` +
 		withSession + ` AND f.tenant = $1::text AND f.facet = $13::bytea`)
 
-	lastScannedCall = prepared(`SELECT c.created_at, c.root_id, c.call_id FROM calls c WHERE c.tenant = $1::text AND ` + isOpen + callOrder + ` OFFSET $5::bigint LIMIT 1`)
+	openCallsOfOthers = pageOfCalls(` FROM calls c` + withSession + ` AND c.tenant = $1::text AND ` + openCalls + ofOthers +
+		` AND c.started_by NOT IN ('', 'local', $13::text)`)
+
+	lastScannedCall   = prepared(lastScannable + callOrder + ` OFFSET $5::bigint LIMIT 1`)
+	lastScannedOthers = prepared(lastScannable + ofOthers + callOrder + ` OFFSET $5::bigint LIMIT 1`)
 )
 
 // OpenCalls implements store.Lister.
@@ -56,8 +62,11 @@ func (s *Store) OpenCalls(ctx context.Context, tenant string, q store.CallQuery)
 		int64(end.CreatedAt), end.RootID, end.CallID,
 	}
 	query := openCallsOfAll
-	if q.UserID != "" {
+	switch {
+	case q.UserID != "":
 		query, args = openCallsOfUser, append(args, []byte(session.UserFacet(q.UserID)))
+	case q.ApprovableBy != "":
+		query, args = openCallsOfOthers, append(args, q.ApprovableBy)
 	}
 	var found int
 	err = s.query(ctx, query, scanEach(func(to []any, c *store.OpenCall) []any {
@@ -71,7 +80,11 @@ func (s *Store) lastScanned(ctx context.Context, tenant string, q store.CallQuer
 	if !q.Scans() {
 		return nil, nil //nolint:nilnil // neither a place nor an error
 	}
-	err = s.query(ctx, lastScannedCall, scanEach(func(to []any, p *store.CallPlace) []any {
+	query := lastScannedCall
+	if q.ApprovableBy != "" {
+		query = lastScannedOthers
+	}
+	err = s.query(ctx, query, scanEach(func(to []any, p *store.CallPlace) []any {
 		return append(to, &p.CreatedAt, &p.RootID, &p.CallID)
 	}, func(p *store.CallPlace) { last = p }), tenant, int64(q.After.CreatedAt), q.After.RootID, q.After.CallID, q.MaxScanned-1)
 	return last, err

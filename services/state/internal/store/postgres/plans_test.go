@@ -18,7 +18,7 @@ import (
 // The tables that no query may read completely.
 var largeTables = []string{
 	"sessions", "states", "runs", "messages", "plans", "results", "checkpoints", "usage_entries", "calls", "sub_sessions", "session_facets",
-	"memories", "memory_words",
+	"memories", "memory_words", "governors", "governor_leases",
 }
 
 // dueIndexes contain only due work, and so may be read completely.
@@ -208,22 +208,25 @@ func TestACommandReadsAFewRowsHoweverLongTheSessionIs(t *testing.T) {
 	}))
 	count("what it takes to go back to a message, or to fewer", 2)
 	reads := []func() error{
-		func() error { _, err := s.Session(t.Context(), keys[1]); return err },
-		func() error { _, err := s.Run(t.Context(), keys[1], "old-7"); return err },
-		func() error { _, err := s.Runs(t.Context(), keys[1], 1000, 5); return err },
-		func() error { _, err := s.Waiting(t.Context(), keys[1]); return err },
+		func() error { _, err := s.Parts().Session(t.Context(), keys[1]); return err },
+		func() error { _, err := s.Parts().Run(t.Context(), keys[1], "old-7"); return err },
+		func() error { _, err := s.Parts().Runs(t.Context(), keys[1], 1000, 5); return err },
+		func() error { _, err := s.Parts().Waiting(t.Context(), keys[1]); return err },
 		func() error { _, err := s.Stops(t.Context(), executor, "another"); return err },
 		func() error {
-			_, _, err := s.Messages(t.Context(), keys[1], store.Page{From: 1000, Limit: 5, MaxBytes: 1000})
+			_, _, err := s.Parts().Messages(t.Context(), keys[1], store.Page{From: 1000, Limit: 5, MaxBytes: 1000})
 			return err
 		},
-		func() error { _, _, err := s.Checkpoint(t.Context(), keys[1], ""); return err },
+		func() error { _, _, err := s.Parts().Checkpoint(t.Context(), keys[1], ""); return err },
 		func() error {
-			_, _, err := s.Checkpoint(t.Context(), keys[1], session.CheckpointID(keys[1].SessionID, 1000, 1, "abcdef"))
+			_, _, err := s.Parts().Checkpoint(t.Context(), keys[1], session.CheckpointID(keys[1].SessionID, 1000, 1, "abcdef"))
 			return err
 		},
-		func() error { _, err := s.Owners(t.Context(), keys[1], []string{"old-1000", "old-1"}); return err },
-		func() error { _, err := s.Family(t.Context(), keys[1], 5); return err },
+		func() error {
+			_, err := s.Parts().Owners(t.Context(), keys[1], []string{"old-1000", "old-1"})
+			return err
+		},
+		func() error { _, err := s.Parts().Family(t.Context(), keys[1], 5); return err },
 	}
 	for i, read := range reads {
 		w.must(read())

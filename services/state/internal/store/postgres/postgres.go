@@ -46,10 +46,13 @@ var settings = map[string]string{
 
 // Store implements all parts of store.Store.
 type Store struct {
-	pool  *pgxpool.Pool
-	group *group.Committer[command]
-	hot   *hotCache
-	name  string // marks the signals of this replica
+	pool   *pgxpool.Pool
+	group  *group.Committer[command]
+	hot    *hotCache
+	capped chan struct{} // holds one: a claim with caps
+	name   string        // marks the signals of this replica
+
+	governing chan struct{} // one token: see UpdateGovernors
 }
 
 // Open connects to the database and migrates its schema. Several processes may do so
@@ -78,7 +81,7 @@ func Open(ctx context.Context, url string, connections int, commits group.Config
 	if err != nil {
 		return nil, wrap(ctx, err, "connect")
 	}
-	s := &Store{pool: pool, hot: newHotCache(), name: rand.Text()}
+	s := &Store{pool: pool, hot: newHotCache(), capped: make(chan struct{}, 1), name: rand.Text(), governing: make(chan struct{}, 1)}
 	if s.group, err = group.New(commits, s.write, meter); err != nil {
 		pool.Close()
 		return nil, err
@@ -108,7 +111,10 @@ func prepareDatabase(ctx context.Context, config *pgx.ConnConfig) error {
 
 // Parts returns the store as its contract.
 func (s *Store) Parts() store.Store {
-	return store.Store{Updater: s, Reader: s, Registry: s, Lister: s, Accounts: s, Memories: s, Files: s, Closer: s, Blobs: s, Signals: s}
+	return store.Store{
+		Updater: s, Reader: ownedReader{Store: s}, Registry: s, Lister: s, Accounts: s, Memories: s, Files: s, Governors: s, Counts: s,
+		AuditLog: s, Erasures: s, Closer: s, Blobs: s, Signals: s,
+	}
 }
 
 // Close waits for queued and running commands, and closes the connections.

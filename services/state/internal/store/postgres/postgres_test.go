@@ -30,7 +30,7 @@ func TestACutConnectionIsUnavailableAndTheStoreRecovers(t *testing.T) {
 func readAfterCut(t *testing.T, s *Store, key session.Key) (err error) {
 	t.Helper()
 	for range connections + 1 {
-		if _, err = s.Session(t.Context(), key); fault.ReasonOf(err) != "STORE_UNAVAILABLE" {
+		if _, err = s.Parts().Session(t.Context(), key); fault.ReasonOf(err) != "STORE_UNAVAILABLE" {
 			return err
 		}
 	}

@@ -2,8 +2,10 @@ package postgres
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
+	"github.com/holdfast-run/holdfast/services/state/internal/store/table"
 )
 
 // joinOne joins the row of a table with the key of v and a value in one column. The
@@ -106,6 +108,14 @@ var (
 			AND parent_id <> '' AND status NOT IN ('completed', 'failed') LIMIT v.most) below) b`)
 	readChildren = forViews(childColumns.Select("c"), keyed(""), joinAll("c", "sub_sessions", "")+`
 		ORDER BY v.n, c.child_id`)
+
+	readStored = forViews(`c.name, c.rows`, keyed(""), func() string {
+		var counts []string
+		for _, name := range table.Counted() {
+			counts = append(counts, fmt.Sprintf("SELECT '%[1]s', count(*) FROM %[1]s WHERE tenant = v.tenant AND session_id = v.session_id", name))
+		}
+		return " CROSS JOIN LATERAL (" + strings.Join(counts, " UNION ALL ") + ") c (name, rows)"
+	}())
 
 	readWaiting = forViews(`h.message_ids, `+runColumns.Select("r"), keyed(""), joinWaiting("")+joinOne("h", "held_runs", "run_id", "r.run_id")+`
 		ORDER BY v.n, r.place`)

@@ -13,6 +13,18 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store/table"
 )
 
+// ownedReader implements store.Reader for the sessions of one user, or of all if the owner is empty.
+type ownedReader struct {
+	*Store
+	owner string
+}
+
+// OwnedBy implements store.Reader.
+func (s ownedReader) OwnedBy(user string) store.Reader { return ownedReader{s.Store, user} }
+
+// hides reports whether the session of a user does not exist for the reader.
+func (s ownedReader) hides(user string) bool { return s.owner != "" && user != s.owner }
+
 // read runs the queries queued by f, in one round trip and on one snapshot. f may be
 // called several times.
 func (s *Store) read(ctx context.Context, f func(*pipeline)) error {
@@ -96,20 +108,20 @@ func (s *Store) withConn(ctx context.Context, f func(*pgx.Conn) error) error {
 	return f(conn.Conn())
 }
 
-var readMessageCount = prepared(`SELECT message_count FROM sessions WHERE tenant = $1::text AND session_id = $2::text`)
+var readHead = prepared(`SELECT message_count, user_id FROM sessions WHERE tenant = $1::text AND session_id = $2::text`)
 
 // readOf is read for rows of a session. It returns the number of the session's
 // messages. NotFound (SESSION_NOT_FOUND).
-func (s *Store) readOf(ctx context.Context, key session.Key, f func(*pipeline)) (messages int64, err error) {
-	known := false
+func (s ownedReader) readOf(ctx context.Context, key session.Key, f func(*pipeline)) (messages int64, err error) {
+	known, user := false, ""
 	err = s.read(ctx, func(p *pipeline) {
-		p.queue(readMessageCount, arguments(key), func(row pgx.CollectableRow) error {
+		p.queue(readHead, arguments(key), func(row pgx.CollectableRow) error {
 			known = true
-			return row.Scan(&messages)
+			return row.Scan(&messages, &user)
 		})
 		f(p)
 	})
-	if err == nil && !known {
+	if err == nil && (!known || s.hides(user)) {
 		err = session.SessionNotFound(key)
 	}
 	return messages, err
@@ -142,7 +154,7 @@ var (
 )
 
 // Session implements store.Reader.
-func (s *Store) Session(ctx context.Context, key session.Key) (*store.Snapshot, error) {
+func (s ownedReader) Session(ctx context.Context, key session.Key) (*store.Snapshot, error) {
 	found := false
 	shot := &store.Snapshot{Session: session.Session{Key: key}}
 	var state stateRows
@@ -158,7 +170,7 @@ func (s *Store) Session(ctx context.Context, key session.Key) (*store.Snapshot, 
 		p.queue(readAllWaiting, arguments(key), scanRuns(runColumns, func(run *session.Run) { shot.Waiting = append(shot.Waiting, *run) }))
 		p.queue(readSubSessions, arguments(key), scanEach(childColumns.Destinations, func(c *session.Child) { shot.Children = append(shot.Children, *c) }))
 	})
-	if err == nil && !found {
+	if err == nil && (!found || s.hides(shot.Session.UserID)) {
 		err = session.SessionNotFound(key)
 	}
 	if err == nil {
@@ -173,7 +185,7 @@ func (s *Store) Session(ctx context.Context, key session.Key) (*store.Snapshot, 
 var readRun = prepared(`SELECT ` + runColumns.Select("r") + ` FROM ` + selectOne("runs", "run_id", "text") + ` r`)
 
 // Run implements store.Reader.
-func (s *Store) Run(ctx context.Context, key session.Key, runID string) (run *session.Run, err error) {
+func (s ownedReader) Run(ctx context.Context, key session.Key, runID string) (run *session.Run, err error) {
 	_, err = s.readOf(ctx, key, func(p *pipeline) {
 		p.queue(readRun, arguments(key, runID), scanRuns(runColumns, func(found *session.Run) { run = found }))
 	})
@@ -195,7 +207,7 @@ func orUnbounded(bound int32) int64 {
 }
 
 // Runs implements store.Reader.
-func (s *Store) Runs(ctx context.Context, key session.Key, beforeTurn int32, limit int) (page []session.Run, err error) {
+func (s ownedReader) Runs(ctx context.Context, key session.Key, beforeTurn int32, limit int) (page []session.Run, err error) {
 	_, err = s.readOf(ctx, key, func(p *pipeline) {
 		p.queue(readRunsPage, arguments(key, orUnbounded(beforeTurn), limit),
 			scanRuns(runListed, func(run *session.Run) { page = append(page, *run) }))
@@ -204,7 +216,7 @@ func (s *Store) Runs(ctx context.Context, key session.Key, beforeTurn int32, lim
 }
 
 // Waiting implements store.Reader.
-func (s *Store) Waiting(ctx context.Context, key session.Key) (runs []session.Run, err error) {
+func (s ownedReader) Waiting(ctx context.Context, key session.Key) (runs []session.Run, err error) {
 	_, err = s.readOf(ctx, key, func(p *pipeline) {
 		p.queue(readAllWaiting, arguments(key), scanRuns(runColumns, func(run *session.Run) { runs = append(runs, *run) }))
 	})
@@ -217,7 +229,7 @@ var readMessages = prepared(`SELECT ` + messageRead.Select("m") + ` FROM
 	WHERE m.total <= $5::bigint OR m.ordinal = $3 ORDER BY m.ordinal`)
 
 // Messages implements store.Reader.
-func (s *Store) Messages(ctx context.Context, key session.Key, page store.Page) (messages []session.Message, total int64, err error) {
+func (s ownedReader) Messages(ctx context.Context, key session.Key, page store.Page) (messages []session.Message, total int64, err error) {
 	total, err = s.readOf(ctx, key, func(p *pipeline) {
 		p.queue(readMessages, arguments(key, page.From, page.Limit, page.MaxBytes),
 			scanEach(messageRead.Destinations, func(m *session.Message) { messages = append(messages, *m) }))
@@ -239,7 +251,7 @@ var (
 )
 
 // Checkpoint implements store.Reader.
-func (s *Store) Checkpoint(ctx context.Context, key session.Key, id string) (checkpoint *session.Checkpoint, state string, err error) {
+func (s ownedReader) Checkpoint(ctx context.Context, key session.Key, id string) (checkpoint *session.Checkpoint, state string, err error) {
 	one, ofState := readCheckpoint, readCheckpointState
 	if id == "" {
 		one, ofState = readLastCheckpoint, readLastCheckpointState
@@ -279,7 +291,7 @@ var (
 )
 
 // Checkpoints implements store.Reader.
-func (s *Store) Checkpoints(ctx context.Context, key session.Key, beforeStep int32, offset, limit int) (page []session.Checkpoint, total int64, err error) {
+func (s ownedReader) Checkpoints(ctx context.Context, key session.Key, beforeStep int32, offset, limit int) (page []session.Checkpoint, total int64, err error) {
 	_, err = s.readOf(ctx, key, func(p *pipeline) {
 		p.queue(readCheckpointsPage, arguments(key, orUnbounded(beforeStep), offset, limit),
 			scanEach(checkpointRead.Destinations, func(c *session.Checkpoint) { page = append(page, *c) }))
@@ -295,7 +307,7 @@ var readOwners = prepared(`SELECT c.call_id, c.session_id FROM sessions s
 	WHERE s.tenant = $1::text AND s.session_id = $2::text`)
 
 // Owners implements store.Reader.
-func (s *Store) Owners(ctx context.Context, key session.Key, callIDs []string) (map[string]string, error) {
+func (s ownedReader) Owners(ctx context.Context, key session.Key, callIDs []string) (map[string]string, error) {
 	owners := map[string]string{}
 	_, err := s.readOf(ctx, key, func(p *pipeline) {
 		p.queue(readOwners, arguments(key, callIDs), func(row pgx.CollectableRow) error {
@@ -324,7 +336,7 @@ var parentFacet = strings.TrimSuffix(string(session.ParentFacet("x")), "x")
 var readFamily = prepared(familyOf + ` SELECT session_id FROM family ORDER BY depth, session_id LIMIT $3::bigint`)
 
 // Family implements store.Reader.
-func (s *Store) Family(ctx context.Context, key session.Key, limit int) (family []session.Key, err error) {
+func (s ownedReader) Family(ctx context.Context, key session.Key, limit int) (family []session.Key, err error) {
 	_, err = s.readOf(ctx, key, func(p *pipeline) {
 		p.queue(readFamily, arguments(key, limit), scanEach(single[string], func(id *string) {
 			family = append(family, session.Key{Tenant: key.Tenant, SessionID: *id})

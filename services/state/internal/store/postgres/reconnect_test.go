@@ -27,7 +27,7 @@ func TestAReadIsRetriedWhenIdleConnectionsWereClosed(t *testing.T) {
 	}))
 	reads := map[string]func(context.Context) (int, error){
 		"a snapshot": func(ctx context.Context) (int, error) {
-			got, err := s.Session(ctx, key)
+			got, err := s.Parts().Session(ctx, key)
 			if err != nil {
 				return 0, err
 			}
@@ -55,7 +55,7 @@ func TestAReadIsRetriedWhenIdleConnectionsWereClosed(t *testing.T) {
 	}
 	fillPool(t, s)
 	cutConnections(t, s)
-	if _, err := s.Session(t.Context(), session.Key{Tenant: "t", SessionID: "nobody"}); fault.ReasonOf(err) != "SESSION_NOT_FOUND" {
+	if _, err := s.Parts().Session(t.Context(), session.Key{Tenant: "t", SessionID: "nobody"}); fault.ReasonOf(err) != "SESSION_NOT_FOUND" {
 		t.Errorf("got %v, want SESSION_NOT_FOUND", err)
 	}
 }

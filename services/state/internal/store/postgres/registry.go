@@ -112,6 +112,37 @@ func (s *Store) Agents(ctx context.Context) (agents []session.Agent, err error) 
 	return agents, wrap(ctx, err, "read agents")
 }
 
+var countExecutors = prepared(`SELECT u.agent_type, count(*) FROM executors e, unnest(e.agents) AS u (agent_type) GROUP BY u.agent_type`)
+
+// Executors implements store.Registry.
+func (s *Store) Executors(ctx context.Context) (map[string]int64, error) {
+	executors := map[string]int64{}
+	err := s.query(ctx, countExecutors, func(row pgx.CollectableRow) error {
+		var agentType string
+		var n int64
+		err := row.Scan(&agentType, &n)
+		executors[agentType] = n
+		return err
+	})
+	return executors, wrap(ctx, err, "count the executors of agents")
+}
+
+var listUnserved = prepared(`SELECT a.agent_type, a.announced_at FROM agents a
+	WHERE NOT EXISTS (SELECT 1 FROM executors e WHERE a.agent_type = ANY (e.agents) OFFSET 0)`)
+
+// Unserved implements store.Registry.
+func (s *Store) Unserved(ctx context.Context) (map[string]session.Millis, error) {
+	unserved := map[string]session.Millis{}
+	err := s.query(ctx, listUnserved, func(row pgx.CollectableRow) error {
+		var agentType string
+		var at int64
+		err := row.Scan(&agentType, &at)
+		unserved[agentType] = session.Millis(at)
+		return err
+	})
+	return unserved, wrap(ctx, err, "read agents without executors")
+}
+
 const agentColumns = `a.agent_type, a.description, a.on_busy, a.state_schema, a.remote`
 
 func agentDestinations(to []any, a *session.Agent) []any {

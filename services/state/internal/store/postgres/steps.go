@@ -46,7 +46,7 @@ var (
 )
 
 // Steps implements store.Reader.
-func (s *Store) Steps(ctx context.Context, key session.Key, page store.StepPage) (*store.Steps, error) {
+func (s ownedReader) Steps(ctx context.Context, key session.Key, page store.StepPage) (*store.Steps, error) {
 	found := &store.Steps{Session: session.Session{Key: key}}
 	known := false
 	byStep := map[int32]*session.StoredStep{}
@@ -80,7 +80,7 @@ func (s *Store) Steps(ctx context.Context, key session.Key, page store.StepPage)
 			}
 		}))
 	})
-	if err == nil && !known {
+	if err == nil && (!known || s.hides(found.Session.UserID)) {
 		err = session.SessionNotFound(key)
 	}
 	if err != nil {

@@ -12,8 +12,8 @@ var readUsage = prepared(`SELECT ` + usageColumns.Select("u") + ` FROM usage_ent
 	WHERE u.tenant = $1::text AND u.session_id = $2::text AND (cardinality($3::text[]) = 0 OR u.kind = ANY ($3))
 	ORDER BY u.recorded_at, u.run_id COLLATE "C", u.step, u.position OFFSET $4::bigint LIMIT $5::bigint`)
 
-// UsageEntries implements store.Accounts.
-func (s *Store) UsageEntries(ctx context.Context, key session.Key, kinds []session.UsageKind, offset, limit int) (page []session.UsageEntry, err error) {
+// UsageEntries implements store.Reader.
+func (s ownedReader) UsageEntries(ctx context.Context, key session.Key, kinds []session.UsageKind, offset, limit int) (page []session.UsageEntry, err error) {
 	_, err = s.readOf(ctx, key, func(p *pipeline) {
 		p.queue(readUsage, arguments(key, notNil(kinds), offset, limit),
 			scanEach(usageColumns.Destinations, func(u *session.UsageEntry) { page = append(page, *u) }))

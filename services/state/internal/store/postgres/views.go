@@ -35,6 +35,7 @@ func (r *reader) loadViews(ctx context.Context, conn *pgx.Conn) error {
 	r.back()
 	r.answer()
 	r.retry()
+	r.stored()
 	if err := r.run(ctx, conn); err != nil {
 		return err
 	}
@@ -264,6 +265,24 @@ func (r *reader) answer() {
 			a.Questions = append(a.Questions, *m)
 		}
 	})
+}
+
+// stored counts the rows of sessions to delete.
+func (r *reader) stored() {
+	read(r, readStored, ifNeeded(func(n *session.Need) bool { return n.Stored }), func(to []any, n *storedRows) []any {
+		return append(to, &n.table, &n.rows)
+	}, func(s *loadedSession, n *storedRows) {
+		if s.view.Stored == nil {
+			s.view.Stored = session.Removed{}
+		}
+		s.view.Stored[n.table] = n.rows
+	})
+}
+
+// storedRows is the number of a session's rows in a table.
+type storedRows struct {
+	table string
+	rows  int64
 }
 
 func (r *reader) retry() {

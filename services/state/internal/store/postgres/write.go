@@ -49,6 +49,8 @@ const (
 	childUpsert
 	facetDelete
 	facetInsert
+	auditInsert
+	logErasureUpsert
 	writesNumber
 )
 
@@ -73,6 +75,8 @@ var (
 	callColumns          = table.Calls.All()
 	callUpdateInput      = slices.Concat(table.Calls.Key, table.Calls.Small)
 	childColumns         = table.SubSessions.All()
+	auditColumns         = table.Audit.All()
+	logErasureInput      = columnsOf(&table.LogErasures, table.LogErasures.All())
 	facetInput           = keyed("facet bytea, created_at bigint")
 )
 
@@ -126,6 +130,9 @@ var writes = [writesNumber]*statement{
 	facetDelete:      deleteFrom(facetInput, "session_facets"),
 	// A release without facets may have left one behind.
 	facetInsert: forRows(facetInput, func(v string) string { return insertText(facetInput, "session_facets", v) + ` ON CONFLICT DO NOTHING` }),
+
+	auditInsert:      insert(&table.Audit, ` ON CONFLICT DO NOTHING`), // a gateway may report an event again
+	logErasureUpsert: upsert(&table.LogErasures),
 }
 
 // keepLink revives a link of a deleted session with the same id.
@@ -216,8 +223,14 @@ func (w *writer) useUnlocked(changed []*loadedSession) {
 // thereby its xmin.
 func (w *writer) change(s *loadedSession) {
 	c := s.change
+	for i := range c.Audit {
+		addRow(&w.rows[auditInsert], &s.Key, auditColumns, &c.Audit[i])
+	}
 	if c.Delete {
 		w.deleted.addKey(&s.Key)
+		if e := c.LogErasure; e != nil {
+			w.rows[logErasureUpsert].add(&e.Tenant, &e.RootID).values = table.LogErasures.All().Fields(w.rows[logErasureUpsert].values, e)
+		}
 		w.facets(s.view.Session, nil)
 		return
 	}

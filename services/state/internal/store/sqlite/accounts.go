@@ -8,8 +8,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// UsageEntries implements store.Accounts.
-func (s *Store) UsageEntries(ctx context.Context, key session.Key, kinds []session.UsageKind, offset, limit int) (page []session.UsageEntry, err error) {
+// UsageEntries implements store.Reader.
+func (s ownedReader) UsageEntries(ctx context.Context, key session.Key, kinds []session.UsageKind, offset, limit int) (page []session.UsageEntry, err error) {
 	err = s.readOf(ctx, key, func(c *connection, _ *session.Session) error {
 		return c.forEach(ctx, `SELECT `+usageColumns.Select("u")+`
 			FROM usage_entries u WHERE tenant = ?1 AND session_id = ?2 AND (?3 = '[]' OR kind IN (SELECT value FROM json_each(?3)))

@@ -35,9 +35,15 @@ func (w *writer) scope() [2]string { return [2]string{w.key.Tenant, w.key.Sessio
 func apply(ctx context.Context, c *connection, key session.Key, view *session.View, change *session.Change) error {
 	before := view.Session
 	w := &writer{key: key, view: view, link: func(id string) error { return linkFile(ctx, c, key, id, 0) }, run: func(query string, args ...any) (int64, error) { return c.exec(ctx, query, args...) }}
+	for i := range change.Audit {
+		write(w, insertAudit, w.scope(), &change.Audit[i])
+	}
 	switch {
 	case change.Delete:
 		w.deleteSession(before)
+		if e := change.LogErasure; e != nil {
+			write(w, upsertLogErasure, [2]string{e.Tenant, e.RootID}, e)
+		}
 	case before == nil && (!change.Created || change.Session == nil):
 		return errors.New("there is no such session")
 	default:

@@ -71,6 +71,8 @@ type candidate struct {
 	key       session.Key
 	runID     string
 	createdAt session.Millis
+	priority  int32
+	userID    string
 	turn      int64 // of its tenant, of a queued run
 }
 
@@ -80,11 +82,13 @@ type dueQuery struct {
 	args  []any
 }
 
-const selectDue = `SELECT r.tenant, r.session_id, r.run_id, r.created_at FROM runs r WHERE `
+const selectDue = `SELECT r.tenant, r.session_id, r.run_id, r.created_at, r.priority, r.user_id FROM runs r WHERE `
 
 const (
 	registered   = ` AND EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = ?)`
 	unregistered = ` AND NOT EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = r.executor_id)`
+	longQueued   = ` AND r.created_at <= ? AND r.claimed_at <= ?`
+	unserved     = ` AND NOT EXISTS (SELECT 1 FROM executors e WHERE ? IN (SELECT value FROM json_each(e.agents)))`
 	oldestFirst  = ` ORDER BY r.created_at, r.tenant, r.session_id LIMIT 0 + ?`
 )
 
@@ -92,11 +96,13 @@ const (
 // costs do not depend on the number of runs.
 const (
 	queuedAny     = selectDue + `r.status = 'queued' AND r.due_at = 0 AND r.agent_type = ?` + registered + ` LIMIT 0 + ?`
-	queuedNow     = selectDue + `r.status = 'queued' AND r.due_at = 0 AND r.agent_type = ? AND r.tenant = ?` + registered + ` ORDER BY r.created_at LIMIT 0 + ?`
+	queuedNow     = selectDue + `r.status = 'queued' AND r.due_at = 0 AND r.agent_type = ? AND r.tenant = ?` + registered + ` ORDER BY r.priority DESC, r.created_at LIMIT 0 + ?`
 	queuedDelayed = selectDue + `r.status = 'queued' AND r.agent_type = ? AND r.due_at > 0 AND r.due_at <= ?` + registered + ` ORDER BY r.due_at LIMIT 0 + ?`
 	queuedStopped = selectDue + `r.status = 'queued' AND r.stop <> '' AND r.agent_type = ? AND +r.due_at <= ?` + registered + oldestFirst
 	queuedOverdue = selectDue + `r.status = 'queued' AND r.stop = '' AND r.deadline_at > 0 AND r.agent_type = ? AND r.deadline_at <= ? AND +r.due_at <= ?` +
 		registered + ` ORDER BY r.deadline_at LIMIT 0 + ?`
+	unservedNow         = selectDue + `r.status = 'queued' AND r.due_at = 0 AND r.agent_type = ?` + longQueued + unserved + registered + ` LIMIT 0 + ?`
+	unservedDelayed     = selectDue + `r.status = 'queued' AND r.agent_type = ? AND r.due_at > 0 AND r.due_at <= ?` + longQueued + unserved + registered + ` LIMIT 0 + ?`
 	runningUnregistered = selectDue + `r.executor_id <> '' AND r.status = 'running'` + unregistered + ` LIMIT 0 + ?`
 	runningLost         = selectDue + `r.executor_id <> '' AND r.executor_id = ? AND r.status = 'running' AND r.claimed_at < ? AND r.run_id NOT IN (SELECT value FROM json_each(?)) LIMIT 0 + ?`
 )
@@ -105,7 +111,7 @@ const (
 const nextTenant = `SELECT r.tenant FROM runs r WHERE r.status = 'queued' AND r.due_at = 0 AND r.agent_type = ? AND r.tenant > ? ORDER BY r.tenant LIMIT 1`
 
 // unservedAgents selects the agents that no registered executor announces, usually none.
-const unservedAgents = `SELECT a.agent_type FROM agents a WHERE NOT EXISTS (
+const unservedAgents = `SELECT a.agent_type, a.announced_at FROM agents a WHERE NOT EXISTS (
 	SELECT 1 FROM executors e WHERE a.agent_type IN (SELECT value FROM json_each(e.agents)))`
 
 // dueQueries returns the queries whose results are the due runs.
@@ -118,12 +124,19 @@ func dueQueries(ctx context.Context, c *connection, due store.Due) (queries []du
 	case store.Orphaned:
 		err = c.forEach(ctx, unservedAgents, nil, func(row scanner) error {
 			var agent string
-			err := row.Scan(&agent)
+			var announcedAt session.Millis
+			err := row.Scan(&agent, &announcedAt)
 			queries = append(queries,
 				dueQuery{queuedStopped, arguments(agent, due.Now, due.ExecutorID)},
 				dueQuery{queuedOverdue, arguments(agent, due.Now, due.Now, due.ExecutorID)})
 			return err
 		})
+	case store.Unserved:
+		for _, agent := range distinct(due.AgentTypes) {
+			queries = append(queries,
+				dueQuery{unservedNow, arguments(agent, due.QueuedBefore, due.QueuedBefore, agent, due.ExecutorID)},
+				dueQuery{unservedDelayed, arguments(agent, due.Now, due.QueuedBefore, due.QueuedBefore, agent, due.ExecutorID)})
+		}
 	case store.OwnerUnregistered:
 		queries = append(queries, dueQuery{runningUnregistered, nil})
 	case store.LostClaims:
@@ -139,6 +152,10 @@ func distinct(items []string) []string { return slices.Compact(slices.Sorted(sli
 
 // isAnyDue reports whether findDue would find a run.
 func isAnyDue(ctx context.Context, c *connection, due store.Due) (bool, error) {
+	if queued, ok := due.(store.Queued); ok && queued.Caps != nil {
+		found, err := findQueued(ctx, c, queued, 1)
+		return len(found) > 0, err
+	}
 	queries, err := dueQueries(ctx, c, due)
 	if err != nil {
 		return false, err
@@ -182,85 +199,21 @@ func olderFirst(a, b candidate) int {
 	return cmp.Or(cmp.Compare(a.createdAt, b.createdAt), cmp.Compare(a.key.Tenant, b.key.Tenant), cmp.Compare(a.key.SessionID, b.key.SessionID))
 }
 
-// findQueued returns at most limit queued runs, by turns of the tenants.
-func findQueued(ctx context.Context, c *connection, due store.Queued, limit int) ([]candidate, error) {
-	var all []candidate
-	for _, agent := range distinct(due.AgentTypes) {
-		tenants, err := tenantsInTurn(ctx, c, agent, due.After, limit)
-		if err != nil {
-			return nil, err
-		}
-		queries := []dueQuery{{queuedDelayed, arguments(agent, due.Now, due.ExecutorID)}}
-		for _, tenant := range tenants {
-			queries = append(queries, dueQuery{queuedNow, arguments(agent, tenant, due.ExecutorID)})
-		}
-		for _, one := range queries {
-			most := limit
-			if one.query == queuedDelayed {
-				most = max(limit, maxDelayed)
-			}
-			found, err := findRuns(ctx, c, one, most)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, found...)
-		}
-	}
-	sortByTurns(all, due)
-	return all[:min(limit, len(all))], nil
-}
-
-// tenantsInTurn returns after and at most limit other tenants with queued runs of an agent: those
-// behind after, in their order, and then those before it.
-func tenantsInTurn(ctx context.Context, c *connection, agent, after string, limit int) (tenants []string, err error) {
-	tenants = append(tenants, after)
-	for last, wrapped := after, false; len(tenants) <= limit; {
-		next := ""
-		found, err := c.queryRow(ctx, nextTenant, arguments(agent, last), &next)
-		switch {
-		case err != nil:
-			return nil, err
-		case wrapped && (!found || next >= after):
-			return tenants, nil
-		case !found:
-			last, wrapped = "", true
-		default:
-			tenants = append(tenants, next)
-			last = next
-		}
-	}
-	return tenants, nil
-}
-
-// sortByTurns sorts the runs by the turns of their tenants.
-func sortByTurns(all []candidate, due store.Queued) {
-	slices.SortFunc(all, olderFirst)
-	places := map[string]int64{due.After: -due.Left} // of the next run of a tenant
-	for i := range all {
-		tenant := all[i].key.Tenant
-		if all[i].turn = -1; places[tenant] >= 0 {
-			all[i].turn = places[tenant] / max(due.Weights[tenant], 1)
-		}
-		places[tenant]++
-	}
-	wraps := func(tenant string) int {
-		if tenant <= due.After {
-			return 1
-		}
-		return 0
-	}
-	slices.SortStableFunc(all, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(a.turn, b.turn), cmp.Compare(wraps(a.key.Tenant), wraps(b.key.Tenant)), cmp.Compare(a.key.Tenant, b.key.Tenant))
-	})
-}
-
+// findRuns returns the first runs of a query.
 func findRuns(ctx context.Context, c *connection, q dueQuery, most int) ([]candidate, error) {
-	var found []candidate
-	err := c.forEach(ctx, q.query, append(slices.Clip(q.args), most), func(row scanner) error {
+	return keepRuns(ctx, c, q, most, most, func(candidate) bool { return true })
+}
+
+// keepRuns returns the first runs of a query that keep accepts, at most most. It examines at most
+// examined runs; -1 for all.
+func keepRuns(ctx context.Context, c *connection, q dueQuery, examined, most int, keep func(candidate) bool) (found []candidate, err error) {
+	err = c.forEachUntil(ctx, q.query, append(slices.Clip(q.args), examined), func(row scanner) (bool, error) {
 		var one candidate
-		err := row.Scan(&one.key.Tenant, &one.key.SessionID, &one.runID, &one.createdAt)
-		found = append(found, one)
-		return err
+		err := row.Scan(&one.key.Tenant, &one.key.SessionID, &one.runID, &one.createdAt, &one.priority, &one.userID)
+		if err == nil && keep(one) {
+			found = append(found, one)
+		}
+		return len(found) < most, err
 	})
 	return found, err
 }

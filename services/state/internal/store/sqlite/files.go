@@ -132,19 +132,34 @@ func (s *Store) FilesByID(ctx context.Context, tenant string, ids []string) (fil
 	return files, wrap(ctx, err, "read %d files", len(ids))
 }
 
+// FilesOf implements store.Files.
+func (s *Store) FilesOf(ctx context.Context, key session.Key, ids []string) (files []session.File, err error) {
+	err = s.read(ctx, func(c *connection) error {
+		return c.forEach(ctx, `SELECT `+fileFields+` FROM files f JOIN file_links l USING (tenant, file_id)
+			WHERE l.tenant = ? AND l.session_id = ? AND l.file_id IN (SELECT value FROM json_each(?))`,
+			arguments(key.Tenant, key.SessionID, jsonList(ids)), func(row scanner) error {
+				var f session.File
+				err := row.Scan(fileColumns.Destinations(nil, &f)...)
+				files = append(files, f)
+				return err
+			})
+	})
+	return files, wrap(ctx, err, "read %d files of %q", len(ids), key.SessionID)
+}
+
 // LapsedFiles implements store.Files.
-func (s *Store) LapsedFiles(ctx context.Context, now session.Millis, limit int) ([]session.FileKey, error) {
-	return s.fileKeys(ctx, `SELECT tenant, file_id FROM file_links WHERE lapses_at > 0 AND lapses_at <= ? ORDER BY lapses_at LIMIT 0 + ?`, now, limit)
+func (s *Store) LapsedFiles(ctx context.Context, tenant string, now session.Millis, limit int) ([]session.FileKey, error) {
+	return s.fileKeys(ctx, `SELECT tenant, file_id FROM file_links WHERE lapses_at > 0 AND lapses_at <= ?1 AND (?3 = '' OR tenant = ?3) ORDER BY lapses_at LIMIT 0 + ?2`, tenant, now, limit)
 }
 
 // DueBlobDeletions implements store.Files.
-func (s *Store) DueBlobDeletions(ctx context.Context, now session.Millis, limit int) ([]session.FileKey, error) {
-	return s.fileKeys(ctx, `SELECT tenant, file_id FROM blob_deletions WHERE due_at <= ? ORDER BY due_at LIMIT 0 + ?`, now, limit)
+func (s *Store) DueBlobDeletions(ctx context.Context, tenant string, now session.Millis, limit int) ([]session.FileKey, error) {
+	return s.fileKeys(ctx, `SELECT tenant, file_id FROM blob_deletions WHERE due_at <= ?1 AND (?3 = '' OR tenant = ?3) ORDER BY due_at LIMIT 0 + ?2`, tenant, now, limit)
 }
 
-func (s *Store) fileKeys(ctx context.Context, query string, now session.Millis, limit int) (keys []session.FileKey, err error) {
+func (s *Store) fileKeys(ctx context.Context, query, tenant string, now session.Millis, limit int) (keys []session.FileKey, err error) {
 	err = s.read(ctx, func(c *connection) error {
-		return c.forEach(ctx, query, arguments(int64(now), limit), func(row scanner) error {
+		return c.forEach(ctx, query, arguments(int64(now), limit, tenant), func(row scanner) error {
 			var k session.FileKey
 			err := row.Scan(&k.Tenant, &k.FileID)
 			keys = append(keys, k)

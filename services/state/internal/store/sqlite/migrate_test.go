@@ -110,7 +110,7 @@ func TestAFileOfTheFirstReleaseIsRead(t *testing.T) {
 		}
 	}
 	key := session.Key{Tenant: "acme", SessionID: "ended"}
-	shot, err := s.Session(t.Context(), key)
+	shot, err := s.Parts().Session(t.Context(), key)
 	must(err)
 	failure := &session.Failure{Error: "boom", Code: "E"}
 	same("session", shot.Session, session.Session{
@@ -123,16 +123,16 @@ func TestAFileOfTheFirstReleaseIsRead(t *testing.T) {
 		Outcome: session.Outcome{Status: session.RunFailed, Output: `{"a": 1}`, Failure: failure}, Attempt: 1, Entry: session.EntryStart,
 		Traceparent: "tp", Tracestate: "ts", CreatedAt: 4, StartedAt: 5, Epoch: 1, ClaimedAt: 5, FinishVersion: 4,
 	})
-	first, state, err := s.Checkpoint(t.Context(), key, "cp-1")
+	first, state, err := s.Parts().Checkpoint(t.Context(), key, "cp-1")
 	must(err)
 	same("first checkpoint", *first, session.Checkpoint{ID: "cp-1", RunID: "r1", Step: 1, Epoch: 1, Version: 2, MessageCount: 1,
 		Status: session.Active, StateVersion: 1, StateBase: 1, Warnings: []string{"w"}, CreatedAt: 8})
 	same("its state", state, `{"n":1}`)
-	messages, total, err := s.Messages(t.Context(), key, store.Page{Limit: 9, MaxBytes: 99})
+	messages, total, err := s.Parts().Messages(t.Context(), key, store.Page{Limit: 9, MaxBytes: 99})
 	must(err)
 	same("messages", messages, []session.Message{{ID: "m1", Role: "user", RunID: "r1", CreatedAt: 4, Body: []byte("hi")}})
 	same("number of messages", total, int64(1))
-	usage, err := s.UsageEntries(t.Context(), key, nil, 0, 9)
+	usage, err := s.Parts().UsageEntries(t.Context(), key, nil, 0, 9)
 	must(err)
 	entry := session.UsageEntry{RunID: "r1", Step: 1, At: 6, Usage: session.Usage{Kind: session.UsageTokens, Source: "agent", Model: "m",
 		PromptTokens: 1, CompletionTokens: 2, ReasoningTokens: 3, CachedTokens: 4, TotalTokens: 5, Success: true, DurationMS: 9}}
@@ -196,7 +196,7 @@ func secondReleaseFile(t *testing.T) string {
 func TestAFileOfTheSecondReleaseIsRead(t *testing.T) {
 	t.Parallel()
 	s := open(t, secondReleaseFile(t))
-	shot, err := s.Session(t.Context(), session.Key{Tenant: "acme", SessionID: "waiting"})
+	shot, err := s.Parts().Session(t.Context(), session.Key{Tenant: "acme", SessionID: "waiting"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +209,7 @@ func TestAFileOfTheSecondReleaseIsRead(t *testing.T) {
 	if !reflect.DeepEqual(*shot.Current, want) || shot.Session.Waiting != 0 || len(shot.Waiting) != 0 {
 		t.Errorf("got  %+v,\nwant %+v", *shot.Current, want)
 	}
-	shot, err = s.Session(t.Context(), session.Key{Tenant: "acme", SessionID: "ended"})
+	shot, err = s.Parts().Session(t.Context(), session.Key{Tenant: "acme", SessionID: "ended"})
 	if err != nil || len(shot.Calls) != 1 || shot.Calls[0].ConsumedStep != 0 || string(shot.Calls[0].Response) != "a" {
 		t.Errorf("got %+v, %v", shot, err)
 	}

@@ -8,14 +8,26 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
+// ownedReader implements store.Reader for the sessions of one user, or of all if the owner is empty.
+type ownedReader struct {
+	*Store
+	owner string
+}
+
+// OwnedBy implements store.Reader.
+func (s ownedReader) OwnedBy(user string) store.Reader { return ownedReader{s.Store, user} }
+
+// hides reports whether the session of a user does not exist for the reader.
+func (s ownedReader) hides(user string) bool { return s.owner != "" && user != s.owner }
+
 // readOf is read for an existing session. NotFound (SESSION_NOT_FOUND).
-func (s *Store) readOf(ctx context.Context, key session.Key, f func(*connection, *session.Session) error) error {
+func (s ownedReader) readOf(ctx context.Context, key session.Key, f func(*connection, *session.Session) error) error {
 	return s.read(ctx, func(c *connection) error {
 		found, err := readSession(ctx, c, key)
 		if err != nil {
 			return err
 		}
-		if found == nil {
+		if found == nil || s.hides(found.UserID) {
 			return session.SessionNotFound(key)
 		}
 		return f(c, found)
@@ -23,7 +35,7 @@ func (s *Store) readOf(ctx context.Context, key session.Key, f func(*connection,
 }
 
 // Session implements store.Reader.
-func (s *Store) Session(ctx context.Context, key session.Key) (*store.Snapshot, error) {
+func (s ownedReader) Session(ctx context.Context, key session.Key) (*store.Snapshot, error) {
 	var shot store.Snapshot
 	err := s.readOf(ctx, key, func(c *connection, found *session.Session) (err error) {
 		if found.State, err = readState(ctx, c, key, found.StateBase, found.StateVersion); err != nil {
@@ -69,7 +81,7 @@ func readUnconsumedCalls(ctx context.Context, c *connection, of *session.Session
 }
 
 // Run implements store.Reader.
-func (s *Store) Run(ctx context.Context, key session.Key, runID string) (run *session.Run, err error) {
+func (s ownedReader) Run(ctx context.Context, key session.Key, runID string) (run *session.Run, err error) {
 	err = s.readOf(ctx, key, func(c *connection, _ *session.Session) error {
 		run, err = readRun(ctx, c, runByID, key, runID)
 		if err == nil && run == nil {
@@ -81,7 +93,7 @@ func (s *Store) Run(ctx context.Context, key session.Key, runID string) (run *se
 }
 
 // Runs implements store.Reader.
-func (s *Store) Runs(ctx context.Context, key session.Key, beforeTurn int32, limit int) (page []session.Run, err error) {
+func (s ownedReader) Runs(ctx context.Context, key session.Key, beforeTurn int32, limit int) (page []session.Run, err error) {
 	err = s.readOf(ctx, key, func(c *connection, _ *session.Session) error {
 		return c.forEach(ctx, `SELECT `+runListed.Select("r")+` FROM runs r
 			WHERE r.tenant = ?1 AND r.session_id = ?2 AND r.turn > 0 AND (?3 = 0 OR r.turn < ?3) ORDER BY r.turn DESC LIMIT 0 + ?4`,
@@ -97,7 +109,7 @@ func (s *Store) Runs(ctx context.Context, key session.Key, beforeTurn int32, lim
 }
 
 // Waiting implements store.Reader.
-func (s *Store) Waiting(ctx context.Context, key session.Key) (runs []session.Run, err error) {
+func (s ownedReader) Waiting(ctx context.Context, key session.Key) (runs []session.Run, err error) {
 	err = s.readOf(ctx, key, func(c *connection, _ *session.Session) error {
 		runs, err = readWaiting(ctx, c, key)
 		return err
@@ -106,7 +118,7 @@ func (s *Store) Waiting(ctx context.Context, key session.Key) (runs []session.Ru
 }
 
 // Messages implements store.Reader.
-func (s *Store) Messages(ctx context.Context, key session.Key, page store.Page) (messages []session.Message, total int64, err error) {
+func (s ownedReader) Messages(ctx context.Context, key session.Key, page store.Page) (messages []session.Message, total int64, err error) {
 	err = s.readOf(ctx, key, func(c *connection, found *session.Session) error {
 		total = found.MessageCount
 		messages, err = readMessages(ctx, c, `SELECT `+messageFields+` FROM
@@ -119,7 +131,7 @@ func (s *Store) Messages(ctx context.Context, key session.Key, page store.Page) 
 }
 
 // Checkpoint implements store.Reader.
-func (s *Store) Checkpoint(ctx context.Context, key session.Key, id string) (k *session.Checkpoint, state string, err error) {
+func (s ownedReader) Checkpoint(ctx context.Context, key session.Key, id string) (k *session.Checkpoint, state string, err error) {
 	err = s.readOf(ctx, key, func(c *connection, _ *session.Session) error {
 		if id == "" {
 			k, err = readCheckpoint(ctx, c, key, ``)
@@ -139,7 +151,7 @@ func (s *Store) Checkpoint(ctx context.Context, key session.Key, id string) (k *
 }
 
 // Checkpoints implements store.Reader.
-func (s *Store) Checkpoints(ctx context.Context, key session.Key, beforeStep int32, offset, limit int) (page []session.Checkpoint, total int64, err error) {
+func (s ownedReader) Checkpoints(ctx context.Context, key session.Key, beforeStep int32, offset, limit int) (page []session.Checkpoint, total int64, err error) {
 	err = s.readOf(ctx, key, func(c *connection, _ *session.Session) error {
 		_, err := c.queryRow(ctx, `SELECT count(*) FROM checkpoints WHERE tenant = ? AND session_id = ?`, arguments(key.Tenant, key.SessionID), &total)
 		if err != nil {
@@ -158,7 +170,7 @@ func (s *Store) Checkpoints(ctx context.Context, key session.Key, beforeStep int
 }
 
 // Owners implements store.Reader.
-func (s *Store) Owners(ctx context.Context, key session.Key, callIDs []string) (map[string]string, error) {
+func (s ownedReader) Owners(ctx context.Context, key session.Key, callIDs []string) (map[string]string, error) {
 	owners := map[string]string{}
 	err := s.readOf(ctx, key, func(c *connection, found *session.Session) error {
 		return c.forEach(ctx, `SELECT call_id, session_id FROM calls WHERE tenant = ? AND root_id = ? AND call_id IN (SELECT value FROM json_each(?))`,
@@ -176,7 +188,7 @@ func (s *Store) Owners(ctx context.Context, key session.Key, callIDs []string) (
 }
 
 // Family implements store.Reader.
-func (s *Store) Family(ctx context.Context, key session.Key, limit int) (family []session.Key, err error) {
+func (s ownedReader) Family(ctx context.Context, key session.Key, limit int) (family []session.Key, err error) {
 	err = s.readOf(ctx, key, func(c *connection, _ *session.Session) error {
 		ids, err := familyIDs(ctx, c, key, limit)
 		for _, id := range ids {

@@ -118,6 +118,36 @@ func (s *Store) Agents(ctx context.Context) (agents []session.Agent, err error) 
 	return agents, wrap(ctx, err, "read agents")
 }
 
+// Executors implements store.Registry.
+func (s *Store) Executors(ctx context.Context) (map[string]int64, error) {
+	executors := map[string]int64{}
+	err := s.read(ctx, func(c *connection) error {
+		return c.forEach(ctx, `SELECT a.value, count(*) FROM executors e, json_each(e.agents) a GROUP BY a.value`, nil, func(row scanner) error {
+			var agentType string
+			var n int64
+			err := row.Scan(&agentType, &n)
+			executors[agentType] = n
+			return err
+		})
+	})
+	return executors, wrap(ctx, err, "count the executors of agents")
+}
+
+// Unserved implements store.Registry.
+func (s *Store) Unserved(ctx context.Context) (map[string]session.Millis, error) {
+	unserved := map[string]session.Millis{}
+	err := s.read(ctx, func(c *connection) error {
+		return c.forEach(ctx, unservedAgents, nil, func(row scanner) error {
+			var agentType string
+			var at session.Millis
+			err := row.Scan(&agentType, &at)
+			unserved[agentType] = at
+			return err
+		})
+	})
+	return unserved, wrap(ctx, err, "read agents without executors")
+}
+
 const agentFields = `agent_type, description, on_busy, state_schema, remote`
 
 func agentDestinations(a *session.Agent) []any {

@@ -160,7 +160,10 @@ func dataSource(path string, pragmas ...string) string {
 
 // Parts returns the store as its contract.
 func (s *Store) Parts() store.Store {
-	return store.Store{Updater: s, Reader: s, Registry: s, Lister: s, Accounts: s, Memories: s, Files: s, Closer: s, Blobs: s}
+	return store.Store{
+		Updater: s, Reader: ownedReader{Store: s}, Registry: s, Lister: s, Accounts: s, Memories: s, Files: s, Governors: s, Counts: s,
+		AuditLog: s, Erasures: s, Closer: s, Blobs: s,
+	}
 }
 
 // Close refuses new commands, waits for the accepted ones, and closes the file. It may

@@ -246,7 +246,7 @@ func TestABrokenCommandFailsAlone(t *testing.T) {
 	}
 	wg.Wait()
 	for i := range crowd {
-		shot, err := s.Session(t.Context(), session.Key{Tenant: "acme", SessionID: fmt.Sprint(i)})
+		shot, err := s.Parts().Session(t.Context(), session.Key{Tenant: "acme", SessionID: fmt.Sprint(i)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -284,7 +284,7 @@ func TestAClosedStoreIsUnavailable(t *testing.T) {
 		}
 	}
 	key := session.Key{Tenant: "acme", SessionID: "s1"}
-	_, read := s.Session(t.Context(), key)
+	_, read := s.Parts().Session(t.Context(), key)
 	_, due := s.UpdateDue(t.Context(), store.OwnerUnregistered{}, session.Need{}, 1, nil)
 	errs := []error{
 		read, due, s.Announce(t.Context(), "e", nil, now),
@@ -358,7 +358,7 @@ func TestDueWorkAndCommandsTakeTurns(t *testing.T) {
 	}
 	wg.Wait()
 	for i := range callers {
-		shot, err := s.Session(ctx, session.Key{Tenant: "acme", SessionID: fmt.Sprint(i)})
+		shot, err := s.Parts().Session(ctx, session.Key{Tenant: "acme", SessionID: fmt.Sprint(i)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -379,7 +379,7 @@ func TestAReaderThatGivesUpLeavesItsConnectionAsItWas(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 2 * readers {
 			wg.Go(func() {
-				if _, err := s.Session(ctx, key); err != nil && !errors.Is(err, context.Canceled) {
+				if _, err := s.Parts().Session(ctx, key); err != nil && !errors.Is(err, context.Canceled) {
 					t.Errorf("got %v, want what ended the context", err)
 				}
 			})
@@ -391,7 +391,7 @@ func TestAReaderThatGivesUpLeavesItsConnectionAsItWas(t *testing.T) {
 		wg.Wait()
 	}
 	for range 2 * readers {
-		if _, err := s.Session(t.Context(), key); err != nil {
+		if _, err := s.Parts().Session(t.Context(), key); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/table"
 )
 
@@ -101,4 +102,10 @@ var (
 	insertCall       = insert(&table.Calls)
 	updateCall       = update(&table.Calls, table.Calls.Small)
 	upsertChild      = upsert(&table.SubSessions)
+	upsertLogErasure = upsert(&table.LogErasures)
+	insertAudit      = func() *rowStatement[session.AuditEvent] {
+		s := insert(&table.Audit)
+		s.text += " ON CONFLICT DO NOTHING" // a gateway may report an event again
+		return s
+	}()
 )

@@ -25,7 +25,7 @@ const stepSizes = `SELECT k.step, k.run_id, coalesce(f.step, 0), f.run_id IS NOT
 const firstOrdinal = `max(coalesce(f.message_count, 0), coalesce(r.start_message_count, 0))`
 
 // Steps implements store.Reader.
-func (s *Store) Steps(ctx context.Context, key session.Key, page store.StepPage) (found *store.Steps, err error) {
+func (s ownedReader) Steps(ctx context.Context, key session.Key, page store.StepPage) (found *store.Steps, err error) {
 	err = s.readOf(ctx, key, func(c *connection, of *session.Session) error {
 		found = &store.Steps{Session: *of}
 		if of.CurrentRunID != "" {

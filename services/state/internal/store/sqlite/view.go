@@ -41,7 +41,7 @@ func loadView(ctx context.Context, c *connection, key session.Key, need session.
 }
 
 var viewLoaders = []func(context.Context, *connection, session.Key, session.Need, *session.View) error{
-	loadRuns, loadJournal, loadCheckpoint, loadMessages, loadCalls, loadState, loadWaiting, loadUndo, loadRewindPoint, loadAnswer, loadFailedStep,
+	loadRuns, loadJournal, loadCheckpoint, loadMessages, loadCalls, loadState, loadWaiting, loadUndo, loadRewindPoint, loadAnswer, loadFailedStep, countStored,
 }
 
 const planExists = `, EXISTS (SELECT 1 FROM plans p WHERE p.tenant = s.tenant AND p.session_id = s.session_id)`
@@ -210,6 +210,22 @@ func loadCalls(ctx context.Context, c *connection, key session.Key, need session
 
 const countLiveBelow = `SELECT count(*) FROM (SELECT 1 FROM sessions
 	WHERE tenant = ? AND root_id = ? AND parent_id <> '' AND status NOT IN ('completed', 'failed') LIMIT 0 + ?)`
+
+// countStored counts the rows of a session to delete.
+func countStored(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) error {
+	if !need.Stored {
+		return nil
+	}
+	v.Stored = session.Removed{}
+	for _, name := range table.Counted() {
+		var rows int64
+		if _, err := c.queryRow(ctx, `SELECT count(*) FROM `+name+` WHERE tenant = ? AND session_id = ?`, arguments(key.Tenant, key.SessionID), &rows); err != nil {
+			return err
+		}
+		v.Stored[name] = rows
+	}
+	return nil
+}
 
 func loadState(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) (err error) {
 	if need.State || need.StateIfWritten && v.Journal.HasStateWrites() {

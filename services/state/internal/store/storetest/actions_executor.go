@@ -16,16 +16,28 @@ import (
 func (h *history) claim(after session.Key) action {
 	limit, now := rapid.IntRange(1, 3).Draw(h.T, "limit"), h.now
 	due := store.Queued{ExecutorID: h.name, AgentTypes: []string{h.name}, Now: now, After: after.Tenant}
+	if most := rapid.Int64Range(0, 2).Draw(h.T, "cap"); most > 0 {
+		due.Caps = &store.Caps{Tenant: most}
+	}
 	return action{
 		name: "claim",
 		predict: func(all map[session.Key]*modelSession) string {
 			var queued []session.Key
+			room := map[string]int64{}
 			for key, p := range all {
 				if r := p.liveRun(); r != nil && r.Status == session.RunQueued && r.Due <= now {
 					queued = append(queued, key)
+				} else if r != nil && r.Status == session.RunRunning {
+					room[key.Tenant]--
 				}
 			}
-			sortByTurns(queued, after.Tenant, func(k session.Key) session.Millis { return all[k].liveRun().Created })
+			sortByTurns(queued, after.Tenant, func(k session.Key) *modelRun { return all[k].liveRun() })
+			if due.Caps != nil {
+				queued = slices.DeleteFunc(queued, func(k session.Key) bool {
+					room[k.Tenant]--
+					return room[k.Tenant] < -due.Caps.Tenant
+				})
+			}
 			for _, key := range queued[:min(limit, len(queued))] {
 				p := all[key]
 				r := p.liveRun()
@@ -41,10 +53,12 @@ func (h *history) claim(after session.Key) action {
 	}
 }
 
-// sortByTurns sorts the keys of queued runs: first the oldest of each tenant, beginning with the tenant behind after,
+// sortByTurns sorts the keys of queued runs: first that of the highest priority, then the oldest, of each tenant, beginning with the tenant behind after,
 // then the second ones.
-func sortByTurns(queued []session.Key, after string, created func(session.Key) session.Millis) {
-	slices.SortFunc(queued, func(a, b session.Key) int { return cmp.Compare(created(a), created(b)) })
+func sortByTurns(queued []session.Key, after string, run func(session.Key) *modelRun) {
+	slices.SortFunc(queued, func(a, b session.Key) int {
+		return cmp.Or(cmp.Compare(run(b).Priority, run(a).Priority), cmp.Compare(run(a).Created, run(b).Created))
+	})
 	type place struct {
 		turn  int
 		wraps string

@@ -13,8 +13,9 @@ func (h *history) drawPost(key session.Key) session.RunRequest {
 	run := h.id("run")
 	return session.RunRequest{
 		Key: key, AgentType: h.name, RunID: run, MessageID: h.id("ui"), RequestHash: []byte("h"), Messages: []session.Message{{ID: h.id("m"), Role: "user", RunID: run}}, Now: h.now, Limits: limits,
+		By:     session.Caller{Actor: rapid.SampledFrom([]string{"", "user:a", "key:b"}).Draw(h.T, "actor")},
 		OnBusy: rapid.SampledFrom([]session.BusyPolicy{"", session.BusyReject, session.BusyEnqueue, session.BusyEnqueue, session.BusyInterrupt, session.BusyRollback, session.BusyRollback}).Draw(h.T, "policy"),
-		Bodies: bodies,
+		Bodies: bodies, Priority: rapid.Int32Range(-1, 1).Draw(h.T, "priority"),
 	}
 }
 

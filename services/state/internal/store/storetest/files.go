@@ -43,6 +43,22 @@ var files = []suiteCase{
 		h.must(err)
 		same(h, "files of another tenant", len(found), 0)
 	}},
+	{"the files of a session are those of its messages", func(h *harness) {
+		h.addFile("acme", "f1", "photo")
+		h.addFile("acme", "f2", "other photo")
+		h.addFile("acme", "f3", "held by no session")
+		h.start(h.startWith(home, "f1"))
+		h.start(h.startWith(at("s2"), "f2"))
+		for key, want := range map[session.Key]string{home: "[f1]", at("s2"): "[f2]", at("s3"): "[]", {Tenant: "other", SessionID: home.SessionID}: "[]"} {
+			found, err := h.Store.FilesOf(h.Context(), key, []string{"f1", "f2", "f3", "unknown"})
+			h.must(err)
+			got := []string{}
+			for _, f := range found {
+				got = append(got, f.ID)
+			}
+			same(h, fmt.Sprint("files of ", key), fmt.Sprint(got), want)
+		}
+	}},
 	{"a tenant has equal bytes of a media type once", func(h *harness) {
 		first := h.addFile("acme", "f1", "photo")
 		h.scheduleBlob("acme", "f2")
@@ -79,7 +95,7 @@ var files = []suiteCase{
 			all.Wait()
 			same(h, "different files", len(slices.Compact(ids)), 1)
 		}
-		due, err := h.Store.DueBlobDeletions(h.Context(), h.now, 1000)
+		due, err := h.Store.DueBlobDeletions(h.Context(), "", h.now, 1000)
 		h.must(err)
 		same(h, "blobs to delete", len(due), 70)
 	}},
@@ -330,7 +346,7 @@ func (h *harness) dropLapsed(id string, want bool) {
 // expectLapsed checks which files have lapsed links.
 func (h *harness) expectLapsed(want ...string) {
 	h.Helper()
-	keys, err := h.Store.LapsedFiles(h.Context(), h.now, 1000)
+	keys, err := h.Store.LapsedFiles(h.Context(), "", h.now, 1000)
 	h.must(err)
 	var got []string
 	for _, k := range keys {
@@ -343,7 +359,7 @@ func (h *harness) expectLapsed(want ...string) {
 // expectDue checks which bytes are due for deletion.
 func (h *harness) expectDue(want ...session.FileKey) {
 	h.Helper()
-	got, err := h.Store.DueBlobDeletions(h.Context(), h.now, 1000)
+	got, err := h.Store.DueBlobDeletions(h.Context(), "", h.now, 1000)
 	h.must(err)
 	same(h, "bytes to delete", got, want)
 }

@@ -19,6 +19,7 @@ var allowed = map[reflect.Type][]string{
 	reflect.TypeFor[session.StopKind]():   {string(session.StopAbort), string(session.StopInterrupt)},
 	reflect.TypeFor[session.CallKind]():   {string(session.Approval), string(session.ClientTool)},
 	reflect.TypeFor[session.AnswerKind](): {string(session.AnswerTimeout), string(session.AnswerClient)},
+	reflect.TypeFor[session.Approvers]():  {string(session.ApproversOthers)},
 	reflect.TypeFor[session.ChildMode]():  {string(session.Persistent), string(session.Ephemeral)},
 	reflect.TypeFor[session.Location]():   {string(session.Remote)},
 	reflect.TypeFor[session.UsageKind]():  {string(session.UsageCustom), string(session.UsageSubAgent)},

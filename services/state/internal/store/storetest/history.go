@@ -356,7 +356,7 @@ func (h *history) observeRuns(ctx context.Context, key session.Key, snapshot *st
 func observed(r session.Run) modelRun {
 	run := modelRun{
 		ID: r.RunID, Message: r.MessageID, Key: r.RequestKey, Status: r.Status, Entry: r.Entry, Epoch: r.Epoch, Attempt: r.Attempt, Held: r.ExecutorID != "",
-		Due: r.DueAt, Claimed: r.ClaimedAt, Losses: r.Losses, Steps: r.StepCount, Finished: r.FinishStep, Created: r.CreatedAt, Policy: r.OnBusy,
+		Due: r.DueAt, Claimed: r.ClaimedAt, Losses: r.Losses, Steps: r.StepCount, Finished: r.FinishStep, Created: r.CreatedAt, Policy: r.OnBusy, StartedBy: r.StartedBy, Priority: r.Priority,
 		From: int(r.StartMessageCount), FromState: r.StartStateVersion, FromTurn: int(r.TurnMessageCount),
 	}
 	if r.Stop != nil {

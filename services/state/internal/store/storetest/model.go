@@ -63,6 +63,8 @@ type modelRun struct {
 	Finished  int32 // the step that ended it; 0 for none
 	Failure   string
 	Created   session.Millis
+	StartedBy string
+	Priority  int32
 }
 
 type modelCall struct {
@@ -159,12 +161,13 @@ func (p *modelSession) beginRun(id, key, message string, entry session.Entry, no
 	}
 	p.StartState = maps.Clone(p.State)
 	p.StartStates[id] = p.StartState
-	turn := len(p.Messages)
+	turn, starter, priority := len(p.Messages), "", int32(0)
 	if entry == session.EntryContinuation {
-		turn, message = p.Runs[len(p.Runs)-1].FromTurn, p.Runs[len(p.Runs)-1].Message
+		last := p.Runs[len(p.Runs)-1]
+		turn, message, starter, priority = last.FromTurn, last.Message, last.StartedBy, last.Priority
 	}
 	p.Runs = append(p.Runs, modelRun{
-		ID: id, Key: key, Status: session.RunQueued, Entry: entry, Created: now, Message: message, From: len(p.Messages), FromState: p.StateVersion, FromTurn: turn,
+		ID: id, Key: key, Status: session.RunQueued, Entry: entry, Created: now, Message: message, From: len(p.Messages), FromState: p.StateVersion, FromTurn: turn, StartedBy: starter, Priority: priority,
 	})
 }
 
@@ -184,7 +187,7 @@ func (p *modelSession) enqueue(c session.RunRequest) string {
 	}
 	p.Version++
 	policy := cmp.Or(c.OnBusy, session.BusyEnqueue)
-	p.Queue = append(p.Queue, modelRun{ID: c.RunID, Key: c.RequestKey, Message: c.MessageID, Status: session.RunWaiting, Entry: session.EntryStart, Policy: policy, Created: c.Now})
+	p.Queue = append(p.Queue, modelRun{ID: c.RunID, Key: c.RequestKey, Message: c.MessageID, Status: session.RunWaiting, Entry: session.EntryStart, Policy: policy, Created: c.Now, StartedBy: c.By.Actor, Priority: c.Priority})
 	if r := p.liveRun(); r != nil && policy != session.BusyEnqueue {
 		r.requestStop(session.StopInterrupt, policy == session.BusyRollback, c.Now)
 	}
@@ -204,6 +207,8 @@ func (r *modelRun) requestStop(kind session.StopKind, undo bool, now session.Mil
 // beginWithMessages begins a run with its messages.
 func (p *modelSession) beginWithMessages(c session.RunRequest, entry session.Entry) {
 	p.beginRun(c.RunID, c.RequestKey, c.MessageID, entry, c.Now)
+	p.Runs[len(p.Runs)-1].StartedBy = c.By.Actor
+	p.Runs[len(p.Runs)-1].Priority = c.Priority
 	p.Messages = append(p.Messages, idsOf(c.Messages)...)
 	for _, m := range c.Messages {
 		p.RunByMessage[m.ID] = m.RunID

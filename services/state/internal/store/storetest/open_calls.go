@@ -43,6 +43,34 @@ var openCalls = []suiteCase{
 			}
 		}
 	}},
+	{"the calls that others than their starter approve are found by the approver", func(h *harness) {
+		var want []store.OpenCall
+		for i, starter := range []string{"user:a", "user:b", "", "local", "user:a", "key:web"} {
+			key := at(fmt.Sprintf("s%d", 5-i))
+			h.now += session.Millis(i % 2)
+			start := h.startOf(key)
+			start.By.Actor = starter
+			h.start(start)
+			commit := h.suspendingCommit(h.claimOf(key), 1, "of anybody", "of others")
+			commit.Calls[1].Kind, commit.Calls[1].ApprovalID, commit.Calls[1].Approvers = session.Approval, "approval", session.ApproversOthers
+			h.commit(commit)
+			for _, call := range h.snapshot(key).Calls {
+				same(h, "starter of the call", call.StartedBy, starter)
+				if call.Approvers == session.ApproversOthers && session.IsIdentified(starter) {
+					want = append(want, store.OpenCall{Call: call, RootID: key.SessionID, AgentType: agent})
+				}
+			}
+		}
+		slices.SortFunc(want, func(a, b store.OpenCall) int { return a.Place().Compare(b.Place()) })
+		for _, actor := range []string{"user:a", "user:b", "key:web", "user:c"} {
+			found := slices.DeleteFunc(slices.Clone(want), func(c store.OpenCall) bool { return c.StartedBy == actor })
+			for _, limit := range []int{1, 2, 100} {
+				same(h, fmt.Sprintf("approvable by %s, by %d", actor, limit), h.openCalls(store.CallQuery{ApprovableBy: actor}, limit), found)
+			}
+			same(h, "with few examined", h.openCalls(store.CallQuery{ApprovableBy: actor, MaxBytes: 1 << 20, MaxScanned: 1}, 9), found)
+		}
+		same(h, "of another tool", len(h.openCalls(store.CallQuery{ApprovableBy: "user:c", ToolName: "none"}, 9)), 0)
+	}},
 	{"a page of open calls has a limit of bytes, and of calls to examine", func(h *harness) {
 		var calls []string
 		for i := range 10 {

@@ -83,6 +83,91 @@ var orphans = []suiteCase{
 	}},
 }
 
+// unserved prove what happens to agents that no executor announces any more.
+var unserved = []suiteCase{
+	{"an agent is unserved while no registered executor announces it", func(h *harness) {
+		first := h.now
+		h.expectUnserved(map[string]session.Millis{})
+		h.now++
+		h.announceTypes("executor-2", agent, "sales")
+		h.now++
+		h.announceTypes(executor, "returns")
+		h.expectUnserved(map[string]session.Millis{})
+		h.announceTypes("executor-2", "sales")
+		h.expectUnserved(map[string]session.Millis{agent: first + 1})
+		h.announceTypes("executor-3", "sales")
+		h.expectExecutors(map[string]int64{"sales": 2, "returns": 1})
+		h.now += 2000
+		h.requeueSilent()
+		h.expectUnserved(map[string]session.Millis{agent: first + 1, "sales": first + 2, "returns": first + 2})
+		h.announceTypes("executor-3", agent, "sales", "returns")
+		h.expectUnserved(map[string]session.Millis{})
+	}},
+	{"a run of an unserved agent is claimed to fail it, once it has waited for long enough", func(h *harness) {
+		h.start(h.startOf(at("claimed")))
+		h.now++
+		h.start(h.startOf(at("old")))
+		h.start(h.startOf(at("stopped")))
+		h.stop(at("stopped"), session.StopInterrupt, "")
+		before := h.now
+		h.now++
+		h.start(h.startOf(at("young")))
+		ref, _ := h.claim(executor) // the oldest
+		release := session.Release{ClaimRef: ref, Delay: 50, Now: h.now}
+		h.must(h.send(release.Key, release.Need(), release.Decide))
+		h.expectFailed(h.now) // the executor announces the agent
+		h.announceTypes(executor, "sales")
+		h.expectFailed(before - 1)
+		h.expectFailed(before, "old")
+		h.expectFailed(before)
+		h.expectFailed(h.now, "young")
+		h.now += 50
+		h.expectFailed(before)
+		h.expectFailed(h.now, "claimed")
+		_, run := h.session(at("old"))
+		if run.Stop == nil || run.Stop.Kind != session.StopAgentGone || run.Stop.Reason != "gone" || run.Status != session.RunRunning || run.ExecutorID != executor {
+			h.Errorf("got run %+v", run)
+		}
+	}},
+}
+
+// expectUnserved fails the test unless exactly these agents are unserved.
+func (h *harness) expectUnserved(want map[string]session.Millis) {
+	h.Helper()
+	got, err := h.Store.Unserved(h.Context())
+	h.must(err)
+	same(h, "unserved agents", got, want)
+}
+
+// expectExecutors fails the test unless so many registered executors announce these agents.
+func (h *harness) expectExecutors(want map[string]int64) {
+	h.Helper()
+	got, err := h.Store.Executors(h.Context())
+	h.must(err)
+	same(h, "executors of agents", got, want)
+}
+
+// expectFailed claims the runs of unserved agents that have waited since before the time, and fails the
+// test unless they belong to the sessions. A stranger gets none.
+func (h *harness) expectFailed(queuedBefore session.Millis, sessions ...string) {
+	h.Helper()
+	for _, executorID := range []string{"stranger", executor} {
+		due := store.Unserved{ExecutorID: executorID, AgentTypes: []string{agent, "sales", agent}, QueuedBefore: queuedBefore, Now: h.now}
+		command := session.ClaimUnserved{Claim: session.Claim{ExecutorID: executorID, Now: h.now}, QueuedBefore: queuedBefore, Reason: "gone"}
+		claimed, err := h.Store.UpdateDue(h.Context(), due, session.Need{State: true}, 10, command.Decide)
+		h.must(err)
+		got := []string{}
+		for _, d := range claimed {
+			got = append(got, d.View.Session.SessionID)
+		}
+		want := append([]string{}, sessions...)
+		if executorID == "stranger" {
+			want = []string{}
+		}
+		same(h, "runs of unserved agents for "+executorID, got, want)
+	}
+}
+
 // announceTypes announces an executor with agents of the types.
 func (h *harness) announceTypes(executorID string, types ...string) {
 	h.Helper()

@@ -46,8 +46,8 @@ var roundTrips = []suiteCase{
 		next := filled[session.Run](f)
 		next.ExecutorID, next.Outcome.Status = "", next.Status
 		next.RunID, next.AgentType, next.Turn, next.RequestKey, next.RequestHash = r.RunID, r.AgentType, r.Turn, r.RequestKey, r.RequestHash
-		next.Entry, next.MessageID, next.Traceparent, next.Tracestate, next.CreatedAt = r.Entry, r.MessageID, r.Traceparent, r.Tracestate, r.CreatedAt
-		next.DeadlineAt, next.OnBusy, next.QueuePlace = r.DeadlineAt, r.OnBusy, r.QueuePlace
+		next.Entry, next.MessageID, next.Traceparent, next.Tracestate, next.StartedBy, next.CreatedAt = r.Entry, r.MessageID, r.Traceparent, r.Tracestate, r.StartedBy, r.CreatedAt
+		next.DeadlineAt, next.OnBusy, next.QueuePlace, next.Priority, next.UserID = r.DeadlineAt, r.OnBusy, r.QueuePlace, r.Priority, r.UserID
 		next.StartMessageCount, next.StartStateVersion, next.StartStateBase = r.StartMessageCount, r.StartStateVersion, r.StartStateBase
 		next.TurnMessageCount = r.TurnMessageCount
 		h.write(home, &session.Change{Runs: []session.Run{next}})
@@ -76,6 +76,7 @@ var roundTrips = []suiteCase{
 		next := filled[session.Call](f)
 		next.CallID, next.SessionID, next.RunID, next.Step, next.StepID, next.ToolName = c.CallID, c.SessionID, c.RunID, c.Step, c.StepID, c.ToolName
 		next.Kind, next.ApprovalID, next.Input, next.Stash, next.CreatedAt, next.DeadlineAt = c.Kind, c.ApprovalID, c.Input, c.Stash, c.CreatedAt, c.DeadlineAt
+		next.Approvers, next.StartedBy = c.Approvers, c.StartedBy
 		h.write(home, &session.Change{Calls: []session.Call{next}})
 		same(h, "overwritten", h.readView(home, session.Need{CallIDs: []string{c.CallID, "another"}}).NamedCalls, []session.Call{next})
 		same(h, "a tombstone in a snapshot", h.snapshot(home).Calls, []session.Call(nil))

@@ -18,7 +18,7 @@ var starts = []suiteCase{
 		run := session.Run{
 			RunID: c.RunID, AgentType: agent, Turn: 1, Status: session.RunQueued, RequestKey: c.RequestKey, RequestHash: c.RequestHash,
 			MessageID: c.MessageID, Entry: session.EntryStart, Traceparent: c.Traceparent, Tracestate: c.Tracestate, CreatedAt: h.now,
-			StartStateVersion: 1, StartStateBase: 1,
+			StartStateVersion: 1, StartStateBase: 1, UserID: c.NewSession.UserID,
 		}
 		same(h, "started session", started.Session, want)
 		same(h, "started run", started.Run, run)

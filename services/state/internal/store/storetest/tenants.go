@@ -64,8 +64,23 @@ var readMethods = []readMethod{
 	{"Entities", func(h *harness, k session.Key) (any, error) {
 		return h.Store.Entities(h.Context(), k.Tenant, store.EntityCount{}, 9)
 	}, ""},
+	{"PendingRuns", func(h *harness, k session.Key) (any, error) {
+		return h.Store.PendingRuns(h.Context(), k.Tenant, "", 9)
+	}, ""},
+	{"QueuedRuns", func(h *harness, k session.Key) (any, error) {
+		return h.Store.QueuedRuns(h.Context(), k.Tenant, 9)
+	}, ""},
+	{"RunningRuns", func(h *harness, k session.Key) (any, error) {
+		return h.Store.RunningRuns(h.Context(), k.Tenant, "")
+	}, ""},
+	{"StoredBytes", func(h *harness, k session.Key) (any, error) {
+		return h.Store.StoredBytes(h.Context(), k.Tenant)
+	}, ""},
 	{"FilesByID", func(h *harness, k session.Key) (any, error) {
 		return h.Store.FilesByID(h.Context(), k.Tenant, []string{"file of a", "file of b"})
+	}, ""},
+	{"FilesOf", func(h *harness, k session.Key) (any, error) {
+		return h.Store.FilesOf(h.Context(), k, []string{"file of a", "file of b"})
 	}, ""},
 	{"FindFile", func(h *harness, k session.Key) (any, error) {
 		f := fileOf("", "photo")
@@ -116,7 +131,7 @@ var tenants = []suiteCase{
 				continue
 			}
 			h.must(err)
-			if v := reflect.ValueOf(got); !(v.Kind() == reflect.Slice && v.Len() == 0 || v.Kind() == reflect.Int64 && v.Int() == 0) {
+			if v := reflect.ValueOf(got); !((v.Kind() == reflect.Slice || v.Kind() == reflect.Map) && v.Len() == 0 || v.Kind() == reflect.Int64 && v.Int() == 0) {
 				h.Errorf("%s: a stranger got %+v", r.method, got)
 			}
 		}
@@ -128,6 +143,29 @@ var tenants = []suiteCase{
 		}
 		h.refuses(h.delete(stranger), fault.NotFound, "SESSION_NOT_FOUND")
 	}},
+	{"a session of another user or of none does not exist for a user's reader", func(h *harness) {
+		owned, free := session.Key{Tenant: "a", SessionID: "s"}, session.Key{Tenant: "b", SessionID: "s"}
+		h.createNamesake(owned, "owner")
+		h.createNamesake(free, "")
+		all := h.Store.Reader
+		for _, r := range readMethods {
+			if r.absent != "SESSION_NOT_FOUND" {
+				continue // for a tenant, not a session
+			}
+			want, err := r.call(h, owned)
+			h.must(err)
+			h.Store.Reader = all.OwnedBy("stranger").OwnedBy("owner")
+			got, err := r.call(h, owned)
+			h.must(err)
+			same(h, r.method+" of the owner", got, want)
+			_, err = r.call(h, free)
+			h.refuses(err, fault.NotFound, r.absent)
+			h.Store.Reader = all.OwnedBy("stranger")
+			_, err = r.call(h, owned)
+			h.refuses(err, fault.NotFound, r.absent)
+			h.Store.Reader = all
+		}
+	}},
 	{"every method with a tenant is tested with another tenant", func(h *harness) {
 		known := map[string]bool{}
 		for _, r := range readMethods {
@@ -136,7 +174,8 @@ var tenants = []suiteCase{
 		for _, elsewhere := range []string{
 			"Update", "UpdateDue", "Overdue", "Expired", "Remember", "ForgetMemory", // called in the tests
 			"ScheduleBlobDeletion", "AddFile", "File", "LapsedFiles", "DropLapsed", "DueBlobDeletions", "StartBlobDeletion", "BlobDeleted", // see files.go: a file's id is unique
-			"Announce", "Heartbeat", "Stops", "UnregisterSilent", "LastSeen", "UnregisterUnseen", "Agents", "Close", // without a tenant
+			"RecordAudit", "AuditEvents", "ExpireAudit", "ForgetMemories", "LapseUploads", "DueLogErasures", "MergeLogErasures", "LogsErased", // see audit.go
+			"OwnedBy", "Backlog", "Announce", "Heartbeat", "Stops", "UnregisterSilent", "LastSeen", "UnregisterUnseen", "Agents", "Executors", "Unserved", "UpdateGovernors", "Close", // without a tenant
 		} {
 			known[elsewhere] = true
 		}
@@ -152,6 +191,7 @@ var tenants = []suiteCase{
 // createNamesake writes a session, a memory and a file with the same ids for every tenant.
 func (h *harness) createNamesake(key session.Key, mark string) {
 	h.Helper()
+	photo := h.addFile(key.Tenant, "file of "+key.Tenant, "photo")
 	s := session.Session{
 		Key: key, AgentType: agent, RootID: key.SessionID, Status: session.SuspendedClientTool, Version: 1, Turn: 1, StepCount: 1, MessageCount: 1, State: `{}`, StateVersion: 1, StateBase: 1,
 		CurrentRunID: "run", CheckpointID: "checkpoint", Suspension: &session.Suspension{StepID: mark}, UserID: mark, Tags: []string{"tag"},
@@ -159,7 +199,7 @@ func (h *harness) createNamesake(key session.Key, mark string) {
 	h.write(key, &session.Change{
 		Session: &s, Created: true, NewState: true,
 		NewRun:     &session.Run{RunID: "run", AgentType: agent, Turn: 1, Status: session.RunSuspendedClientTool, Entry: session.EntryStart, RequestKey: "key", MessageID: mark},
-		Messages:   []session.Message{{ID: "message", Role: "user", Body: []byte(mark)}},
+		Messages:   []session.Message{{ID: "message", Role: "user", Body: []byte(mark), FileIDs: []string{photo.ID}}},
 		Checkpoint: &session.Checkpoint{ID: "checkpoint", RunID: "run", Step: 1, Epoch: 1, Version: 1, MessageCount: 1, Status: session.SuspendedClientTool, StateVersion: 1, StateBase: 1, Warnings: []string{mark}},
 		Usage:      []session.UsageEntry{{RunID: "run", Step: 1, At: h.now, Usage: session.Usage{Kind: session.UsageTool, Tool: mark, Source: "tool"}}},
 		NewCalls:   []session.Call{{CallID: "call", SessionID: key.SessionID, RunID: "run", Step: 1, ToolName: mark, Kind: session.ClientTool, Input: "{}", CreatedAt: h.now}},
@@ -171,6 +211,5 @@ func (h *harness) createNamesake(key session.Key, mark string) {
 		NewRun:       &session.Run{RunID: "waits", AgentType: agent, Status: session.RunWaiting, MessageID: mark, Entry: session.EntryStart, QueuePlace: 1},
 		WaitingInput: &session.RunInput{Messages: []session.Message{{ID: "held", Role: "user", Body: []byte(mark)}}},
 	})
-	h.addFile(key.Tenant, "file of "+key.Tenant, "photo")
 	h.remember(key.Tenant, session.Memory{ID: "memory", EntityID: "e", Source: "s", Text: "word " + mark, CreatedAt: 1, UpdatedAt: 1}, true)
 }

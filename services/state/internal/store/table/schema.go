@@ -10,7 +10,7 @@ type Description struct {
 func Descriptions() []Description {
 	return []Description{
 		describe(&Sessions), describe(&States), describe(&Runs), describe(&HeldRuns), describe(&Messages), describe(&Plans), describe(&Results),
-		describe(&Checkpoints), describe(&UsageEntries), describe(&Calls), describe(&SubSessions), describe(&Memories), describe(&Files),
+		describe(&Checkpoints), describe(&UsageEntries), describe(&Calls), describe(&SubSessions), describe(&Memories), describe(&Files), describe(&Audit), describe(&LogErasures),
 	}
 }
 
@@ -20,6 +20,11 @@ func OfSession() []string {
 		Sessions.Name, States.Name, Runs.Name, Messages.Name, Plans.Name, Results.Name, Checkpoints.Name, UsageEntries.Name, Calls.Name,
 		SubSessions.Name, HeldRuns.Name,
 	}
+}
+
+// Counted returns the names of the tables whose rows are counted before a session is deleted.
+func Counted() []string {
+	return []string{Messages.Name, Runs.Name, Checkpoints.Name, States.Name, Calls.Name, UsageEntries.Name, "file_links"}
 }
 
 func describe[R any](t *Table[R]) Description {

@@ -122,10 +122,13 @@ var Runs = Table[session.Run]{
 		text("message_id", func(r *session.Run) *string { return &r.MessageID }),
 		text("traceparent", func(r *session.Run) *string { return &r.Traceparent }),
 		text("tracestate", func(r *session.Run) *string { return &r.Tracestate }),
+		text("started_by", func(r *session.Run) *string { return &r.StartedBy }),
 		integer("created_at", func(r *session.Run) *int64 { return (*int64)(&r.CreatedAt) }),
 		integer("deadline_at", func(r *session.Run) *int64 { return (*int64)(&r.DeadlineAt) }),
 		text("on_busy", func(r *session.Run) *string { return (*string)(&r.OnBusy) }),
 		integer("place", func(r *session.Run) *int64 { return &r.QueuePlace }),
+		integer("priority", func(r *session.Run) *int32 { return &r.Priority }),
+		text("user_id", func(r *session.Run) *string { return &r.UserID }),
 	},
 }
 
@@ -274,8 +277,13 @@ var Calls = Table[session.Call]{
 		integer("late_at", func(c *session.Call) *int64 { return (*int64)(&c.LateAt) }),
 		boolean("told", func(c *session.Call) *bool { return &c.LateReported }),
 		integer("told_step", func(c *session.Call) *int32 { return &c.LateReportedStep }),
+		text("answered_by", func(c *session.Call) *string { return &c.AnsweredBy }),
 	},
-	Fixed: Columns[session.Call]{text("session_id", func(c *session.Call) *string { return &c.SessionID })},
+	Fixed: Columns[session.Call]{
+		text("session_id", func(c *session.Call) *string { return &c.SessionID }),
+		text("approvers", func(c *session.Call) *string { return (*string)(&c.Approvers) }),
+		text("started_by", func(c *session.Call) *string { return &c.StartedBy }),
+	},
 }
 
 // SubSessions holds the children of sessions, as their parents know them.
@@ -322,6 +330,30 @@ var Files = Table[session.File]{
 		byteString("digest", func(f *session.File) *[]byte { return &f.Digest }),
 		integer("created_at", func(f *session.File) *int64 { return (*int64)(&f.CreatedAt) }),
 	},
+}
+
+// Audit holds the audit log. Events outside of sessions have an empty session id.
+var Audit = Table[session.AuditEvent]{
+	Name:  "audit",
+	Scope: ofSession,
+	Key:   Columns[session.AuditEvent]{text("event_id", func(e *session.AuditEvent) *string { return &e.ID })},
+	Fixed: Columns[session.AuditEvent]{
+		integer("recorded_at", func(e *session.AuditEvent) *int64 { return (*int64)(&e.At) }),
+		text("actor", func(e *session.AuditEvent) *string { return &e.Actor }),
+		text("action", func(e *session.AuditEvent) *string { return (*string)(&e.Action) }),
+		text("target_kind", func(e *session.AuditEvent) *string { return &e.TargetKind }),
+		text("target_id", func(e *session.AuditEvent) *string { return &e.TargetID }),
+		text("outcome", func(e *session.AuditEvent) *string { return &e.Outcome }),
+		text("detail", func(e *session.AuditEvent) *string { return &e.Detail }),
+	},
+}
+
+// LogErasures holds the live logs that are due for removal.
+var LogErasures = Table[session.LogErasure]{
+	Name:  "log_erasures",
+	Scope: []string{"tenant", "root_id"},
+	Key:   Columns[session.LogErasure]{text("session_id", func(e *session.LogErasure) *string { return &e.SessionID })},
+	Small: Columns[session.LogErasure]{integer("due_at", func(e *session.LogErasure) *int64 { return (*int64)(&e.DueAt) })},
 }
 
 func text[R any](name string, field func(*R) *string) Column[R] {

@@ -3,6 +3,7 @@ package jetstream
 import (
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -194,4 +195,31 @@ func (p *partition) receiveNotification(m *nats.Msg) {
 	if stream, err := streamOf(m.Subject); err == nil {
 		p.feed.Deliver(stream, &log.Message{Session: stream.Session})
 	}
+}
+
+// Erase implements log.Writer.
+func (l *Log) Erase(ctx context.Context, s log.Stream) error {
+	if s.Root != "" {
+		p := l.partitionOf(s)
+		return l.purge(ctx, p, filter(p.number, log.Scope{Stream: s, Family: s.Session == ""}))
+	}
+	var errs []error
+	for _, p := range l.partitions {
+		errs = append(errs, l.purge(ctx, p, appendSubject(p.number)+token(s.Tenant)+".>"))
+	}
+	return errors.Join(errs...)
+}
+
+// purge removes the messages of a subject. A missing partition has none.
+func (l *Log) purge(ctx context.Context, p *partition, subject string) error {
+	question, err := json.Marshal(map[string]string{"filter": subject})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := l.requestContext(ctx)
+	defer cancel()
+	if _, err := l.call(ctx, "STREAM.PURGE."+p.name, question); err != nil && !isMissing(err) {
+		return log.Unavailable("erase", err)
+	}
+	return nil
 }

@@ -32,6 +32,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -88,6 +90,7 @@ func (e Endpoint) options() (string, []nats.Option) {
 type Log struct {
 	options    Options
 	log        *slog.Logger
+	address    string // of the servers, without credentials
 	nc         *nats.Conn
 	js         jetstream.JetStream
 	partitions []*partition
@@ -108,13 +111,16 @@ var _ log.Log = (*Log)(nil)
 func Open(ctx context.Context, e Endpoint, o Options) (*Log, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.Boot)
 	defer cancel()
-	l := &Log{options: o, log: o.Log}
+	l := &Log{options: o, log: o.Log, address: hosts(e.URL)}
 	l.up, l.down = context.WithCancel(context.Background())
 	for i := range o.Partitions {
 		l.partitions = append(l.partitions, &partition{number: i, name: streamName(i)})
 	}
 	if err := l.connect(e); err != nil {
 		return nil, err
+	}
+	if deadline, _ := ctx.Deadline(); !l.nc.IsConnected() && e.InProcess == nil {
+		o.Log.WarnContext(ctx, "waiting for NATS, which cannot be reached yet", "address", l.address, "until", deadline.Format(time.TimeOnly), "patience", o.Boot)
 	}
 	if err := l.start(ctx); err != nil {
 		l.nc.Close()
@@ -123,9 +129,25 @@ func Open(ctx context.Context, e Endpoint, o Options) (*Log, error) {
 	return l, nil
 }
 
+// hosts returns the addresses of servers without their credentials.
+func hosts(urls string) string {
+	var list []string
+	for text := range strings.SplitSeq(urls, ",") {
+		u, err := url.Parse(strings.TrimSpace(text))
+		switch {
+		case err == nil && u.Host != "":
+			u.User = nil
+			list = append(list, u.String())
+		default: // such as host:port, perhaps behind user:password@
+			list = append(list, text[strings.LastIndex(text, "@")+1:])
+		}
+	}
+	return strings.Join(list, ",")
+}
+
 func (l *Log) connect(e Endpoint) error {
-	url, options := e.options()
-	nc, err := nats.Connect(url, append(options,
+	address, options := e.options()
+	nc, err := nats.Connect(address, append(options,
 		nats.Name("holdfast-stream"),
 		nats.RetryOnFailedConnect(true),
 		nats.MaxReconnects(-1),
@@ -230,7 +252,7 @@ func (l *Log) ready(ctx context.Context) error {
 			if err == nil {
 				err = nats.ErrTimeout
 			}
-			return log.Unavailable("connect to NATS", fmt.Errorf("not within %v: %w", l.options.Boot, err))
+			return log.Unavailable("connect to NATS", fmt.Errorf("not within %v at %s: %w", l.options.Boot, l.address, err))
 		case <-time.After(reconnectPause):
 		}
 	}

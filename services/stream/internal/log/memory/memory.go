@@ -96,6 +96,29 @@ func (l *Log) Notify(_ context.Context, s log.Stream) error {
 	return nil
 }
 
+// Erase implements log.Writer.
+func (l *Log) Erase(_ context.Context, s log.Stream) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	erased := func(f family, m *log.Message) bool {
+		return f[0] == s.Tenant && (s.Root == "" || f[1] == s.Root) && (s.Session == "" || m.Session == s.Session)
+	}
+	l.entries = slices.DeleteFunc(l.entries, func(e entry) bool {
+		gone := erased(e.family, e.message)
+		if gone {
+			l.bytes -= size(e.message)
+		}
+		return gone
+	})
+	for f, messages := range l.families {
+		left := slices.DeleteFunc(messages, func(m *log.Message) bool { return erased(f, m) })
+		if l.families[f] = left; len(left) == 0 {
+			delete(l.families, f)
+		}
+	}
+	return nil
+}
+
 func size(m *log.Message) int64 { return int64(len(m.Body)) + messageOverhead }
 
 // retain removes messages beyond the limits from the front.

@@ -1,0 +1,60 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/holdfast-run/holdfast/pkg/client"
+	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
+)
+
+// ListAgents returns the command that lists the agents that executors have announced.
+func ListAgents(g *Gateway) *cobra.Command {
+	c := &cobra.Command{
+		Use: "list", Short: "List the agents that executors have announced", Args: NoArguments,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return g.with(c.Context(), shortPatience, func(h *client.Client) error {
+				found, err := h.Agents(c.Context())
+				if err != nil {
+					return err
+				}
+				if g.JSON {
+					return g.printMessage(found)
+				}
+				rows := make([][]string, len(found.GetAgents()))
+				for i, a := range found.GetAgents() {
+					name := a.GetAgentType()
+					if name == found.GetDefaultAgent() {
+						name += " (default)"
+					}
+					busy := ""
+					if p := a.GetOnBusy(); p != agentv1.BusyPolicy_BUSY_POLICY_UNSPECIFIED {
+						busy = strings.ToLower(strings.TrimPrefix(p.String(), "BUSY_POLICY_"))
+					}
+					rows[i] = []string{name, served(a), queued(a), busy, OneLine(a.GetDescription())}
+				}
+				return g.Table([]string{"AGENT", "EXECUTORS", "QUEUED", "ON BUSY", "DESCRIPTION"}, rows)
+			})
+		},
+	}
+	g.AddFlags(c)
+	return c
+}
+
+// served says how many executors serve an agent, or since when none does.
+func served(a *agentv1.Agent) string {
+	if a.GetExecutors() > 0 {
+		return fmt.Sprint(a.GetExecutors())
+	}
+	return "none for " + since(a.GetLastAnnouncedAt())
+}
+
+// queued says how many runs of an agent are queued, and for how long the oldest of them.
+func queued(a *agentv1.Agent) string {
+	if a.GetQueuedRuns() == 0 {
+		return "0"
+	}
+	return fmt.Sprintf("%d, oldest %s", a.GetQueuedRuns(), since(a.GetOldestQueuedAt()))
+}

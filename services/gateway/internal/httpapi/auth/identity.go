@@ -1,0 +1,95 @@
+package auth
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// Scope is a permission of a caller.
+type Scope string
+
+// The scopes. A broader scope includes narrower ones.
+const (
+	Read    Scope = "read"    // reads sessions
+	Chat    Scope = "chat"    // writes to sessions as their user does; includes Read
+	Approve Scope = "approve" // approves and denies calls; includes Read
+	Operate Scope = "operate" // acts as a server, for all users of the tenant; includes Chat and Approve
+	Admin   Scope = "admin"   // manages the tenant; includes Operate
+)
+
+// included lists what a scope includes beside itself.
+var included = map[Scope][]Scope{
+	Read:    nil,
+	Chat:    {Read},
+	Approve: {Read},
+	Operate: {Read, Chat, Approve},
+	Admin:   {Read, Chat, Approve, Operate},
+}
+
+// DefaultScopes returns the scopes of a credential that names none.
+func DefaultScopes() []Scope { return []Scope{Read, Chat, Approve} }
+
+// ParseScopes returns the scopes with the names, and the names without a scope.
+func ParseScopes(names []string) (known []Scope, unknown []string) {
+	for _, name := range names {
+		if _, is := included[Scope(name)]; is {
+			known = append(known, Scope(name))
+		} else {
+			unknown = append(unknown, name)
+		}
+	}
+	return known, unknown
+}
+
+// Identity is an authenticated caller.
+type Identity struct {
+	Tenant  string
+	Subject string    // the user; empty for a key that acts for no user
+	Key     string    // name of the API key; empty for other credentials
+	KeyID   string    // of the API key, also of one that has minted a token; empty for other credentials
+	Scopes  []Scope   // as granted
+	Expires time.Time // zero for never
+}
+
+// Local is the identity of all callers of a gateway without credentials, which only this machine reaches.
+func Local() Identity { return Identity{Tenant: DefaultTenant, Scopes: []Scope{Admin}} }
+
+// May reports whether the caller has the scope, or one that includes it.
+func (i Identity) May(wanted Scope) bool {
+	return slices.ContainsFunc(i.Scopes, func(s Scope) bool { return s == wanted || slices.Contains(included[s], wanted) })
+}
+
+// Owner returns the only user whose sessions the caller reaches; empty if it reaches all sessions of its tenant.
+func (i Identity) Owner() string {
+	if i.May(Operate) {
+		return ""
+	}
+	return i.Subject
+}
+
+// Actor names the caller in approvals and in the audit log.
+func (i Identity) Actor() string {
+	switch {
+	case i.Subject != "":
+		return "user:" + i.Subject
+	case i.Key != "":
+		return "key:" + i.Key
+	default:
+		return "local"
+	}
+}
+
+// identityKey is the context key of the caller's identity.
+type identityKey struct{}
+
+// With returns a context for work on behalf of the caller.
+func With(ctx context.Context, i Identity) context.Context {
+	return context.WithValue(ctx, identityKey{}, i)
+}
+
+// From returns the caller on whose behalf ctx works.
+func From(ctx context.Context) (i Identity, known bool) {
+	i, known = ctx.Value(identityKey{}).(Identity)
+	return i, known
+}

@@ -1,0 +1,59 @@
+package auth
+
+import (
+	"context"
+	"fmt"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+)
+
+// Stamped is a connection to the state service that names the caller of each request, and checks the rights to its
+// content. Every request of a gateway goes through it, so no handler can forget to.
+type Stamped struct {
+	grpc.ClientConnInterface
+	Audit Auditor // of refused content; nil for none
+}
+
+// callerField is the name of the field for the caller in requests.
+const callerField protoreflect.Name = "caller"
+
+// Invoke sets the field "caller" of the request, if it has one, to the identity of ctx, and makes the call. A context
+// without an identity is a mistake of this program. Denied (SCOPE_MISSING, OWNER_REFUSED).
+func (s Stamped) Invoke(ctx context.Context, method string, request, answer any, options ...grpc.CallOption) error {
+	if m, ok := request.(proto.Message); ok {
+		if err := s.stamp(ctx, m.ProtoReflect()); err != nil {
+			return fmt.Errorf("call %s: %w", method, err)
+		}
+	}
+	return s.ClientConnInterface.Invoke(ctx, method, request, answer, options...)
+}
+
+func (s Stamped) stamp(ctx context.Context, m protoreflect.Message) error {
+	field := m.Descriptor().Fields().ByName(callerField)
+	if field == nil {
+		return nil
+	}
+	caller, known := From(ctx)
+	if !known {
+		return fmt.Errorf("the context of a %s has no identity", m.Descriptor().Name())
+	}
+	err := caller.checkContent(m.Interface())
+	if err == nil {
+		err = caller.confine(m)
+	}
+	if err != nil {
+		record(ctx, s.Audit, caller.refused(string(m.Descriptor().Name()), err))
+		return err
+	}
+	m.Set(field, protoreflect.ValueOfMessage(caller.StateCaller().ProtoReflect()))
+	return nil
+}
+
+// StateCaller returns the caller as requests to the state service name it.
+func (i Identity) StateCaller() *statev1.Caller {
+	return &statev1.Caller{Actor: i.Actor(), Owner: i.Owner()}
+}

@@ -1,0 +1,115 @@
+package scheduler
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
+)
+
+// absence is since when this replica has seen no executor of an agent, of those that were announced once.
+//
+// It counts only time that it has observed: a replica that starts, or has missed looks, begins anew. It counts no time
+// in which no executor at all is registered. So neither a rolling deploy nor an outage of all executors makes an agent
+// gone: the executors that return are given the whole time again.
+type absence struct {
+	after time.Duration // after which an agent is gone; 0 for never
+
+	mu     sync.Mutex
+	looked time.Time            // the last look
+	since  map[string]time.Time // by agent
+	due    bool                 // no claim loop has looked for the runs of the gone agents since the last look
+}
+
+// looksPerAbsence is how often a replica looks within the time after which an agent is gone.
+const looksPerAbsence = 20
+
+// maxAbsencePause bounds the pause between two looks.
+const maxAbsencePause = 30 * time.Second
+
+func (a *absence) pause() time.Duration { return min(a.after/looksPerAbsence, maxAbsencePause) }
+
+// update takes the agents without an executor, and when each was last announced. executors is how many executors are
+// registered.
+func (a *absence) update(now time.Time, unserved map[string]session.Millis, executors int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	missed := now.Before(a.looked) || now.Sub(a.looked) > 3*a.pause()
+	a.looked = now
+	if missed || executors == 0 {
+		clear(a.since)
+	}
+	maps.DeleteFunc(a.since, func(agent string, since time.Time) bool {
+		announced, ok := unserved[agent]
+		return !ok || announced >= session.Millis(since.UnixMilli()) // it was there between two looks
+	})
+	for agent := range unserved {
+		if _, ok := a.since[agent]; !ok && executors > 0 {
+			a.since[agent] = now
+		}
+	}
+	a.due = true
+}
+
+// gone returns the agents that are gone, once after each look. A caller that may have left runs of them calls again.
+func (a *absence) gone(now time.Time) (agents []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.due {
+		return nil
+	}
+	a.due = false
+	for agent, since := range a.since {
+		if now.Sub(since) >= a.after {
+			agents = append(agents, agent)
+		}
+	}
+	slices.Sort(agents)
+	return agents
+}
+
+// again lets the next claim loop look for the runs of the gone agents too.
+func (a *absence) again() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.due = true
+}
+
+// watchAbsence looks for agents without an executor until ctx ends.
+func (s *Scheduler) watchAbsence(ctx context.Context) {
+	if s.absence.after == 0 {
+		return
+	}
+	ticker := time.NewTicker(s.absence.pause())
+	defer ticker.Stop()
+	for failing := false; ; {
+		err := s.findAbsent(ctx)
+		if err != nil && !failing && ctx.Err() == nil {
+			s.Log.WarnContext(ctx, "agents without an executor could not be read", "error", err)
+		}
+		failing = err != nil
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+func (s *Scheduler) findAbsent(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
+	defer cancel()
+	unserved, err := s.Store.Unserved(ctx)
+	if err != nil {
+		return err
+	}
+	executors, err := s.Store.LastSeen(ctx)
+	if err != nil {
+		return err
+	}
+	s.absence.update(s.Now(), unserved, len(executors))
+	return nil
+}

@@ -1,0 +1,239 @@
+package session
+
+import (
+	"encoding/json"
+)
+
+// AuditEvent is an entry of the audit log: who did what, to which target, with which outcome. It
+// never holds the content of messages, of custom state or of calls.
+type AuditEvent struct {
+	ID         string // unique in its tenant and session
+	At         Millis
+	SessionID  string // empty for an event outside of sessions
+	Actor      string // as in state.v1.Caller
+	Action     AuditAction
+	TargetKind string // such as session, call, run, user, tenant or key
+	TargetID   string
+	Outcome    string // done, late or refused
+	Detail     string // a small JSON object; empty for none
+}
+
+// AuditAction is the stable name of an action. Gateways report further actions.
+type AuditAction string
+
+// The actions of commands.
+const (
+	ActionApproved     AuditAction = "call.approved"
+	ActionDenied       AuditAction = "call.denied"
+	ActionInterrupted  AuditAction = "run.interrupted"
+	ActionAborted      AuditAction = "run.aborted"
+	ActionDeleted      AuditAction = "session.deleted"
+	ActionOwnerChanged AuditAction = "session.owner_changed"
+	ActionRewound      AuditAction = "session.rewound"
+	ActionStateChanged AuditAction = "state.changed"
+	ActionUserErased   AuditAction = "user.erased"
+	ActionTenantErased AuditAction = "tenant.erased"
+)
+
+// The outcomes.
+const (
+	OutcomeDone      = "done"
+	OutcomeLate      = "late"      // an approval after its deadline, which had no effect
+	OutcomeRequested = "requested" // an erasure, before it removes anything
+)
+
+// Audit makes the entries of a command from its change. Commands without an actor, such as those
+// of executors and of the service itself, leave no entries.
+type Audit struct {
+	Actor    string
+	Now      Millis
+	NewID    func() string
+	Approved func(response []byte) bool // reads the answer to an approval
+}
+
+// Record adds the entries to the first change, which is the command's own. The changes belong to
+// the views in their order.
+func (a Audit) Record(views []*View, changes []*Change) {
+	if a.Actor == "" || len(changes) == 0 || changes[0] == nil {
+		return
+	}
+	v, change := views[0], changes[0]
+	if v.Session == nil {
+		return // a new session is no change of one
+	}
+	if change.Delete {
+		a.add(v, change, ActionDeleted, "session", v.Session.SessionID, OutcomeDone, CountRemoved(views, changes).Detail())
+		return
+	}
+	a.recordAnswers(v, change)
+	a.recordStops(v, change)
+	a.recordSession(v, change)
+}
+
+// recordAnswers records approvals and denials.
+func (a Audit) recordAnswers(v *View, change *Change) {
+	for _, call := range change.Calls {
+		before, known := v.callBefore(call.CallID)
+		if call.Kind != Approval || !known {
+			continue
+		}
+		response, outcome := call.Response, OutcomeDone
+		switch {
+		case call.LateAt != before.LateAt:
+			response, outcome = call.Late, OutcomeLate
+		case call.Answer != AnswerClient || call.Revision == before.Revision:
+			continue
+		}
+		action := ActionDenied
+		if a.Approved(response) {
+			action = ActionApproved
+		}
+		a.add(v, change, action, "call", call.CallID, outcome, map[string]any{"tool": call.ToolName})
+	}
+}
+
+// callBefore returns a call of the view.
+func (v *View) callBefore(id string) (Call, bool) {
+	for _, calls := range [][]Call{v.NamedCalls, v.Calls} {
+		for _, call := range calls {
+			if call.CallID == id {
+				return call, true
+			}
+		}
+	}
+	return Call{}, false
+}
+
+// recordStops records interrupts and aborts. A new message that interrupts the live run is none.
+func (a Audit) recordStops(v *View, change *Change) {
+	if change.NewRun != nil {
+		return
+	}
+	for _, r := range change.Runs {
+		if before := v.stopOf(r.RunID); r.Stop != nil && (before == nil || before.Kind != r.Stop.Kind) {
+			a.add(v, change, stopAction(r.Stop.Kind == StopAbort), "run", r.RunID, OutcomeDone, nil)
+			return
+		}
+	}
+	s := change.Session
+	if s != nil && s.Status != v.Session.Status && (s.Status == Failed || s.Status == Interrupted) {
+		a.add(v, change, stopAction(s.Status == Failed), "run", s.CurrentRunID, OutcomeDone, nil)
+	}
+}
+
+func stopAction(abort bool) AuditAction {
+	if abort {
+		return ActionAborted
+	}
+	return ActionInterrupted
+}
+
+// stopOf returns the stop of a run in the view; nil for none.
+func (v *View) stopOf(runID string) *Stop {
+	for _, r := range []*Run{v.Live, v.Run, v.Current} {
+		if r != nil && r.RunID == runID {
+			return r.Stop
+		}
+	}
+	return nil
+}
+
+// recordSession records a new owner, a rewind, and a write of the custom state. The rewind of an
+// edit belongs to its message.
+func (a Audit) recordSession(v *View, change *Change) {
+	id := v.Session.SessionID
+	if s := change.Session; s != nil && s.UserID != v.Session.UserID {
+		a.add(v, change, ActionOwnerChanged, "session", id, OutcomeDone, map[string]any{"from": v.Session.UserID, "to": s.UserID})
+	}
+	switch {
+	case change.Rewind != nil && change.NewRun == nil:
+		a.add(v, change, ActionRewound, "session", id, OutcomeDone, map[string]any{"messages": v.Session.MessageCount - change.Rewind.Messages})
+	case change.Rewind == nil && (change.NewState || len(change.StateWrite) > 0):
+		a.add(v, change, ActionStateChanged, "session", id, OutcomeDone, map[string]any{"version": change.Session.StateVersion})
+	}
+}
+
+func (a Audit) add(v *View, change *Change, action AuditAction, kind, id, outcome string, detail map[string]any) {
+	change.Audit = append(change.Audit, AuditEvent{
+		ID: a.NewID(), At: a.Now, SessionID: v.Session.SessionID, Actor: a.Actor, Action: action,
+		TargetKind: kind, TargetID: id, Outcome: outcome, Detail: AuditDetail(detail),
+	})
+}
+
+// AuditDetail encodes details; nil gives an empty text.
+func AuditDetail(detail map[string]any) string {
+	if len(detail) == 0 {
+		return ""
+	}
+	text, err := json.Marshal(detail)
+	if err != nil { // texts and numbers always encode
+		panic(err)
+	}
+	return string(text)
+}
+
+// Removed counts what was removed, by kind.
+type Removed map[string]int64
+
+// Add adds the counts of other.
+func (r Removed) Add(other Removed) {
+	for kind, n := range other {
+		r[kind] += n
+	}
+}
+
+// Detail returns the counts above 0 for AuditDetail.
+func (r Removed) Detail() map[string]any {
+	detail := map[string]any{}
+	for kind, n := range r {
+		if n > 0 {
+			detail[kind] = n
+		}
+	}
+	return detail
+}
+
+// CountRemoved counts what the changes delete. The views have the counts of their sessions, if their
+// command needs them.
+func CountRemoved(views []*View, changes []*Change) Removed {
+	r := Removed{}
+	for i, change := range changes {
+		if change != nil && change.Delete {
+			r["sessions"]++
+			r.Add(views[i].Stored)
+		}
+	}
+	return r
+}
+
+// LogErasure is the live log of a deleted session, or of a whole family. It is due for removal
+// until a gateway has removed it after DueAt.
+type LogErasure struct {
+	Tenant    string
+	RootID    string
+	SessionID string // empty for the whole family
+	DueAt     Millis
+}
+
+// EraseLogs marks the deleted sessions whose live logs have to be removed: the root of a family
+// stands for all of it.
+func EraseLogs(views []*View, changes []*Change, due Millis) {
+	roots := map[string]bool{}
+	for i, change := range changes {
+		if change != nil && change.Delete && views[i].Session != nil && views[i].Session.ParentID == "" {
+			roots[views[i].Session.SessionID] = true
+		}
+	}
+	for i, change := range changes {
+		if change == nil || !change.Delete || views[i].Session == nil {
+			continue
+		}
+		s := views[i].Session
+		switch {
+		case s.ParentID == "":
+			change.LogErasure = &LogErasure{Tenant: s.Tenant, RootID: s.SessionID, DueAt: due}
+		case !roots[s.RootID]:
+			change.LogErasure = &LogErasure{Tenant: s.Tenant, RootID: s.RootID, SessionID: s.SessionID, DueAt: due}
+		}
+	}
+}
