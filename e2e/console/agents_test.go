@@ -50,8 +50,6 @@ models:
               reply: [{text: 'STORY', chunk: 1 word, delay: DELAY}]
             - when: {lastUser: '^fail', attempts: 1}
               reply: [{text: 'Now'}, {error: {code: provider_invalid_request, message: 'no'}}]
-            - when: {lastUser: '^flaky$', attempts: 1}
-              reply: [{wait: 8s}, {text: 'Almost'}, {error: {code: provider_rate_limited, retryable: true, retryAfter: 6s}}]
             - when: {toolFailed: note}
               reply: 'It stays unwritten.'
             - when: {toolResult: note}

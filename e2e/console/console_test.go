@@ -195,12 +195,31 @@ func TestASubAgentIsShownWhereItsCallBeginsAndWhereItEnds(t *testing.T) {
 
 func TestADiscardedAttemptIsShownWhileTheStepIsInFlight(t *testing.T) {
 	t.Parallel()
-	d := harness.StartDev(t, agents())
+	seen, shown := make(chan struct{}), make(chan struct{})
+	p := harness.StartProvider(t, func(s *harness.Speech) {
+		if s.Number == 1 {
+			s.Text("Almost")
+			s.Await(seen) // then the answer breaks off
+			return
+		}
+		s.Text("Done")
+		if s.Await(shown) {
+			s.End()
+		}
+	})
+	d := harness.StartDev(t, fmt.Sprintf(`
+models:
+  openai: {baseURL: %q}
+agents:
+  - {name: flaky, description: Breaks off once., model: openai/flaky}
+`, p.URL))
+	start(t, d.Client, "s1", "flaky", "go")
+	moments := map[string]chan struct{}{"seen": seen, "shown": shown}
 	run(t, "act", options{Gateway: d.URL, Steps: []step{
-		{Tell: "flaky", Open: "flaky", Status: "Running"},
-		{Go: "/console/sessions/flaky/timeline", Shows: "Attempt 2 at step 1"},
-		{Status: "Completed", Shows: "You said: flaky"},
-	}}, func(string) { start(t, d.Client, "flaky", "demo", "flaky") })
+		{Go: "/console/sessions/s1/timeline", Shows: "Almost"},
+		{Tell: "seen", Shows: "Attempt 2 at step 1"},
+		{Tell: "shown", Status: "Completed", Shows: "Done"},
+	}}, func(moment string) { close(moments[moment]) })
 }
 
 func TestAPageSaysThatTheGatewayIsAwayAndGoesOnWhenItIsBack(t *testing.T) {
