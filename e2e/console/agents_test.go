@@ -3,7 +3,6 @@ package console_test
 import (
 	"encoding/json"
 	"flag"
-	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -12,27 +11,12 @@ import (
 	"github.com/holdfast-run/holdfast/e2e/harness"
 )
 
-const (
-	storyWords = 120
-	// wordDelay makes the story last long enough to be seen in the middle on a busy machine.
-	wordDelay = "100ms"
-)
-
 // longSteps is the number of steps of the long run. A busy machine takes minutes for 10,000.
 var longSteps = flag.Int("console.steps", 2000, "how many steps the long run has")
 
-// story is a text of different words, so a lost, repeated or swapped word shows.
-func story() string {
-	words := make([]string, storyWords)
-	for i := range words {
-		words[i] = fmt.Sprintf("word%03d", i)
-	}
-	return strings.Join(words, " ")
-}
-
 // agents returns the agents file of these tests.
 func agents() string {
-	return strings.NewReplacer("STORY", story(), "DELAY", wordDelay, "STEPS", strconv.Itoa(*longSteps)).Replace(`
+	return strings.ReplaceAll(`
 models:
   scripted:
     script: |
@@ -46,8 +30,8 @@ models:
                 - reasoning: 'A sum.'
                 - text: 'Let me work that out.'
                 - call: {name: calculate, arguments: {expression: '{{.Group.sum}}'}}
-            - when: {lastUser: '^story$'}
-              reply: [{text: 'STORY', chunk: 1 word, delay: DELAY}]
+            - when: {lastUser: '^wait$'}
+              reply: [{text: 'Wait'}, {wait: 1h}]
             - when: {lastUser: '^fail', attempts: 1}
               reply: [{text: 'Now'}, {error: {code: provider_invalid_request, message: 'no'}}]
             - when: {toolFailed: note}
@@ -70,7 +54,7 @@ models:
             - reply: [{call: {name: calculate, arguments: {expression: '6 * 7'}}}]
 agents:
   - name: demo
-    description: Does sums, tells a story and repeats what you say.
+    description: Does sums and repeats what you say.
     model: scripted/demo
     tools:
       - calculate
@@ -83,7 +67,7 @@ agents:
     maxSteps: 5
   - {name: helper, description: Helps., model: scripted/demo}
   - {name: long, description: Takes many steps., model: scripted/long, tools: [calculate], maxSteps: STEPS}
-`)
+`, "STEPS", strconv.Itoa(*longSteps))
 }
 
 // start starts a run in a new session.

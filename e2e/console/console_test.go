@@ -16,12 +16,26 @@ import (
 
 func TestARunThatBeginsAppearsInTheListAndItsAnswerGrowsOnItsPage(t *testing.T) {
 	t.Parallel()
-	d := harness.StartDev(t, agents())
-	r := run(t, "watch", options{Gateway: d.URL, Session: "s1", Answer: story()}, func(string) { start(t, d.Client, "s1", "demo", "story") })
-	if half := strings.Join(r.Seen["half"], ""); !strings.HasPrefix(story(), half) || len(half) >= len(story()) {
-		t.Errorf("the page showed %q in the middle of the answer, want a beginning of it", half)
-	}
-	r.checkSeen(t, "whole", "story", story())
+	seen := make(chan struct{})
+	p := harness.StartProvider(t, func(s *harness.Speech) {
+		for _, word := range []string{"One ", "two ", "three"} {
+			s.Text(word)
+		}
+		if s.Await(seen) {
+			s.Text(" and four.")
+			s.End()
+		}
+	})
+	d := harness.StartDev(t, remoteAgent(p.URL))
+	r := run(t, "watch", options{Gateway: d.URL, Session: "s1", Half: "One two three", Answer: "One two three and four."}, func(moment string) {
+		switch moment {
+		case "list":
+			start(t, d.Client, "s1", "teller", "story")
+		case "half":
+			close(seen)
+		}
+	})
+	r.checkSeen(t, "whole", "story", "One two three and four.")
 }
 
 func TestTheListIsPagedSearchedAndFilteredAndOpensAnId(t *testing.T) {
@@ -111,7 +125,7 @@ func TestTheConnectedAgentsAreListed(t *testing.T) {
 	finish(t, d.Client, "s1", "demo", "fail", "failed")
 	r := run(t, "table", options{Gateway: d.URL, Path: "/console/agents", Name: "Agents", Row: "Does sums"}, nil)
 	rows := r.Seen["rows"]
-	if want := "Does sums, tells a story and repeats what you say. 1 0 1 0 1"; len(rows) != 3 || !strings.HasPrefix(rows[0], "demo") || !strings.HasSuffix(rows[0], want) {
+	if want := "Does sums and repeats what you say. 1 0 1 0 1"; len(rows) != 3 || !strings.HasPrefix(rows[0], "demo") || !strings.HasSuffix(rows[0], want) {
 		t.Errorf("the agents are %q, want 3, the first one with %q", rows, want)
 	}
 }
@@ -193,6 +207,16 @@ func TestASubAgentIsShownWhereItsCallBeginsAndWhereItEnds(t *testing.T) {
 	}
 }
 
+// remoteAgent returns an agents file whose agent's model is that of a provider.
+func remoteAgent(url string) string {
+	return fmt.Sprintf(`
+models:
+  openai: {baseURL: %q}
+agents:
+  - {name: teller, description: Tells what the provider says., model: openai/teller}
+`, url)
+}
+
 func TestADiscardedAttemptIsShownWhileTheStepIsInFlight(t *testing.T) {
 	t.Parallel()
 	seen, shown := make(chan struct{}), make(chan struct{})
@@ -207,13 +231,8 @@ func TestADiscardedAttemptIsShownWhileTheStepIsInFlight(t *testing.T) {
 			s.End()
 		}
 	})
-	d := harness.StartDev(t, fmt.Sprintf(`
-models:
-  openai: {baseURL: %q}
-agents:
-  - {name: flaky, description: Breaks off once., model: openai/flaky}
-`, p.URL))
-	start(t, d.Client, "s1", "flaky", "go")
+	d := harness.StartDev(t, remoteAgent(p.URL))
+	start(t, d.Client, "s1", "teller", "go")
 	moments := map[string]chan struct{}{"seen": seen, "shown": shown}
 	run(t, "act", options{Gateway: d.URL, Steps: []step{
 		{Go: "/console/sessions/s1/timeline", Shows: "Almost"},
@@ -259,7 +278,7 @@ func TestASessionIsStoppedRetriedRewoundBranchedRunAgainAndDeleted(t *testing.T)
 	finish(t, d.Client, "fail", "demo", "fail", "failed")
 	finish(t, d.Client, "sum", "demo", "What is 6 * 7?", "completed")
 	r := run(t, "act", options{Gateway: d.URL, Steps: []step{
-		{Tell: "story", Open: "story", Status: "Running"},
+		{Tell: "wait", Open: "wait", Status: "Running"},
 		{Press: "Stop", Status: "Stopped"},
 		{Go: "/console/sessions/fail", Press: "Retry", Status: "Completed"},
 		{Go: "/console/sessions/sum/timeline?step=1", Press: "Rewind to here…"},
@@ -268,9 +287,9 @@ func TestASessionIsStoppedRetriedRewoundBranchedRunAgainAndDeleted(t *testing.T)
 		{Go: "/console/sessions/sum", Press: "Run again…", Shows: "A new session begins with this prompt."},
 		{Fill: "Prompt", Text: "hello there", Confirm: "Run", Moves: true, Shows: "You said: hello there"},
 		{Go: "/console/sessions/sum", Press: "Delete…"},
-		{Confirm: "Delete", Moves: true, Shows: "story"},
+		{Confirm: "Delete", Moves: true, Shows: "wait"},
 		{Go: "/console/sessions/sum", Shows: "There is no such session."},
-	}, Refused: true}, func(string) { start(t, d.Client, "story", "demo", "story") })
+	}, Refused: true}, func(string) { start(t, d.Client, "wait", "demo", "wait") })
 	if paths := r.Seen["paths"]; slices.Contains([]string{paths[5], paths[7]}, "/console/sessions/sum") || paths[9] != "/console/sessions" {
 		t.Errorf("the pages were %q", paths)
 	}

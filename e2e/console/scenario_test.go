@@ -56,6 +56,7 @@ type options struct {
 
 	Paths   []string     `json:"paths,omitempty"`
 	Session string       `json:"session,omitempty"`
+	Half    string       `json:"half,omitempty"`
 	Answer  string       `json:"answer,omitempty"`
 	Answers []callAnswer `json:"answers,omitempty"`
 	Name    string       `json:"name,omitempty"` // of a table

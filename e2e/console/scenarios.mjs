@@ -17,19 +17,19 @@ export async function visit(view, { paths }) {
 
 // Watches the list until the test has started a run ("list"), opens its session, and
 // sees the answer grow ("half") until the test lets it end.
-export async function watch(view, { session, answer }, tell) {
+export async function watch(view, { session, half, answer }, tell) {
   await view.page.getByText('There is no session yet.').waitFor();
   tell('list');
   await view.page.getByRole('link', { name: session, exact: true }).click();
   await view.status('Running');
   const growing = view.page.locator('.message.growing .text');
-  await growing.filter({ hasText: 'word002' }).waitFor();
-  const half = (await text(growing)).join();
+  await growing.filter({ hasText: half }).waitFor();
   const looks = [await view.look()];
+  tell('half');
   await view.status('Completed');
-  await view.page.locator('.message.agent:not(.growing) .text', { hasText: answer.slice(-7) }).waitFor();
+  await view.page.locator('.message.agent:not(.growing) .text', { hasText: answer }).waitFor();
   const whole = await text(view.page.locator('.message .text'));
-  return { looks: [...looks, await view.look()], seen: { half: [half], whole } };
+  return { looks: [...looks, await view.look()], seen: { whole } };
 }
 
 // Loads the second page of the list, searches in it, filters by status and by user, and
