@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -118,5 +119,40 @@ func TestADialThatNobodyAcceptsEndsWithItsContextOrListener(t *testing.T) {
 		if _, err := network.DialContext(t.Context(), "state"); err == nil {
 			t.Error("Dial succeeded although the listener was closed")
 		}
+	})
+}
+
+func TestManyDialAtOnceInABubble(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := rpc.NewMemory()
+		l, err := m.Listen(t.Context(), "many")
+		if err != nil {
+			t.Fatal(err)
+		}
+		const dials = 500
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for range dials {
+				conn, err := l.Accept()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer func() { _ = conn.Close() }()
+			}
+		})
+		for range dials {
+			wg.Go(func() {
+				conn, err := m.DialContext(t.Context(), "many")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_ = conn.Close()
+			})
+		}
+		wg.Wait()
+		_ = l.Close()
 	})
 }
