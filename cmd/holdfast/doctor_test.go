@@ -82,8 +82,12 @@ func TestMigrateShowsAndUpdatesTheSchema(t *testing.T) {
 	} {
 		d := newDesk(t, environ)
 		d.expects(0, []string{`"current": false`}, "migrate", "status", "--json")
+		d.expects(0, []string{"0001_sessions.sql\n0002_whole.sql\n"}, "migrate", "plan")
+		d.expects(0, []string{"0001_sessions.sql\n", "CREATE TABLE"}, "migrate", "plan", "--sql")
+		d.expects(0, []string{`"0001_sessions.sql",`, `"applied": 0`}, "migrate", "plan", "--json")
 		d.expects(0, []string{name, "has all "}, "migrate", "up")
 		d.expects(0, []string{name, "has all "}, "migrate", "status")
+		d.expects(0, []string{name, "has all "}, "migrate", "plan")
 	}
 	newDesk(t).expects(2, []string{"DATABASE_UNNAMED"}, "migrate", "up")
 	newDesk(t, "HOLDFAST_STATE_STORE=memory", "HOLDFAST_STATE_SQLITE_PATH=x").expects(2, []string{"CONFIG_INVALID"}, "migrate", "status")

@@ -112,12 +112,20 @@ func expiry(validity time.Duration) *time.Time {
 
 func listKeysCommand(t *cli.Terminal) *cobra.Command {
 	var file string
+	g := cli.NewGateway(t)
 	c := &cobra.Command{
-		Use: "list --file FILE", Short: "Show the keys of a file, without secrets", Args: cli.NoArguments, DisableFlagsInUseLine: true,
-		RunE: func(*cobra.Command, []string) error { return listKeys(t, file) },
+		Use: "list", Short: "Show the keys of a file, or those of the tenant at the gateway with their last use", Args: cli.NoArguments,
+		Long: `Show API keys without their secrets: those of a file, or without --file those of the tenant at the gateway. The
+gateway also says when it has admitted each key last. Asking the gateway needs the scope admin.`,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if file == "" {
+				return g.ListKeys(c.Context())
+			}
+			return listKeys(t, file)
+		},
 	}
+	g.AddFlags(c)
 	c.Flags().StringVar(&file, "file", "", "the keys file of the gateway")
-	t.AddJSON(c)
 	return c
 }
 

@@ -47,7 +47,7 @@ func TestAKeyIsListedRotatedAndRevoked(t *testing.T) {
 	for reason, args := range map[string][]string{
 		"KEY_NOT_FOUND": {"keys", "revoke", "--tenant", "acme", "--name", "ci", "--file", file},
 		"LAST_KEY":      {"keys", "revoke", "--tenant", "acme", "--name", "web", "--file", file},
-		"FILE_MISSING":  {"keys", "list"},
+		"FILE_MISSING":  {"keys", "list", "--file", filepath.Join(t.TempDir(), "none")},
 		"SCOPE_UNKNOWN": {"keys", "new", "--tenant", "acme", "--scopes", "chat,root"},
 	} {
 		if err := run(t.Context(), args, nil, io.Discard, io.Discard); fault.ReasonOf(err) != reason {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -20,8 +21,14 @@ func newMigrate(t *cli.Terminal) *cobra.Command {
 		Use: "up", Short: "Apply the missing migrations, as the start of the state service does", Args: cli.NoArguments,
 		RunE: func(c *cobra.Command, _ []string) error { return migrate(c.Context(), t, state.Migrate) },
 	}
-	t.AddJSON(status, up)
-	group := cli.Group("migrate", "Show and update the schema of the database", status, up)
+	var withSQL bool
+	plan := &cobra.Command{
+		Use: "plan", Short: "List the migrations that \"migrate up\" would apply; changes nothing", Args: cli.NoArguments,
+		RunE: func(c *cobra.Command, _ []string) error { return planMigrations(c.Context(), t, withSQL) },
+	}
+	plan.Flags().BoolVar(&withSQL, "sql", false, "print their SQL, for a review")
+	t.AddJSON(status, up, plan)
+	group := cli.Group("migrate", "Show and update the schema of the database", status, plan, up)
 	group.Long = "Show and update the schema of the database of HOLDFAST_STATE_POSTGRES_URL or HOLDFAST_STATE_SQLITE_PATH."
 	return group
 }
@@ -39,6 +46,36 @@ func migrate(ctx context.Context, t *cli.Terminal, do func(context.Context, stat
 		return t.PrintJSON(map[string]any{"server": schema.Server, "applied": schema.Applied, "known": schema.Known, "current": schema.Applied == schema.Known})
 	}
 	_, err = fmt.Fprintln(t.Out, schemaLine(schema))
+	return err
+}
+
+// planMigrations prints the missing migrations.
+func planMigrations(ctx context.Context, t *cli.Terminal, withSQL bool) error {
+	c, err := databaseOf(t)
+	if err != nil {
+		return err
+	}
+	schema, err := state.ReadSchema(ctx, c)
+	if err != nil {
+		return err
+	}
+	if t.JSON {
+		names := []string{}
+		for _, m := range schema.Missing {
+			names = append(names, m.Name)
+		}
+		return t.PrintJSON(map[string]any{"server": schema.Server, "applied": schema.Applied, "missing": names})
+	}
+	var text strings.Builder
+	for _, m := range schema.Missing {
+		if text.WriteString(m.Name + "\n"); withSQL {
+			text.WriteString(m.SQL + "\n")
+		}
+	}
+	if len(schema.Missing) == 0 {
+		text.WriteString(schemaLine(schema) + "\n")
+	}
+	_, err = t.Out.Write([]byte(text.String()))
 	return err
 }
 

@@ -192,7 +192,7 @@ func openOffice(t *testing.T, agents, data string) *office {
 func (o *office) opens(t *testing.T, agents, data string) {
 	t.Helper()
 	o.running = startWith(t, []string{
-		"HOLDFAST_GATEWAY_API_KEYS=" + o.keys, "HOLDFAST_STATE_ORPHANED_AFTER=100ms",
+		"HOLDFAST_GATEWAY_API_KEYS=" + o.keys, "HOLDFAST_STATE_ORPHANED_AFTER=100ms", "HOLDFAST_STATE_EXPIRE_EVERY=100ms",
 		"HOLDFAST_GATEWAY_TOKEN_SECRET=" + strings.Repeat("s", 32),
 	}, "--data", data, "--agents", agents)
 	o.environ = []string{cli.URLVariable + "=" + o.url, cli.KeyVariable + "=" + o.key}
@@ -275,4 +275,27 @@ func TestAnOperatorFindsAndEndsWhatIsStuckWithTheCommandLine(t *testing.T) {
 	// The key is wrong.
 	o.expects(4, []string{"--key or HOLDFAST_API_KEY"}, "sessions", "list", "--key", "wrong")
 	o.matches("operator.txt")
+}
+
+func TestAnOperatorSaysHowLongASessionWaits(t *testing.T) {
+	t.Parallel()
+	o := openOffice(t, writeAgents(t, operatorAgents), t.TempDir())
+	o.sends(t, "forgotten", "sums", "ben", "What is 6 * 7?")
+	o.waitingCall(t, "forgotten")
+	o.expects(0, []string{"session forgotten never expires"}, "sessions", "expire", "forgotten", "--never")
+	if got := o.expects(0, nil, "sessions", "show", "forgotten"); strings.Contains(got, "expires") {
+		t.Errorf("it expires: %s", got)
+	}
+	o.expects(0, []string{"session forgotten expires at 2"}, "sessions", "expire", "forgotten", "--in", "72h")
+	o.expects(0, []string{"expires", "it waits for an answer to 1 call"}, "sessions", "show", "forgotten")
+	o.expects(2, []string{"--in must be 0s or more"}, "sessions", "expire", "forgotten", "--in", "-1s")
+	o.expects(2, []string{"DURATION_INVALID"}, "sessions", "expire", "forgotten", "--in", "1s", "--never")
+	o.expects(3, []string{"SESSION_NOT_FOUND"}, "sessions", "expire", "unknown")
+	o.expects(0, []string{`"sessionId": "forgotten"`, `"expiresAt"`}, "sessions", "expire", "forgotten", "--json")
+	o.awaits("session_expired", "sessions", "show", "forgotten")
+	o.expects(5, []string{"SESSION_ENDED", "is failed already"}, "sessions", "expire", "forgotten")
+	o.expects(0, []string{"session.expiry_set", "key:ops"}, "audit", "--session", "forgotten")
+
+	o.expects(0, []string{"LAST USED", "ops", "admin", "never", "ago"}, "keys", "list")
+	o.expects(0, []string{`"name": "ops"`, `"lastUsedAt"`}, "keys", "list", "--json")
 }

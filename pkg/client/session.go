@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"time"
 
 	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
@@ -43,6 +44,17 @@ func (c *Client) Session(ctx context.Context, session string) (*agentv1.GetSessi
 // (SESSION_NOT_FOUND), Stale (VERSION_STALE), Invalid (TITLE_INVALID, TAGS_INVALID, METADATA_INVALID).
 func (c *Client) UpdateSession(ctx context.Context, r *agentv1.UpdateSessionRequest) (*agentv1.UpdateSessionResponse, error) {
 	return call(ctx, c.agents.UpdateSession, r)
+}
+
+// ExpireSession sets when a session fails (session_expired) unless it has ended before; the zero time for never.
+// NotFound (SESSION_NOT_FOUND), Denied (SCOPE_MISSING): it needs the scope operate.
+func (c *Client) ExpireSession(ctx context.Context, session string, at time.Time) error {
+	millis := int64(0)
+	if !at.IsZero() {
+		millis = at.UnixMilli()
+	}
+	_, err := callAgain(ctx, c, c.agents.UpdateSession, &agentv1.UpdateSessionRequest{SessionId: session, ExpiresAt: &millis})
+	return err
 }
 
 // DeleteSession deletes a session and all sessions below it. NotFound (SESSION_NOT_FOUND), Conflict

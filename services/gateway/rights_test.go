@@ -149,6 +149,7 @@ func TestAStartWithContentOfServersNeedsTheScopeOperate(t *testing.T) {
 		wantFault(t, h.request(t, http.MethodPost, path, body, "Authorization", keys["page"]), 403, "SCOPE_MISSING")
 	}
 	wantFault(t, h.request(t, http.MethodPatch, "/sessions/s1", `{"userId":"me"}`, "Authorization", keys["page"]), 403, "SCOPE_MISSING")
+	wantFault(t, h.request(t, http.MethodPatch, "/sessions/s1", `{"expiresAt":1}`, "Authorization", keys["page"]), 403, "SCOPE_MISSING")
 	wantFault(t, h.request(t, http.MethodPatch, "/sessions/s1", `{"userId":"me"}`, "Authorization", keys["server"]), 404, "SESSION_NOT_FOUND")
 }
 

@@ -94,7 +94,7 @@ func TestASessionNamesItsProperties(t *testing.T) {
 	}
 	updated, err := client.UpdateSession(t.Context(), &agentv1.UpdateSessionRequest{
 		SessionId: "s1", ExpectedVersion: s.GetVersion(), Title: proto.String("Rome"), UserId: proto.String("bob"), Tags: &agentv1.Tags{Tags: []string{"trip"}},
-		Metadata: &agentv1.Metadata{Pairs: map[string]string{"k": "v"}},
+		Metadata: &agentv1.Metadata{Pairs: map[string]string{"k": "v"}}, ExpiresAt: proto.Int64(4102444800000),
 	})
 	if err != nil || updated.GetVersion() != s.GetVersion()+1 {
 		t.Fatalf("got %v, %v", updated, err)
@@ -102,7 +102,7 @@ func TestASessionNamesItsProperties(t *testing.T) {
 	_, err = client.UpdateSession(t.Context(), &agentv1.UpdateSessionRequest{SessionId: "s1", ExpectedVersion: s.GetVersion(), Title: proto.String("Paris")})
 	wantReason(t, "an update of an older version", err, "VERSION_STALE")
 	page, err := client.ListSessions(t.Context(), &agentv1.ListSessionsRequest{UserId: "bob", Tags: []string{"trip"}, Metadata: map[string]string{"k": "v"}})
-	if err != nil || len(page.GetSessions()) != 1 || page.GetSessions()[0].GetTitle() != "Rome" || page.GetSessions()[0].GetOrganizationId() != "acme" {
+	if err != nil || len(page.GetSessions()) != 1 || page.GetSessions()[0].GetTitle() != "Rome" || page.GetSessions()[0].GetExpiresAt() != 4102444800000 || page.GetSessions()[0].GetOrganizationId() != "acme" {
 		t.Errorf("got %v, %v", page, err)
 	}
 	_, err = client.UpdateSession(t.Context(), &agentv1.UpdateSessionRequest{SessionId: "s1", Title: proto.String("a\nb")})

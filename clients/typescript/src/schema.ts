@@ -1702,6 +1702,11 @@ export interface components {
              * @description Refuses the update if the session has another version; 0 for any. The gateway does not repeat such an update in an outage: after UNAVAILABLE, read the session.
              */
             expectedVersion?: number;
+            /**
+             * Format: int64
+             * @description When the session fails (session_expired) unless it has ended before, in milliseconds since 1970; 0 for never. The next run of the session clears it. Needs the scope operate.
+             */
+            expiresAt?: number;
             /** @description Replaces all pairs. */
             metadata?: {
                 [key: string]: string;
@@ -4781,7 +4786,7 @@ export interface operations {
                     "application/json": components["schemas"]["UpdateSessionResponse"];
                 };
             };
-            /** @description BODY_INVALID, ID_INVALID, METADATA_INVALID, PARAMETER_INVALID, TAGS_INVALID, TITLE_INVALID */
+            /** @description BODY_INVALID, EXPIRES_AT_INVALID, ID_INVALID, METADATA_INVALID, PARAMETER_INVALID, TAGS_INVALID, TITLE_INVALID */
             400: {
                 headers: {
                     [name: string]: unknown;

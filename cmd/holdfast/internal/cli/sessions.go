@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"iter"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/holdfast-run/holdfast/pkg/client"
+	"github.com/holdfast-run/holdfast/pkg/fault"
 	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 )
@@ -34,10 +36,56 @@ func Sessions(g *Gateway) *cobra.Command {
 			return g.with(c.Context(), shortPatience, func(h *client.Client) error { return g.deleteSession(c.Context(), h, args[0]) })
 		},
 	}
-	list := listSessions(g)
-	g.AddFlags(list, show, remove)
-	g.completeSession(show, remove)
-	return Group("sessions", "List, show and delete sessions", list, show, remove)
+	list, expire := listSessions(g), expireSession(g)
+	g.AddFlags(list, show, remove, expire)
+	g.completeSession(show, remove, expire)
+	return Group("sessions", "List, show, expire and delete sessions", list, show, expire, remove)
+}
+
+func expireSession(g *Gateway) *cobra.Command {
+	var in time.Duration
+	var never bool
+	c := &cobra.Command{
+		Use: "expire SESSION", Short: "Set when a waiting session fails: now, after a time, or never", Args: Arguments(1, 1),
+		Long: `Set when a session fails with session_expired unless it has ended before. The state service looks for
+expired sessions every HOLDFAST_STATE_EXPIRE_EVERY, a minute by default. Needs the scope operate.`,
+		Example: "  holdfast sessions expire chat-1\n  holdfast sessions expire chat-1 --in 72h",
+		RunE: func(c *cobra.Command, args []string) error {
+			if in < 0 || never && in > 0 {
+				return fault.New(fault.Invalid, "DURATION_INVALID", "--in must be 0s or more, and goes without --never")
+			}
+			at := time.Now().Add(in)
+			if never {
+				at = time.Time{}
+			}
+			return g.with(c.Context(), shortPatience, func(h *client.Client) error { return g.expireSession(c.Context(), h, args[0], at) })
+		},
+	}
+	c.Flags().DurationVar(&in, "in", 0, "how long the session may still wait, such as 72h")
+	c.Flags().BoolVar(&never, "never", false, "the session waits for ever")
+	return c
+}
+
+// expireSession refuses a session that has ended: its expiry would mean nothing.
+func (g *Gateway) expireSession(ctx context.Context, h *client.Client, id string, at time.Time) error {
+	found, err := h.Session(ctx, id)
+	if err != nil {
+		return err
+	}
+	switch status := found.GetSession().GetStatus(); status {
+	case "completed", "failed":
+		return fault.New(fault.Conflict, "SESSION_ENDED", "session %q is %s already", id, status)
+	}
+	if err := h.ExpireSession(ctx, id, at); err != nil {
+		return err
+	}
+	switch {
+	case g.JSON:
+		return g.PrintJSON(map[string]any{"sessionId": id, "expiresAt": max(at.UnixMilli(), 0)})
+	case at.IsZero():
+		return g.printf("session %s never expires\n", Clean(id))
+	}
+	return g.printf("session %s expires at %s\n", Clean(id), at.UTC().Format(time.RFC3339))
 }
 
 func listSessions(g *Gateway) *cobra.Command {

@@ -1000,8 +1000,11 @@ type UpdateSessionRequest struct {
 	Metadata       *Metadata `protobuf:"bytes,5,opt,name=metadata,proto3" json:"metadata,omitempty"`
 	UserId         *string   `protobuf:"bytes,6,opt,name=user_id,json=userId,proto3,oneof" json:"user_id,omitempty"`
 	OrganizationId *string   `protobuf:"bytes,7,opt,name=organization_id,json=organizationId,proto3,oneof" json:"organization_id,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// When the session fails (session_expired) unless it has ended before, in milliseconds since 1970; 0 for
+	// never. The next run of the session clears it. Needs the scope operate.
+	ExpiresAt     *int64 `protobuf:"varint,8,opt,name=expires_at,json=expiresAt,proto3,oneof" json:"expires_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *UpdateSessionRequest) Reset() {
@@ -1081,6 +1084,13 @@ func (x *UpdateSessionRequest) GetOrganizationId() string {
 		return *x.OrganizationId
 	}
 	return ""
+}
+
+func (x *UpdateSessionRequest) GetExpiresAt() int64 {
+	if x != nil && x.ExpiresAt != nil {
+		return *x.ExpiresAt
+	}
+	return 0
 }
 
 type Tags struct {
@@ -1445,7 +1455,7 @@ const file_holdfast_agent_v1_session_proto_rawDesc = "" +
 	"\vnext_cursor\x18\x04 \x01(\tR\n" +
 	"nextCursorB\b\n" +
 	"\x06_totalB\x13\n" +
-	"\x11_total_is_minimum\"\xfb\x02\n" +
+	"\x11_total_is_minimum\"\x86\x04\n" +
 	"\x14UpdateSessionRequest\x12)\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\n" +
@@ -1457,11 +1467,15 @@ const file_holdfast_agent_v1_session_proto_rawDesc = "" +
 	"\auser_id\x18\x06 \x01(\tB\n" +
 	"\xbaH\ar\x05\x90\xea0\x80\x02H\x01R\x06userId\x88\x01\x01\x128\n" +
 	"\x0forganization_id\x18\a \x01(\tB\n" +
-	"\xbaH\ar\x05\x90\xea0\x80\x02H\x02R\x0eorganizationId\x88\x01\x01B\b\n" +
+	"\xbaH\ar\x05\x90\xea0\x80\x02H\x02R\x0eorganizationId\x88\x01\x01\x12z\n" +
+	"\n" +
+	"expires_at\x18\b \x01(\x03BV\xbaHS\xba\x01P\n" +
+	"\x12EXPIRES_AT_INVALID\x12/must be 0 or a time after 1970, in milliseconds\x1a\tthis >= 0H\x03R\texpiresAt\x88\x01\x01B\b\n" +
 	"\x06_titleB\n" +
 	"\n" +
 	"\b_user_idB\x12\n" +
-	"\x10_organization_id\"\x1a\n" +
+	"\x10_organization_idB\r\n" +
+	"\v_expires_at\"\x1a\n" +
 	"\x04Tags\x12\x12\n" +
 	"\x04tags\x18\x01 \x03(\tR\x04tags\"\x82\x01\n" +
 	"\bMetadata\x12<\n" +

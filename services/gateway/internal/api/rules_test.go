@@ -39,6 +39,8 @@ func TestABrokenRuleNamesItsFieldAndItself(t *testing.T) {
 		"1001 sessions":             {&agentv1.QueryUsageRequest{SessionIds: make([]string, 1001)}, "QUERY_INVALID", "session_ids"},
 		"a short bucket":            {&agentv1.QueryUsageRequest{BucketMs: 999}, "QUERY_INVALID", "bucket_ms"},
 		"a cleared user":            {&agentv1.UpdateSessionRequest{SessionId: "s", UserId: proto.String("")}, "", ""},
+		"an expiry before 1970":     {&agentv1.UpdateSessionRequest{SessionId: "s", ExpiresAt: proto.Int64(-1)}, "EXPIRES_AT_INVALID", "expires_at"},
+		"a cleared expiry":          {&agentv1.UpdateSessionRequest{SessionId: "s", ExpiresAt: proto.Int64(0)}, "", ""},
 	} {
 		err := api.Validate(tc.request)
 		f, _ := fault.From(err)

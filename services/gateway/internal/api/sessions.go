@@ -65,7 +65,7 @@ func (s *Server) ListSessions(ctx context.Context, r *agentv1.ListSessionsReques
 func (s *Server) UpdateSession(ctx context.Context, r *agentv1.UpdateSessionRequest) (*agentv1.UpdateSessionResponse, error) {
 	update := &statev1.UpdateSessionRequest{
 		Tenant: tenantOf(ctx), SessionId: r.GetSessionId(), ExpectedVersion: r.GetExpectedVersion(),
-		Title: r.Title, UserId: r.UserId, OrganizationId: r.OrganizationId,
+		Title: r.Title, UserId: r.UserId, OrganizationId: r.OrganizationId, ExpiresAt: r.ExpiresAt,
 	}
 	if r.GetTags() != nil {
 		update.Tags = &statev1.Tags{Tags: r.GetTags().GetTags()}

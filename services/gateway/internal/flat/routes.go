@@ -113,7 +113,7 @@ func sessionRoutes(s *api.Server, limits httpapi.Limits) []httpapi.Route {
 			summary: "Changes the properties that the body names. tags and metadata replace the stored ones.",
 			faults: httpapi.Faults{
 				fault.NotFound: unknownSession, fault.Stale: {"VERSION_STALE"},
-				fault.Invalid: {"ID_INVALID", "METADATA_INVALID", "TAGS_INVALID", "TITLE_INVALID"},
+				fault.Invalid: {"EXPIRES_AT_INVALID", "ID_INVALID", "METADATA_INVALID", "TAGS_INVALID", "TITLE_INVALID"},
 			},
 		}, limits, s.UpdateSession, nil),
 		route(definition{

@@ -110,8 +110,8 @@ func TestChangesOfSessionsAreAudited(t *testing.T) {
 		ref := refTo(s.execute())
 		s.commit(step(ref, 1))
 		s.commit(endingStep(ref, 2, completed)) // an executor's writes have no caller
-		first, title := "first owner", "not audited"
-		for _, r := range []*statev1.UpdateSessionRequest{{Title: &title}, {UserId: &first}, {UserId: &first}} {
+		first, title, expiry := "first owner", "not audited", int64(1)
+		for _, r := range []*statev1.UpdateSessionRequest{{Title: &title}, {UserId: &first}, {UserId: &first}, {ExpiresAt: &expiry}, {ExpiresAt: &expiry}} {
 			r.Tenant, r.SessionId, r.Caller = "acme", "s", mia()
 			_, err := b.sessions.UpdateSession(t.Context(), r)
 			b.must(err)
@@ -130,6 +130,7 @@ func TestChangesOfSessionsAreAudited(t *testing.T) {
 		b.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
 		b.expectAudited(
 			`session.owner_changed session:s done {"from":"","to":"first owner"}`,
+			`session.expiry_set session:s done {"from":0,"to":1}`,
 			fmt.Sprintf(`state.changed session:s done {"version":%d}`, version),
 			`session.rewound session:s done {"messages":2}`,
 			`session.deleted session:s done {"messages":1,"runs":1,"sessions":1,"states":2}`)

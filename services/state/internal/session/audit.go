@@ -29,6 +29,7 @@ const (
 	ActionAborted      AuditAction = "run.aborted"
 	ActionDeleted      AuditAction = "session.deleted"
 	ActionOwnerChanged AuditAction = "session.owner_changed"
+	ActionExpirySet    AuditAction = "session.expiry_set"
 	ActionRewound      AuditAction = "session.rewound"
 	ActionStateChanged AuditAction = "state.changed"
 	ActionUserErased   AuditAction = "user.erased"
@@ -138,12 +139,16 @@ func (v *View) stopOf(runID string) *Stop {
 	return nil
 }
 
-// recordSession records a new owner, a rewind, and a write of the custom state. The rewind of an
-// edit belongs to its message.
+// recordSession records a new owner, a new expiry, a rewind, and a write of the custom state. The
+// rewind of an edit belongs to its message. An expiry that changes with the status belongs to the
+// command that changed the status.
 func (a Audit) recordSession(v *View, change *Change) {
 	id := v.Session.SessionID
 	if s := change.Session; s != nil && s.UserID != v.Session.UserID {
 		a.add(v, change, ActionOwnerChanged, "session", id, OutcomeDone, map[string]any{"from": v.Session.UserID, "to": s.UserID})
+	}
+	if s := change.Session; s != nil && s.ExpiresAt != v.Session.ExpiresAt && s.Status == v.Session.Status && change.NewRun == nil {
+		a.add(v, change, ActionExpirySet, "session", id, OutcomeDone, map[string]any{"from": v.Session.ExpiresAt, "to": s.ExpiresAt})
 	}
 	switch {
 	case change.Rewind != nil && change.NewRun == nil:

@@ -21,8 +21,8 @@ func (i Identity) checkContent(request any) error {
 	case *statev1.SubmitCallsRequest:
 		return i.checkSubmitted(r)
 	case *statev1.UpdateSessionRequest:
-		if r.UserId != nil || r.OrganizationId != nil {
-			return i.Require(Operate, "change the user or the organization of a session")
+		if r.UserId != nil || r.OrganizationId != nil || r.ExpiresAt != nil {
+			return i.Require(Operate, "change the user, the organization or the expiry of a session")
 		}
 		return i.Require(Chat, "change a session")
 	case *statev1.AppendMessagesRequest:

@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"io/fs"
 
 	"github.com/jackc/pgx/v5"
 
@@ -37,16 +36,12 @@ func ReadSchema(ctx context.Context, url string) (store.Schema, error) {
 	if err != nil {
 		return store.Schema{}, err
 	}
-	names, err := fs.Glob(migrations, "migrations/*.sql")
-	if err != nil {
-		return store.Schema{}, err
-	}
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return store.Schema{}, wrap(ctx, err, "connect")
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	schema := store.Schema{Known: len(names)}
+	var schema store.Schema
 	var migrated bool
 	err = conn.QueryRow(ctx, `SELECT current_setting('server_version'), to_regclass('holdfast_state_migrations') IS NOT NULL`).Scan(&schema.Server, &migrated)
 	if err == nil && migrated {
@@ -56,5 +51,5 @@ func ReadSchema(ctx context.Context, url string) (store.Schema, error) {
 		return store.Schema{}, wrap(ctx, err, "read the migrations")
 	}
 	schema.Server = fmt.Sprintf("PostgreSQL %s", schema.Server)
-	return schema, nil
+	return schema.WithMissing(migrations)
 }

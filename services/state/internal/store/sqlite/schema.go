@@ -15,13 +15,9 @@ import (
 // ReadSchema reads which migrations the file has, and changes nothing. A missing file has none. Unavailable
 // (STORE_UNAVAILABLE).
 func ReadSchema(ctx context.Context, path string) (store.Schema, error) {
-	names, err := fs.Glob(migrations, "migrations/*.sql")
-	if err != nil {
-		return store.Schema{}, err
-	}
-	schema := store.Schema{Known: len(names)}
+	var schema store.Schema
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return schema, nil
+		return schema.WithMissing(migrations)
 	}
 	full, err := filepath.Abs(path)
 	if err != nil {
@@ -45,5 +41,5 @@ func ReadSchema(ctx context.Context, path string) (store.Schema, error) {
 		return store.Schema{}, fmt.Errorf("read the migrations of %s: %w", path, err)
 	}
 	schema.Server = "SQLite " + schema.Server
-	return schema, nil
+	return schema.WithMissing(migrations)
 }
