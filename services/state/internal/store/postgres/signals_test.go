@@ -81,6 +81,7 @@ func TestSignalsReachAllOtherReplicas(t *testing.T) {
 	self := listen(t, from)
 	listeners := []*listener{listen(t, second), listen(t, third)}
 	ready(t, from, listeners...)
+	ready(t, second, self)
 	hostile := []string{"queued:a b", "queued:'; DROP TABLE sessions; --", "ended:日本語", strings.Repeat("x", 4<<10), "last"}
 	if err := from.Signal(t.Context(), hostile); err != nil {
 		t.Fatal(err)
@@ -95,7 +96,7 @@ func TestSignalsReachAllOtherReplicas(t *testing.T) {
 	if err := second.Signal(t.Context(), []string{"from another"}); err != nil {
 		t.Fatal(err)
 	}
-	if got := self.next(t); got != "from another" {
+	if got := self.after(t); got != "from another" {
 		t.Errorf("it heard %q, which it has said itself", got)
 	}
 }
