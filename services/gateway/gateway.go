@@ -257,7 +257,7 @@ func (s *Service) methods(p *parts) *api.Server {
 		Files:   p.files,
 		Callers: s.callers, Runs: p.runs, Checkpoints: statev1.NewCheckpointServiceClient(s.stateOfCallers()), Usage: statev1.NewUsageServiceClient(s.stateOfCallers()), Sessions: p.sessions,
 		Follower: p.follower, Stops: p.stops, Answers: p.answers, Streams: s.streams, Health: s.health(),
-		Audit: p.export.State, Erasure: p.eraser, Policy: p.policy, NewID: s.peers.NewID, Log: s.peers.Log,
+		Audit: p.export.State, Erasure: p.eraser, Policy: p.policy, NewID: s.peers.NewID, Now: s.peers.Now, Meters: s.meters, Log: s.peers.Log,
 		MaxBytes: int(s.config.MaxBodyBytes), Bodies: s.bodies,
 	}
 }

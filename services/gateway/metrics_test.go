@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/holdfast-run/holdfast/pkg/telemetry"
+	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
+	"github.com/holdfast-run/holdfast/proto/holdfast/agent/v1/agentv1connect"
 	"github.com/holdfast-run/holdfast/services/gateway"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
@@ -28,7 +30,15 @@ func TestMetricsTellRequestsRefusalsAndStreams(t *testing.T) {
 			t.Errorf("the public port answers /metrics with %d, want 404", response.StatusCode)
 		}
 	}
+	client := agentv1connect.NewAgentServiceClient(http.DefaultClient, h.url)
+	if _, err := client.ListSessions(t.Context(), &agentv1.ListSessionsRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = client.GetSession(t.Context(), &agentv1.GetSessionRequest{SessionId: "none"})
+	wantReason(t, "an unknown session", err, "SESSION_NOT_FOUND")
 	lines := []string{
+		`holdfast_gateway_rpc_duration_seconds_count{rpc_method="holdfast.agent.v1.AgentService/ListSessions",rpc_response_status_code="ok"} 1`,
+		`holdfast_gateway_rpc_duration_seconds_count{rpc_method="holdfast.agent.v1.AgentService/GetSession",rpc_response_status_code="not_found"} 1`,
 		`holdfast_gateway_request_duration_seconds_count{http_request_method="GET",http_response_status_code="404",http_route="/status"} 1`,
 		`holdfast_gateway_request_duration_seconds_count{http_request_method="GET",http_response_status_code="200",http_route="/healthz"} 1`,
 		`holdfast_gateway_requests_refused_total{reason="SESSION_NOT_FOUND"} 1`,

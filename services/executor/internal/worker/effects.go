@@ -71,6 +71,7 @@ func (r *runner) voidIfRetried(failed loop.CallModel) {
 // wait waits before a retry. When the executor stops, it returns: the next owner does not wait.
 func (r *runner) wait(ctx context.Context, e loop.Wait) error {
 	r.log.WarnContext(ctx, "the model call failed and is retried", "step", e.Step, "wait", time.Duration(e.For)*time.Millisecond, "code", e.Cause.Code, "error", e.Cause.Detail)
+	r.meters.retried(ctx, r.claimed.run.GetAgentType(), e.Cause.Code)
 	ctx, end := r.stopper.cuttable(ctx)
 	defer end()
 	timer := time.NewTimer(time.Duration(e.For) * time.Millisecond)

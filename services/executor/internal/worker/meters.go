@@ -23,6 +23,7 @@ type meters struct {
 	modelTime metric.Float64Histogram
 	firstTime metric.Float64Histogram
 	tokens    metric.Int64Histogram
+	retries   metric.Int64Counter
 	toolTime  metric.Float64Histogram
 	waits     metric.Float64Histogram
 }
@@ -41,7 +42,7 @@ func newMeters(meter metric.Meter, live func() int, slots int) (*meters, error) 
 		return nil, nil
 	}
 	m := &meters{}
-	var errs [8]error
+	var errs [9]error
 	m.steps, errs[0] = meter.Int64Counter("holdfast.executor.steps", metric.WithUnit("{step}"),
 		metric.WithDescription("steps that were committed, by agent.type"))
 	m.stepTime, errs[1] = meter.Float64Histogram("holdfast.executor.step.duration", metric.WithUnit("s"), stepBuckets,
@@ -56,7 +57,9 @@ func newMeters(meter metric.Meter, live func() int, slots int) (*meters, error) 
 		metric.WithDescription("time of a tool call, by agent.type, gen_ai.tool.name and outcome: success, failure, cut, waits (for a sub-agent)"))
 	m.waits, errs[6] = meter.Float64Histogram("holdfast.executor.governor.wait", metric.WithUnit("s"), stepBuckets,
 		metric.WithDescription("time that a model call waited for the limits of its provider, by model; only calls of models with limits"))
-	errs[7] = observeRuns(meter, live, slots)
+	m.retries, errs[7] = meter.Int64Counter("holdfast.executor.retries", metric.WithUnit("{call}"),
+		metric.WithDescription("failed model calls that are repeated, by agent.type and error.type"))
+	errs[8] = observeRuns(meter, live, slots)
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, fmt.Errorf("make the instruments of the executor: %w", err)
 	}
@@ -84,6 +87,13 @@ func (m *meters) stepped(ctx context.Context, agentType string, took time.Durati
 	agent := metric.WithAttributeSet(attribute.NewSet(attribute.String("agent.type", agentType)))
 	m.steps.Add(ctx, 1, agent)
 	m.stepTime.Record(ctx, took.Seconds(), agent)
+}
+
+// retried counts a model call that has failed with a code and is repeated.
+func (m *meters) retried(ctx context.Context, agentType, code string) {
+	if m != nil {
+		m.retries.Add(ctx, 1, metric.WithAttributes(attribute.String("agent.type", agentType), attribute.String("error.type", cmp.Or(code, "_OTHER"))))
+	}
 }
 
 // measuredCall measures one model call. A nil measuredCall measures nothing.

@@ -32,9 +32,14 @@ func TestMetricsTellWhatModelsToolsAndStepsTook(t *testing.T) {
 		metrics, err := telemetry.NewMetrics(t.Context(), telemetry.Config{ServiceName: "test", Listen: "none"})
 		must(t, err)
 		reply := callsOnce("done", "work", "{}")
+		var tried []model.Request
 		h := newSystem(t)
 		h.agents["demo"] = within(define("demo", modelFunc(func(ctx context.Context, r model.Request, say func(model.Event) bool) error {
 			pause(ctx, 2*time.Second)
+			if len(tried) == 0 {
+				tried = append(tried, r)
+				return &model.Error{Code: "provider_overloaded", Retryable: true}
+			}
 			return reply(ctx, r, say)
 		}), h.tool("work", "", func(ctx context.Context, _ *agent.Call) (any, error) {
 			pause(ctx, 5*time.Second)
@@ -48,9 +53,10 @@ func TestMetricsTellWhatModelsToolsAndStepsTook(t *testing.T) {
 		const ofModel = `{gen_ai_operation_name="chat",gen_ai_provider_name="fake",gen_ai_request_model="mind"`
 		expectMetrics(t, metrics,
 			`holdfast_executor_steps_total{agent_type="demo"} 2`,
-			`holdfast_executor_step_duration_seconds_sum{agent_type="demo"} 9`,
+			`holdfast_executor_retries_total{agent_type="demo",error_type="provider_overloaded"} 1`,
+			`holdfast_executor_step_duration_seconds_sum{agent_type="demo"} 12`,
 			`holdfast_executor_tool_duration_seconds_sum{agent_type="demo",gen_ai_tool_name="work",outcome="success"} 5`,
-			`holdfast_executor_governor_wait_seconds_count{gen_ai_request_model="fake/mind"} 2`,
+			`holdfast_executor_governor_wait_seconds_count{gen_ai_request_model="fake/mind"} 3`,
 			`holdfast_executor_slots 4`,
 			`holdfast_executor_runs `,
 			`gen_ai_client_operation_duration_seconds_sum`+ofModel+`} 4`,

@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"time"
 
 	"connectrpc.com/connect"
 	"connectrpc.com/otelconnect"
@@ -42,6 +43,8 @@ type Server struct {
 	Files       *files.Files
 	Policy      retry.Policy
 	NewID       func() string
+	Now         func() time.Time
+	Meters      *httpapi.Meters
 	Log         *slog.Logger
 	MaxBytes    int // of one request
 	Bodies      *httpapi.Memory
@@ -57,7 +60,7 @@ func (s *Server) Handlers() (map[string]http.Handler, error) {
 		return nil, err
 	}
 	prefix, service := agentv1connect.NewAgentServiceHandler(s,
-		connect.WithInterceptors(traces, deadlineInterceptor{}, rpc.ConnectInterceptor(s.Log), rules{}), connect.WithReadMaxBytes(s.MaxBytes), withGzip())
+		connect.WithInterceptors(traces, measure{s.Meters, s.Now}, deadlineInterceptor{}, rpc.ConnectInterceptor(s.Log), rules{}), connect.WithReadMaxBytes(s.MaxBytes), withGzip())
 	handlers := map[string]http.Handler{prefix: s.admit(service)}
 	s.addDiscovery(handlers)
 	return handlers, nil

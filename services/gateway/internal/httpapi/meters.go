@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -19,9 +20,13 @@ import (
 // nothing.
 type Meters struct {
 	requests metric.Float64Histogram
+	calls    metric.Float64Histogram
 	refused  metric.Int64Counter
 	unknown  metric.Int64Counter
 }
+
+// requestBuckets are the buckets of durations, in seconds.
+var requestBuckets = metric.WithExplicitBucketBoundaries(.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
 
 // NewMeters registers the instruments. It returns nil for the meter that measures nothing.
 func NewMeters(meter metric.Meter, streams *Streams) (*Meters, error) {
@@ -29,10 +34,11 @@ func NewMeters(meter metric.Meter, streams *Streams) (*Meters, error) {
 		return nil, nil
 	}
 	m := &Meters{}
-	var errs [5]error
+	var errs [6]error
 	m.requests, errs[0] = meter.Float64Histogram("holdfast.gateway.request.duration", metric.WithUnit("s"),
-		metric.WithDescription("time of a request with its whole answer, by http.route, http.request.method and http.response.status_code; without the Connect API"),
-		metric.WithExplicitBucketBoundaries(.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800))
+		metric.WithDescription("time of a request with its whole answer, by http.route, http.request.method and http.response.status_code; without the Connect API"), requestBuckets)
+	m.calls, errs[5] = meter.Float64Histogram("holdfast.gateway.rpc.duration", metric.WithUnit("s"),
+		metric.WithDescription("time of an RPC of the Connect API with its whole answer, by rpc.method and rpc.response.status_code; its errors are in holdfast.rpc.errors"), requestBuckets)
 	m.refused, errs[1] = meter.Int64Counter("holdfast.gateway.requests.refused", metric.WithUnit("{request}"),
 		metric.WithDescription("requests that were answered with an error, by reason; without the Connect API"))
 	m.unknown, errs[2] = meter.Int64Counter("holdfast.gateway.auth.failures", metric.WithUnit("{request}"),
@@ -71,6 +77,15 @@ func (m *Meters) answered(r *http.Request, status int, took time.Duration) {
 		attribute.String("http.route", cmp.Or(r.Pattern, "none")), attribute.String("http.request.method", method),
 		attribute.Int("http.response.status_code", status),
 	))
+}
+
+// Called measures an RPC of the Connect API. procedure is a registered one, such as
+// /holdfast.agent.v1.AgentService/Start.
+func (m *Meters) Called(ctx context.Context, procedure, code string, took time.Duration) {
+	if m != nil {
+		m.calls.Record(ctx, took.Seconds(), labels(
+			attribute.String("rpc.method", strings.TrimPrefix(procedure, "/")), attribute.String("rpc.response.status_code", code)))
+	}
 }
 
 // refuse counts a request that is answered with an error.
