@@ -73,7 +73,7 @@ func checkAgents(ctx context.Context, t *cli.Terminal, files []string) (err erro
 	case t.JSON:
 		err = t.PrintJSON(map[string]any{"valid": len(mistakes) == 0, "mistakes": mistakes})
 	case len(mistakes) == 0:
-		_, err = fmt.Fprintf(t.Out, "%d agents, no mistakes: %s\n", len(registry.Types()), strings.Join(registry.Types(), ", "))
+		_, err = fmt.Fprintf(t.Out, "no mistakes; agents: %s\n", strings.Join(registry.Types(), ", "))
 	default:
 		_, err = io.WriteString(t.Out, strings.Join(mistakes, "\n")+"\n")
 	}
