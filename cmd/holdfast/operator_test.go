@@ -173,12 +173,13 @@ type office struct {
 	*running
 	*desk
 	key, keys string // the key, and the file with its hash
+	variables []string
 }
 
-// openOffice starts the system.
-func openOffice(t *testing.T, agents, data string) *office {
+// openOffice starts the system with further variables.
+func openOffice(t *testing.T, agents, data string, variables ...string) *office {
 	t.Helper()
-	o := &office{keys: filepath.Join(t.TempDir(), "keys.yaml")}
+	o := &office{keys: filepath.Join(t.TempDir(), "keys.yaml"), variables: variables}
 	made, code := newDesk(t).types("keys", "new", "--tenant", "acme", "--name", "ops", "--scopes", "admin", "--file", o.keys)
 	if code != 0 {
 		t.Fatalf("no key: %s", made)
@@ -191,10 +192,10 @@ func openOffice(t *testing.T, agents, data string) *office {
 // opens starts the system with other agents. The former one must have ended.
 func (o *office) opens(t *testing.T, agents, data string) {
 	t.Helper()
-	o.running = startWith(t, []string{
+	o.running = startWith(t, append([]string{
 		"HOLDFAST_GATEWAY_API_KEYS=" + o.keys, "HOLDFAST_STATE_ORPHANED_AFTER=100ms", "HOLDFAST_STATE_EXPIRE_EVERY=100ms",
 		"HOLDFAST_GATEWAY_TOKEN_SECRET=" + strings.Repeat("s", 32),
-	}, "--data", data, "--agents", agents)
+	}, o.variables...), "--data", data, "--agents", agents)
 	o.environ = []string{cli.URLVariable + "=" + o.url, cli.KeyVariable + "=" + o.key}
 	o.secrets[o.url] = "<gateway>"
 }
@@ -298,4 +299,40 @@ func TestAnOperatorSaysHowLongASessionWaits(t *testing.T) {
 
 	o.expects(0, []string{"LAST USED", "ops", "admin", "never", "ago"}, "keys", "list")
 	o.expects(0, []string{`"name": "ops"`, `"lastUsedAt"`}, "keys", "list", "--json")
+}
+
+func TestUsageHasItsCosts(t *testing.T) {
+	t.Parallel()
+	prices := filepath.Join(t.TempDir(), "prices.yaml")
+	text := "currency: EUR\nmodels: {scripted/sums: {input: 1000000, output: 2000000}}\n"
+	if err := os.WriteFile(prices, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := openOffice(t, writeAgents(t, operatorAgents+slowAgent), t.TempDir(), "HOLDFAST_GATEWAY_PRICES="+prices)
+	o.sends(t, "asks", "sums", "ben", "What is 6 * 7?")
+	o.expects(0, []string{"accepted"}, "calls", "approve", "asks", o.waitingCall(t, "asks"))
+	o.expects(0, []string{"It is 42."}, "runs", "watch", "asks")
+	for _, by := range []string{"agent", "model", "user"} {
+		var rows []struct {
+			PromptTokens, CompletionTokens, Cost float64
+			Currency                             string
+		}
+		got := o.expects(0, nil, "usage", "--by", by, "--json")
+		if err := json.Unmarshal([]byte(got), &rows); err != nil || len(rows) != 1 {
+			t.Fatalf("by %s: %v in %s", by, err, got)
+		}
+		if r := rows[0]; r.Cost != r.PromptTokens+2*r.CompletionTokens || r.Cost == 0 || r.Currency != "EUR" {
+			t.Errorf("by %s: got %+v, want the prices of %s", by, r, text)
+		}
+		o.expects(0, []string{"COST EUR"}, "usage", "--by", by)
+	}
+	o.expects(0, []string{" EUR"}, "sessions", "show", "asks")
+	if err := os.WriteFile(prices, []byte("currency: EUR\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o.end(t)
+	o.opens(t, writeAgents(t, operatorAgents), t.TempDir())
+	o.sends(t, "asks", "sums", "ben", "What is 6 * 7?")
+	o.waitingCall(t, "asks")
+	o.expects(0, []string{"0.0000", "without a price: scripted/sums"}, "usage")
 }

@@ -119,6 +119,37 @@ func TestTheUsageIsShownByAgentModelAndUser(t *testing.T) {
 	}
 }
 
+func TestTheUsageHasCostsIfTheGatewayKnowsPrices(t *testing.T) {
+	t.Parallel()
+	prices := filepath.Join(t.TempDir(), "prices.yaml")
+	if err := os.WriteFile(prices, []byte("currency: EUR\nmodels: {scripted/priced: {input: 1000000, output: 2000000}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d := harness.StartDev(t, `
+models:
+  scripted:
+    script: |
+      models:
+        priced: {rules: [{reply: 'five words are the answer'}]}
+        other: {rules: [{reply: 'yes'}]}
+agents:
+  - {name: priced, description: Has a price., model: scripted/priced}
+  - {name: other, description: Has none., model: scripted/other}
+`, "HOLDFAST_GATEWAY_PRICES="+prices)
+	finish(t, d.Client, "s1", "priced", "one two three", "completed") // words count as tokens
+	finish(t, d.Client, "s2", "other", "hello", "completed")
+	for name, want := range map[string]string{
+		"Tokens by agent": "priced 3 0 5 8 13.00 EUR; other 1 0 1 2 0.00 EUR",
+		"Tokens by model": "scripted/priced 3 0 5 8 13.00 EUR; scripted/other 1 0 1 2 no price",
+		"Tokens by user":  "ann 4 0 6 10 13.00 EUR",
+	} {
+		r := run(t, "table", options{Gateway: d.URL, Path: "/console/usage", Width: 390, Height: 800, Name: name, Row: "EUR"}, nil)
+		if got := strings.Join(r.Seen["rows"], "; "); got != want {
+			t.Errorf("%s: got %s, want %s", name, got, want)
+		}
+	}
+}
+
 func TestTheConnectedAgentsAreListed(t *testing.T) {
 	t.Parallel()
 	d := harness.StartDev(t, agents())

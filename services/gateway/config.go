@@ -39,6 +39,7 @@ type Config struct {
 	TokenMaxTTL      time.Duration `env:"HOLDFAST_GATEWAY_TOKEN_MAX_TTL" envDefault:"24h" doc:"how long such a token may be valid"`
 	AuthFailures     int           `env:"HOLDFAST_GATEWAY_AUTH_FAILURES" envDefault:"20" doc:"how many wrong credentials an address may send within the window before more of them are answered with 429; good ones always pass"`
 	AuthWindow       time.Duration `env:"HOLDFAST_GATEWAY_AUTH_WINDOW" envDefault:"1m" doc:"the window for wrong credentials"`
+	Prices           string        `env:"HOLDFAST_GATEWAY_PRICES" doc:"YAML file with the prices of models, from which usage gets its costs: currency, and models with {input, cachedInput, output} per million tokens by provider/model; empty for none. It is read at the start"`
 	MaxStreams       int           `env:"HOLDFAST_GATEWAY_MAX_STREAMS" envDefault:"10000" doc:"how many streams may be open at once"`
 	MaxTenantStreams int           `env:"HOLDFAST_GATEWAY_MAX_TENANT_STREAMS" envDefault:"0" doc:"how many of them one tenant may have; 0 for any number. Each gateway counts its own"`
 	MaxUserStreams   int           `env:"HOLDFAST_GATEWAY_MAX_USER_STREAMS" envDefault:"0" doc:"how many of them one user of a tenant may have; 0 for any number"`

@@ -43,6 +43,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/native"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/openapi"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/page"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/price"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/stop"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/submit"
@@ -64,6 +65,7 @@ type Service struct {
 	streams   *httpapi.Streams
 	bodies    *httpapi.Memory
 	meters    *httpapi.Meters
+	prices    *price.Table
 	handler   http.Handler
 	audit     *audit.Reporter
 
@@ -71,7 +73,7 @@ type Service struct {
 }
 
 // New returns a gateway. It connects to no service yet. Invalid (CONFIG_INVALID, API_KEYS_INVALID,
-// CORS_ORIGIN_INVALID, and the reasons of rpc.Dial): the configuration is invalid.
+// PRICES_INVALID, CORS_ORIGIN_INVALID, and the reasons of rpc.Dial): the configuration is invalid.
 func New(_ context.Context, c Config, p Peers) (*Service, error) {
 	if err := c.check(); err != nil {
 		return nil, err
@@ -93,6 +95,9 @@ func New(_ context.Context, c Config, p Peers) (*Service, error) {
 		return nil, err
 	}
 	callers.NotAdmitted = s.meters.NotAdmitted
+	if s.prices, err = price.Read(c.Prices); err != nil {
+		return nil, err
+	}
 	if err := s.dial(); err != nil {
 		return nil, err
 	}
@@ -257,7 +262,7 @@ func (s *Service) methods(p *parts) *api.Server {
 		Files:   p.files,
 		Callers: s.callers, Runs: p.runs, Checkpoints: statev1.NewCheckpointServiceClient(s.stateOfCallers()), Usage: statev1.NewUsageServiceClient(s.stateOfCallers()), Sessions: p.sessions,
 		Follower: p.follower, Stops: p.stops, Answers: p.answers, Streams: s.streams, Health: s.health(),
-		Audit: p.export.State, Erasure: p.eraser, Policy: p.policy, NewID: s.peers.NewID, Now: s.peers.Now, Meters: s.meters, Log: s.peers.Log,
+		Audit: p.export.State, Erasure: p.eraser, Policy: p.policy, NewID: s.peers.NewID, Now: s.peers.Now, Meters: s.meters, Prices: s.prices, Log: s.peers.Log,
 		MaxBytes: int(s.config.MaxBodyBytes), Bodies: s.bodies,
 	}
 }

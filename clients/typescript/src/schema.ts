@@ -1647,6 +1647,8 @@ export interface components {
             cachedTokens: number;
             /** Format: int64 */
             completionTokens: number;
+            /** @description By the prices of the gateway. Those of tokens_including_sub_agents are unknown, and 0. */
+            cost: number;
             /** Format: int64 */
             promptTokens: number;
             /** Format: int64 */
@@ -1762,6 +1764,8 @@ export interface components {
         };
         /** @description UsageRollup is the usage of a session. */
         UsageRollup: {
+            /** @description Of all costs, such as USD. Empty: the gateway knows no prices, and all costs are 0. */
+            currency: string;
             /** @description Sorted by type, then name. */
             custom: components["schemas"]["CustomUsage"][];
             /** Format: int64 */
@@ -1784,6 +1788,8 @@ export interface components {
             toolsByName: {
                 [key: string]: components["schemas"]["CallSums"];
             };
+            /** @description The models without a price, sorted. Their tokens add nothing to the costs. */
+            unpricedModels: string[];
         };
         WhyQueued: {
             /** @description for people */

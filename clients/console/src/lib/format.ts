@@ -5,6 +5,9 @@ const day = new Intl.DateTimeFormat('en', { month: 'short', day: 'numeric' });
 
 export const count = (n: number) => number.format(n);
 export const counted = (n: number, noun: string) => `${number.format(n)} ${noun}${n === 1 ? '' : 's'}`;
+/** money formats an amount, a small one with more digits. The currency may be any text. */
+export const money = (amount: number, currency: string) =>
+  `${new Intl.NumberFormat('en', { minimumFractionDigits: 2, maximumFractionDigits: amount < 1 ? 4 : 2 }).format(amount)} ${currency}`;
 export const date = (ms: number) => dateTime.format(ms);
 export const time = (ms: number) => timeOfDay.format(ms);
 export const shortDay = (ms: number) => day.format(ms);

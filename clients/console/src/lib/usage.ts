@@ -32,7 +32,7 @@ const pageSize = 200;
 const shownUsers = 25;
 const atOnce = 4;
 
-export const noSums = (): Sums => ({ promptTokens: 0, completionTokens: 0, reasoningTokens: 0, cachedTokens: 0, totalTokens: 0 });
+export const noSums = (): Sums => ({ promptTokens: 0, completionTokens: 0, reasoningTokens: 0, cachedTokens: 0, totalTokens: 0, cost: 0 });
 
 export function sum(all: (Sums | undefined)[]): Sums {
   const total = noSums();

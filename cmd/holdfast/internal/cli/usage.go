@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -30,6 +31,14 @@ func tokenCells(t *eventv1.TokenSums) []string {
 	}
 }
 
+// cost prints small amounts with more digits.
+func cost(amount float64) string {
+	if amount < 1 {
+		return fmt.Sprintf("%.4f", amount)
+	}
+	return fmt.Sprintf("%.2f", amount)
+}
+
 func count(n int64) string { return fmt.Sprint(n) }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
@@ -42,6 +51,9 @@ func tokensLine(u *eventv1.UsageRollup, tree bool) string {
 	t := u.GetTokens()
 	line := fmt.Sprintf("%d tokens (%d input, %d output), %s",
 		t.GetTotalTokens(), t.GetPromptTokens(), t.GetCompletionTokens(), plural(int(u.GetTools().GetTotalCalls()), "tool call"))
+	if u.GetCurrency() != "" {
+		line += fmt.Sprintf(", %s %s", cost(t.GetCost()), Clean(u.GetCurrency()))
+	}
 	if all := u.GetTokensIncludingSubAgents().GetTotalTokens(); tree && all > t.GetTotalTokens() {
 		line += fmt.Sprintf("; %d tokens with sub-agents", all)
 	}
@@ -52,7 +64,8 @@ func tokensLine(u *eventv1.UsageRollup, tree bool) string {
 func Usage(g *Gateway) *cobra.Command {
 	var by, from, to string
 	c := &cobra.Command{
-		Use: "usage", Short: "Add up tokens by agent, model or user", Args: NoArguments,
+		Use: "usage", Short: "Add up tokens and their costs by agent, model or user", Args: NoArguments,
+		Long:    "Add up tokens by agent, model or user, and their costs if the gateway has a file of prices (HOLDFAST_GATEWAY_PRICES).",
 		Example: "  holdfast usage --by user --from 2026-11-01\n  holdfast usage --by model --from 24h",
 		RunE: func(c *cobra.Command, _ []string) error {
 			r, err := period(from, to, time.Now())
@@ -63,11 +76,15 @@ func Usage(g *Gateway) *cobra.Command {
 				return fault.New(fault.Invalid, "FLAG_INVALID", "--by is %q: it must be agent, model or user", by)
 			}
 			return g.with(c.Context(), shortPatience, func(h *client.Client) error {
-				rows, err := usageBy(c.Context(), h, by, r)
+				all, err := rollup(c.Context(), h, r)
 				if err != nil {
 					return err
 				}
-				return g.printUsage(by, rows)
+				rows, err := usageBy(c.Context(), h, by, r, all)
+				if err != nil {
+					return err
+				}
+				return g.printUsage(by, rows, all)
 			})
 		},
 	}
@@ -113,25 +130,31 @@ type usageRow struct {
 	Output int64  `json:"completionTokens"`
 	Reason int64  `json:"reasoningTokens"`
 	Total  int64  `json:"totalTokens"`
+
+	Cost     float64 `json:"cost,omitempty"`
+	Currency string  `json:"currency,omitempty"`
 }
 
 func rowOf(name string, t *eventv1.TokenSums) usageRow {
-	return usageRow{name, t.GetPromptTokens(), t.GetCachedTokens(), t.GetCompletionTokens(), t.GetReasoningTokens(), t.GetTotalTokens()}
+	return usageRow{
+		Name: name, Input: t.GetPromptTokens(), Cached: t.GetCachedTokens(), Output: t.GetCompletionTokens(), Reason: t.GetReasoningTokens(),
+		Total: t.GetTotalTokens(), Cost: t.GetCost(),
+	}
 }
 
-// usageBy returns a row for each agent, model or user with usage, sorted by tokens.
-func usageBy(ctx context.Context, h *client.Client, by string, r *agentv1.QueryUsageRequest) ([]usageRow, error) {
-	all, err := rollup(ctx, h, r)
-	if err != nil {
-		return nil, err
-	}
+// usageBy returns a row for each agent, model or user with usage, sorted by tokens. all is everything of the period.
+func usageBy(ctx context.Context, h *client.Client, by string, r *agentv1.QueryUsageRequest, all *eventv1.UsageRollup) ([]usageRow, error) {
 	var rows []usageRow
+	var err error
 	if by == "model" {
 		for model, sums := range all.GetTokensByModel() {
 			rows = append(rows, rowOf(model, sums))
 		}
 	} else if rows, err = usageOfNames(ctx, h, by, r, all.GetTokens()); err != nil {
 		return nil, err
+	}
+	for i := range rows {
+		rows[i].Currency = all.GetCurrency()
 	}
 	slices.SortFunc(rows, func(a, b usageRow) int {
 		if a.Total != b.Total {
@@ -167,6 +190,7 @@ func usageOfNames(ctx context.Context, h *client.Client, by string, r *agentv1.Q
 		}
 		rest.Input, rest.Cached, rest.Output = rest.Input-row.Input, rest.Cached-row.Cached, rest.Output-row.Output
 		rest.Reason, rest.Total = rest.Reason-row.Reason, rest.Total-row.Total
+		rest.Cost = max(rest.Cost-row.Cost, 0)
 	}
 	if rest.Total > 0 {
 		rows = append(rows, rest)
@@ -200,7 +224,7 @@ func rollup(ctx context.Context, h *client.Client, r *agentv1.QueryUsageRequest)
 	return buckets[0].GetRollup(), nil
 }
 
-func (g *Gateway) printUsage(by string, rows []usageRow) error {
+func (g *Gateway) printUsage(by string, rows []usageRow, all *eventv1.UsageRollup) error {
 	if g.JSON {
 		if rows == nil {
 			rows = []usageRow{}
@@ -210,7 +234,16 @@ func (g *Gateway) printUsage(by string, rows []usageRow) error {
 	cells := make([][]string, len(rows))
 	for i, r := range rows {
 		cells[i] = []string{r.Name, count(r.Input), count(r.Cached), count(r.Output), count(r.Reason), count(r.Total)}
+		if r.Currency != "" {
+			cells[i] = append(cells[i], cost(r.Cost))
+		}
 	}
-	header := map[string]string{"agent": "AGENT", "model": "MODEL", "user": "USER"}[by]
-	return g.Table(append([]string{header}, tokenHeader()...), cells)
+	header := append([]string{strings.ToUpper(by)}, tokenHeader()...)
+	if all.GetCurrency() != "" {
+		header = append(header, "COST "+Clean(all.GetCurrency()))
+	}
+	if err := g.Table(header, cells); err != nil || len(all.GetUnpricedModels()) == 0 {
+		return err
+	}
+	return g.printf("\nwithout a price: %s\n", Clean(strings.Join(all.GetUnpricedModels(), ", ")))
 }

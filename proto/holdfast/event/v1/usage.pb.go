@@ -500,8 +500,12 @@ type UsageRollup struct {
 	StartedAt     int64          `protobuf:"varint,10,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
 	LastUpdatedAt int64          `protobuf:"varint,11,opt,name=last_updated_at,json=lastUpdatedAt,proto3" json:"last_updated_at,omitempty"`
 	EntryCount    int64          `protobuf:"varint,12,opt,name=entry_count,json=entryCount,proto3" json:"entry_count,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// Of all costs, such as USD. Empty: the gateway knows no prices, and all costs are 0.
+	Currency string `protobuf:"bytes,13,opt,name=currency,proto3" json:"currency,omitempty"`
+	// The models without a price, sorted. Their tokens add nothing to the costs.
+	UnpricedModels []string `protobuf:"bytes,14,rep,name=unpriced_models,json=unpricedModels,proto3" json:"unpriced_models,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *UsageRollup) Reset() {
@@ -618,6 +622,20 @@ func (x *UsageRollup) GetEntryCount() int64 {
 	return 0
 }
 
+func (x *UsageRollup) GetCurrency() string {
+	if x != nil {
+		return x.Currency
+	}
+	return ""
+}
+
+func (x *UsageRollup) GetUnpricedModels() []string {
+	if x != nil {
+		return x.UnpricedModels
+	}
+	return nil
+}
+
 type TokenSums struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	PromptTokens     int64                  `protobuf:"varint,1,opt,name=prompt_tokens,json=promptTokens,proto3" json:"prompt_tokens,omitempty"`
@@ -625,8 +643,10 @@ type TokenSums struct {
 	ReasoningTokens  int64                  `protobuf:"varint,3,opt,name=reasoning_tokens,json=reasoningTokens,proto3" json:"reasoning_tokens,omitempty"`
 	CachedTokens     int64                  `protobuf:"varint,4,opt,name=cached_tokens,json=cachedTokens,proto3" json:"cached_tokens,omitempty"`
 	TotalTokens      int64                  `protobuf:"varint,5,opt,name=total_tokens,json=totalTokens,proto3" json:"total_tokens,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// By the prices of the gateway. Those of tokens_including_sub_agents are unknown, and 0.
+	Cost          float64 `protobuf:"fixed64,6,opt,name=cost,proto3" json:"cost,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TokenSums) Reset() {
@@ -690,6 +710,13 @@ func (x *TokenSums) GetCachedTokens() int64 {
 func (x *TokenSums) GetTotalTokens() int64 {
 	if x != nil {
 		return x.TotalTokens
+	}
+	return 0
+}
+
+func (x *TokenSums) GetCost() float64 {
+	if x != nil {
+		return x.Cost
 	}
 	return 0
 }
@@ -852,7 +879,7 @@ const file_holdfast_event_v1_usage_proto_rawDesc = "" +
 	"\bposition\x18\x03 \x01(\x05R\bposition\x12\x1f\n" +
 	"\vrecorded_at\x18\x04 \x01(\x03R\n" +
 	"recordedAt\x123\n" +
-	"\x05entry\x18\x05 \x01(\v2\x1d.holdfast.event.v1.UsageEntryR\x05entry\"\xf6\a\n" +
+	"\x05entry\x18\x05 \x01(\v2\x1d.holdfast.event.v1.UsageEntryR\x05entry\"\xbb\b\n" +
 	"\vUsageRollup\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x124\n" +
 	"\x06tokens\x18\x02 \x01(\v2\x1c.holdfast.event.v1.TokenSumsR\x06tokens\x12Y\n" +
@@ -869,7 +896,9 @@ const file_holdfast_event_v1_usage_proto_rawDesc = "" +
 	" \x01(\x03R\tstartedAt\x12&\n" +
 	"\x0flast_updated_at\x18\v \x01(\x03R\rlastUpdatedAt\x12\x1f\n" +
 	"\ventry_count\x18\f \x01(\x03R\n" +
-	"entryCount\x1a^\n" +
+	"entryCount\x12\x1a\n" +
+	"\bcurrency\x18\r \x01(\tR\bcurrency\x12'\n" +
+	"\x0funpriced_models\x18\x0e \x03(\tR\x0eunpricedModels\x1a^\n" +
 	"\x12TokensByModelEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x122\n" +
 	"\x05value\x18\x02 \x01(\v2\x1c.holdfast.event.v1.TokenSumsR\x05value:\x028\x01\x1a[\n" +
@@ -878,13 +907,14 @@ const file_holdfast_event_v1_usage_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\v2\x1b.holdfast.event.v1.CallSumsR\x05value:\x028\x01\x1a_\n" +
 	"\x14SubAgentsByTypeEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x121\n" +
-	"\x05value\x18\x02 \x01(\v2\x1b.holdfast.event.v1.CallSumsR\x05value:\x028\x01\"\xd0\x01\n" +
+	"\x05value\x18\x02 \x01(\v2\x1b.holdfast.event.v1.CallSumsR\x05value:\x028\x01\"\xe4\x01\n" +
 	"\tTokenSums\x12#\n" +
 	"\rprompt_tokens\x18\x01 \x01(\x03R\fpromptTokens\x12+\n" +
 	"\x11completion_tokens\x18\x02 \x01(\x03R\x10completionTokens\x12)\n" +
 	"\x10reasoning_tokens\x18\x03 \x01(\x03R\x0freasoningTokens\x12#\n" +
 	"\rcached_tokens\x18\x04 \x01(\x03R\fcachedTokens\x12!\n" +
-	"\ftotal_tokens\x18\x05 \x01(\x03R\vtotalTokens\"\xa5\x01\n" +
+	"\ftotal_tokens\x18\x05 \x01(\x03R\vtotalTokens\x12\x12\n" +
+	"\x04cost\x18\x06 \x01(\x01R\x04cost\"\xa5\x01\n" +
 	"\bCallSums\x12\x1f\n" +
 	"\vtotal_calls\x18\x01 \x01(\x03R\n" +
 	"totalCalls\x12)\n" +

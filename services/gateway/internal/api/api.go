@@ -21,6 +21,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/follow"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/auth"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/price"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/stop"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/submit"
@@ -45,6 +46,7 @@ type Server struct {
 	NewID       func() string
 	Now         func() time.Time
 	Meters      *httpapi.Meters
+	Prices      *price.Table
 	Log         *slog.Logger
 	MaxBytes    int // of one request
 	Bodies      *httpapi.Memory

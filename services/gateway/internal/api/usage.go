@@ -15,6 +15,7 @@ func (s *Server) GetUsage(ctx context.Context, r *agentv1.GetUsageRequest) (*age
 	if err != nil {
 		return nil, err
 	}
+	s.Prices.Add(found.GetRollup())
 	return &agentv1.GetUsageResponse{Usage: found.GetRollup()}, nil
 }
 
@@ -37,6 +38,9 @@ func (s *Server) QueryUsage(ctx context.Context, r *agentv1.QueryUsageRequest) (
 	})
 	if err != nil {
 		return nil, err
+	}
+	for _, bucket := range found.GetBuckets() {
+		s.Prices.Add(bucket.GetRollup())
 	}
 	return &agentv1.QueryUsageResponse{Buckets: found.GetBuckets()}, nil
 }
