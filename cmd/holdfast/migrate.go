@@ -75,7 +75,7 @@ func planMigrations(ctx context.Context, t *cli.Terminal, withSQL bool) error {
 	if len(schema.Missing) == 0 {
 		text.WriteString(schemaLine(schema) + "\n")
 	}
-	_, err = t.Out.Write([]byte(text.String()))
+	_, err = fmt.Fprint(t.Out, text.String())
 	return err
 }
 

@@ -69,7 +69,7 @@ func dynamicCalls() []scenario {
 
 func TestToolsOfMCPServersAreDynamic(t *testing.T) {
 	t.Parallel()
-	install(t)
+	harness.InstallNPM(t, ".")
 	address := harness.FreeAddress(t)
 	harness.StartProgram(t, "mcpserver", harness.Program(t, "e2e/executor/mcpserver"), address, "MCP_LISTEN="+address)
 	w := &world{System: harness.Start(t, harness.Options{

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -17,8 +16,7 @@ import (
 
 const (
 	// playLimit bounds all scenarios of one version.
-	playLimit    = 15 * time.Minute
-	installLimit = 5 * time.Minute
+	playLimit = 15 * time.Minute
 	// players is how many scenarios run at a time.
 	players = 6
 )
@@ -114,7 +112,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	install(t)
+	harness.InstallNPM(t, ".")
 	b := &brain{}
 	b.provider = harness.StartProvider(t, b.say)
 	s := harness.Start(t, harness.Options{Agents: agents(b.provider.URL), StateEnv: []string{harness.PatientState}, ExecutorEnv: []string{"FAKE_KEY=a-key"}})
@@ -122,23 +120,6 @@ func newWorld(t *testing.T) *world {
 	crier.Start()
 	s.WaitAgent(t, "crier")
 	return &world{System: s, brain: b}
-}
-
-// install installs the npm packages of the lock file.
-func install(t *testing.T) {
-	t.Helper()
-	lock, err := os.Stat("package-lock.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if installed, err := os.Stat("node_modules/.package-lock.json"); err == nil && installed.ModTime().After(lock.ModTime()) {
-		return
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), installLimit)
-	defer cancel()
-	if out, err := exec.CommandContext(ctx, "npm", "ci", "--no-audit", "--no-fund", "--loglevel=error").CombinedOutput(); err != nil {
-		t.Fatalf("npm ci: %v\n%s", err, out)
-	}
 }
 
 // client is a version of the npm package ai.

@@ -57,7 +57,7 @@ agents:
 func TestTheConnectClientsOfBrowsersAndNodeStartStreamListAndDelete(t *testing.T) {
 	t.Parallel()
 	s := harness.Start(t, harness.Options{Agents: agents()})
-	install(t)
+	harness.InstallNPM(t, ".")
 	generate(t)
 	options, err := json.Marshal(map[string]string{"url": s.URL, "key": harness.Key})
 	if err != nil {
@@ -81,18 +81,6 @@ func TestTheConnectClientsOfBrowsersAndNodeStartStreamListAndDelete(t *testing.T
 		if !slices.Equal(got.Titles, []string{"A story"}) || got.Total != 1 || got.Deleted != 1 || got.Refused != "NotFound" {
 			t.Errorf("%s: got %+v", name, got)
 		}
-	}
-}
-
-// install installs the packages of the lock file, unless e2e/setup has.
-func install(t *testing.T) {
-	t.Helper()
-	lock, err := os.Stat("package-lock.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if installed, err := os.Stat("node_modules/.package-lock.json"); err != nil || installed.ModTime().Before(lock.ModTime()) {
-		run(t, nil, "npm", "ci", "--no-audit", "--no-fund", "--loglevel=error")
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/holdfast-run/holdfast/e2e/harness"
 )
 
 const (
@@ -19,9 +21,7 @@ const (
 
 func TestTheCheckedInBuildIsWhatTheSourcesGive(t *testing.T) {
 	t.Parallel()
-	if out, err := npmCI(sources); err != nil {
-		t.Fatalf("npm ci: %v\n%s", err, out)
-	}
+	harness.InstallNPM(t, sources)
 	made := t.TempDir()
 	ctx, cancel := context.WithTimeout(t.Context(), buildLimit)
 	defer cancel()
@@ -43,9 +43,7 @@ func TestTheCheckedInBuildIsWhatTheSourcesGive(t *testing.T) {
 
 func TestTheSourcesOfTheConsoleHaveNoTypeErrors(t *testing.T) {
 	t.Parallel()
-	if out, err := npmCI(sources); err != nil {
-		t.Fatalf("npm ci: %v\n%s", err, out)
-	}
+	harness.InstallNPM(t, sources)
 	ctx, cancel := context.WithTimeout(t.Context(), buildLimit)
 	defer cancel()
 	npm := exec.CommandContext(ctx, "npm", "run", "check", "--silent", "--", "--fail-on-warnings")

@@ -148,6 +148,9 @@ agents:
 			t.Errorf("%s: got %s, want %s", name, got, want)
 		}
 	}
+	run(t, "act", options{Gateway: d.URL, Steps: []step{
+		{Go: "/console/usage", Shows: "The costs leave out models without a price: scripted/other."},
+	}}, nil)
 }
 
 func TestTheConnectedAgentsAreListed(t *testing.T) {

@@ -1,45 +1,18 @@
 package page_test
 
 import (
-	"bufio"
-	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"time"
-)
 
-const (
-	scenarioLimit = 10 * time.Minute
-	// closeLimit is how long a browser may take to exit after its scenario is cancelled.
-	closeLimit   = time.Minute
-	installLimit = 5 * time.Minute
+	"github.com/holdfast-run/holdfast/e2e/harness"
 )
 
 var shots = flag.String("shots", "", "a folder for screenshots of what the tests look at")
-
-// install installs the npm packages of the lock file, once.
-var install = sync.OnceValues(func() (string, error) {
-	lock, err := os.Stat("package-lock.json")
-	if err != nil {
-		return "", err
-	}
-	installed, err := os.Stat("node_modules/.package-lock.json")
-	if err == nil && installed.ModTime().After(lock.ModTime()) {
-		return "", nil
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), installLimit)
-	defer cancel()
-	out, err := exec.CommandContext(ctx, "npm", "ci", "--no-audit", "--no-fund", "--loglevel=error").CombinedOutput()
-	return string(out), err
-})
 
 // options are the input of a scenario in scenarios.mjs and of the browser.
 type options struct {
@@ -108,9 +81,6 @@ type tool struct {
 // run runs a scenario, calls told, if set, for every intermediate report, and performs the common checks.
 func run(t *testing.T, name string, o options, told func(string)) result {
 	t.Helper()
-	if out, err := install(); err != nil {
-		t.Fatalf("npm ci: %v\n%s", err, out)
-	}
 	browser, err := exec.LookPath("chromium")
 	if err != nil {
 		t.Fatalf("%v (e2e/setup installs it)", err)
@@ -119,7 +89,7 @@ func run(t *testing.T, name string, o options, told func(string)) result {
 	if *shots != "" {
 		o.Shots = filepath.Join(*shots, t.Name())
 	}
-	r := runNode(t, name, o, told)
+	r := harness.Scenario[result](t, ".", name, o, told)
 	if len(r.Looks) == 0 {
 		t.Fatalf("scenario %s looked at nothing", name)
 	}
@@ -127,49 +97,6 @@ func run(t *testing.T, name string, o options, told func(string)) result {
 		l.check(t, o.Refused)
 	}
 	return r
-}
-
-func runNode(t *testing.T, name string, o options, told func(string)) result {
-	t.Helper()
-	asJSON, err := json.Marshal(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), scenarioLimit)
-	defer cancel()
-	node := exec.CommandContext(ctx, "node", "--no-warnings", "run.mjs", name, string(asJSON))
-	node.Cancel = func() error { return node.Process.Signal(os.Interrupt) } // ends the browser as well
-	node.WaitDelay = closeLimit
-	node.Stderr = t.Output()
-	out, err := node.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := node.Start(); err != nil {
-		t.Fatalf("start node: %v", err)
-	}
-	var last *result
-	lines := bufio.NewScanner(out)
-	lines.Buffer(nil, 16<<20)
-	for lines.Scan() {
-		var line struct {
-			Told   string  `json:"told"`
-			Result *result `json:"result"`
-		}
-		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
-			t.Errorf("the scenario printed %q: %v", lines.Text(), err)
-			continue
-		}
-		if line.Result != nil {
-			last = line.Result
-		} else if told != nil {
-			told(line.Told)
-		}
-	}
-	if err := node.Wait(); err != nil || last == nil {
-		t.Fatalf("scenario %s: %v, result %v", name, err, last)
-	}
-	return *last
 }
 
 // Prefixes of the browser's own messages about an absent server or a refusal.

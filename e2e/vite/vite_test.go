@@ -6,7 +6,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -19,25 +18,6 @@ const (
 	playLimit = 5 * time.Minute
 	stopLimit = 10 * time.Second
 )
-
-// install installs the npm packages of a folder's lock file.
-func install(t *testing.T, dir string) {
-	t.Helper()
-	lock, err := os.Stat(filepath.Join(dir, "package-lock.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if installed, err := os.Stat(filepath.Join(dir, "node_modules/.package-lock.json")); err == nil && installed.ModTime().After(lock.ModTime()) {
-		return
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), playLimit)
-	defer cancel()
-	npm := exec.CommandContext(ctx, "npm", "ci", "--no-audit", "--no-fund", "--loglevel=error")
-	npm.Dir = dir
-	if out, err := npm.CombinedOutput(); err != nil {
-		t.Fatalf("npm ci in %s: %v\n%s", dir, err, out)
-	}
-}
 
 // agents has an agent that repeats what it hears, and tells a story word by word.
 func agents() string {
@@ -82,8 +62,8 @@ func serve(t *testing.T, gateway string) string {
 
 func TestAConversationIsListedOpenedContinuedWithAPhotoEditedStoppedBranchedAndDeleted(t *testing.T) {
 	t.Parallel()
-	install(t, app)
-	install(t, ".")
+	harness.InstallNPM(t, app)
+	harness.InstallNPM(t, ".")
 	chromium, err := exec.LookPath("chromium")
 	if err != nil {
 		t.Fatalf("%v (e2e/setup installs it)", err)

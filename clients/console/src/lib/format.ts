@@ -1,4 +1,6 @@
 const number = new Intl.NumberFormat('en');
+const small = new Intl.NumberFormat('en', { minimumFractionDigits: 2, maximumFractionDigits: 4 });
+const large = new Intl.NumberFormat('en', { minimumFractionDigits: 2, maximumFractionDigits: 2 });
 const dateTime = new Intl.DateTimeFormat('en', { dateStyle: 'medium', timeStyle: 'medium' });
 const timeOfDay = new Intl.DateTimeFormat('en-GB', { timeStyle: 'medium' });
 const day = new Intl.DateTimeFormat('en', { month: 'short', day: 'numeric' });
@@ -6,8 +8,7 @@ const day = new Intl.DateTimeFormat('en', { month: 'short', day: 'numeric' });
 export const count = (n: number) => number.format(n);
 export const counted = (n: number, noun: string) => `${number.format(n)} ${noun}${n === 1 ? '' : 's'}`;
 /** money formats an amount, a small one with more digits. The currency may be any text. */
-export const money = (amount: number, currency: string) =>
-  `${new Intl.NumberFormat('en', { minimumFractionDigits: 2, maximumFractionDigits: amount < 1 ? 4 : 2 }).format(amount)} ${currency}`;
+export const money = (amount: number, currency: string) => `${(amount < 1 ? small : large).format(amount)} ${currency}`;
 export const date = (ms: number) => dateTime.format(ms);
 export const time = (ms: number) => timeOfDay.format(ms);
 export const shortDay = (ms: number) => day.format(ms);

@@ -125,7 +125,7 @@ func (t *talk) say(ctx context.Context, text string) error {
 	return t.listen(ctx, started.GetRunId())
 }
 
-// listen prints a run and those that continue it, and asks what they wait for.
+// listen prints a run and its continuations. It asks the person for each answer they wait for.
 func (t *talk) listen(ctx context.Context, run string) error {
 	session := t.request.GetSessionId()
 	for run != "" {

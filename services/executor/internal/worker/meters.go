@@ -28,7 +28,7 @@ type meters struct {
 	waits     metric.Float64Histogram
 }
 
-// The buckets of durations, in seconds. Those of models are the ones that the conventions advise.
+// The buckets of durations, in seconds. The conventions advise modelBuckets and firstBuckets.
 var (
 	stepBuckets  = metric.WithExplicitBucketBoundaries(.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
 	modelBuckets = metric.WithExplicitBucketBoundaries(.01, .02, .04, .08, .16, .32, .64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)

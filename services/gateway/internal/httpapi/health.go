@@ -22,7 +22,7 @@ const readyTimeout = 2 * time.Second
 // an outage of the executors would make it worse.
 type Health struct {
 	Services []Dependency
-	// Agents counts the agents that executors have ever announced, and those that one serves now.
+	// Agents counts all agents ever announced (known), and the agents with an executor now (served).
 	Agents func(context.Context) (known, served int, err error)
 }
 

@@ -71,8 +71,7 @@ func Table(routes []httpapi.Route, service protoreflect.ServiceDescriptor, contr
 // ofHTTP are reasons of routes that no method has.
 var ofHTTP = []string{"BODY_INVALID", "PARAMETER_INVALID"}
 
-// reasonsOf returns the reasons of a method: those that its comment and its rules name, and those of
-// the routes that do the same.
+// reasonsOf returns the reasons of a method, from its comment, its rules and the equivalent routes.
 func reasonsOf(method protoreflect.MethodDescriptor, routes []httpapi.Route, comments comments) []string {
 	out := reasonsIn(comments[method.FullName()] + " " + strings.Join(flat.Reasons(method.Input()), " "))
 	for _, route := range routes {
@@ -91,7 +90,7 @@ func reasonsOf(method protoreflect.MethodDescriptor, routes []httpapi.Route, com
 	return slices.Compact(out)
 }
 
-// rpcLimits returns the limits of a method beside that of all requests.
+// rpcLimits returns the limits of one method. All methods share the limit of a request's size.
 func rpcLimits(method protoreflect.MethodDescriptor) string {
 	switch {
 	case method.IsStreamingServer():

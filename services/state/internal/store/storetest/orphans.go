@@ -83,7 +83,7 @@ var orphans = []suiteCase{
 	}},
 }
 
-// unserved prove what happens to agents that no executor announces any more.
+// unserved are the cases of agents without an executor.
 var unserved = []suiteCase{
 	{"an agent is unserved while no registered executor announces it", func(h *harness) {
 		first := h.now
