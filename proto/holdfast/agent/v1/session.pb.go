@@ -1455,7 +1455,7 @@ const file_holdfast_agent_v1_session_proto_rawDesc = "" +
 	"\vnext_cursor\x18\x04 \x01(\tR\n" +
 	"nextCursorB\b\n" +
 	"\x06_totalB\x13\n" +
-	"\x11_total_is_minimum\"\x86\x04\n" +
+	"\x11_total_is_minimum\"\xa9\x04\n" +
 	"\x14UpdateSessionRequest\x12)\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\n" +
@@ -1467,10 +1467,10 @@ const file_holdfast_agent_v1_session_proto_rawDesc = "" +
 	"\auser_id\x18\x06 \x01(\tB\n" +
 	"\xbaH\ar\x05\x90\xea0\x80\x02H\x01R\x06userId\x88\x01\x01\x128\n" +
 	"\x0forganization_id\x18\a \x01(\tB\n" +
-	"\xbaH\ar\x05\x90\xea0\x80\x02H\x02R\x0eorganizationId\x88\x01\x01\x12z\n" +
+	"\xbaH\ar\x05\x90\xea0\x80\x02H\x02R\x0eorganizationId\x88\x01\x01\x12\x9c\x01\n" +
 	"\n" +
-	"expires_at\x18\b \x01(\x03BV\xbaHS\xba\x01P\n" +
-	"\x12EXPIRES_AT_INVALID\x12/must be 0 or a time after 1970, in milliseconds\x1a\tthis >= 0H\x03R\texpiresAt\x88\x01\x01B\b\n" +
+	"expires_at\x18\b \x01(\x03Bx\xbaHu\xba\x01r\n" +
+	"\x12EXPIRES_AT_INVALID\x126must be 0 or a time from 1970 to 9999, in milliseconds\x1a$this >= 0 && this <= 253402300799999H\x03R\texpiresAt\x88\x01\x01B\b\n" +
 	"\x06_titleB\n" +
 	"\n" +
 	"\b_user_idB\x12\n" +

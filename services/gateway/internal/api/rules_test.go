@@ -40,6 +40,8 @@ func TestABrokenRuleNamesItsFieldAndItself(t *testing.T) {
 		"a short bucket":            {&agentv1.QueryUsageRequest{BucketMs: 999}, "QUERY_INVALID", "bucket_ms"},
 		"a cleared user":            {&agentv1.UpdateSessionRequest{SessionId: "s", UserId: proto.String("")}, "", ""},
 		"an expiry before 1970":     {&agentv1.UpdateSessionRequest{SessionId: "s", ExpiresAt: proto.Int64(-1)}, "EXPIRES_AT_INVALID", "expires_at"},
+		"an expiry in 9999":         {&agentv1.UpdateSessionRequest{SessionId: "s", ExpiresAt: proto.Int64(253402300799999)}, "", ""},
+		"an expiry after 9999":      {&agentv1.UpdateSessionRequest{SessionId: "s", ExpiresAt: proto.Int64(253402300800000)}, "EXPIRES_AT_INVALID", "expires_at"},
 		"a cleared expiry":          {&agentv1.UpdateSessionRequest{SessionId: "s", ExpiresAt: proto.Int64(0)}, "", ""},
 	} {
 		err := api.Validate(tc.request)
