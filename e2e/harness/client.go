@@ -216,7 +216,7 @@ func (c Client) Native(t testing.TB, session string, from int64) *NativeStream {
 		text, _ := io.ReadAll(response.Body)
 		t.Fatalf("GET %s: got %d %s, want a stream", path, response.StatusCode, text)
 	}
-	return &NativeStream{t: t, events: newEvents(response.Body)}
+	return &NativeStream{t: t, events: newEvents(response.Body), Cursor: from}
 }
 
 // Messages returns the whole conversation from GET /messages.
