@@ -37,6 +37,9 @@
 // waits for another, or the log is down. While a run is executing silently, it polls every few
 // seconds, since the log may have lost a boundary.
 //
+// The poll may find a step whose boundary is not in the log yet. A live reader inside that step
+// then waits for the boundary for a moment, because many clients cannot rewind.
+//
 // # The end
 //
 // A follow ends with the end of the requested run, or else of the run that was the newest at the

@@ -509,6 +509,33 @@ func TestStepsAreReadWithoutTheLog(t *testing.T) {
 	}
 }
 
+func TestALiveReaderWaitsForTheBoundaryOfAStep(t *testing.T) {
+	t.Parallel()
+	for late, want := range map[time.Duration]int{700 * time.Millisecond: 0, 800 * time.Millisecond: 2} {
+		t.Run(late.String(), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := open(t)
+				run := w.start(t)
+				c := newClient()
+				ended := w.begin(t, c)
+				run.Show(1, Started(), StepStarted(), Text("one"))
+				afterPoll := func() { time.Sleep(5*time.Second + late) }
+				run.WithLateBoundaries(afterPoll, func() {
+					run.Show(1, StepCommitted())
+					run.Show(2, StepStarted(), Text("two"))
+					run.Complete()
+				})
+				wantEnd(t, ended)
+				c.check(t, "live", w.whole(t))
+				if got := c.count(isRewound); got != want {
+					t.Errorf("got %d rewinds, want %d", got, want)
+				}
+			})
+		})
+	}
+}
+
 func TestAGapInTheStepInFlightEndsWithTheStep(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

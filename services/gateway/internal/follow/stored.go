@@ -19,6 +19,9 @@ const (
 	smallPage = 128 << 10
 	// pieceBytes limits the texts of a rendered step.
 	pieceBytes = 16 << 10
+	// maxLateReads is how many more times a live reader reads a step whose boundary the log lacks: the executor
+	// publishes the boundary after the commit. With the pauses between them, the reader waits for 750 ms.
+	maxLateReads = 4
 )
 
 // readSteps delivers the stored steps behind the cursor. It returns the last page, without the
@@ -144,7 +147,7 @@ func (t *track) deliverStep(ctx context.Context, page *statev1.ListStepsResponse
 			return err
 		}
 	}
-	t.step, t.lastRun, t.logIncomplete = step.GetStep(), run, false
+	t.step, t.lastRun, t.logIncomplete, t.lateReads = step.GetStep(), run, false, 0
 	t.cursor = max(t.cursor, position.Committed(t.step))
 	return nil
 }
@@ -200,18 +203,23 @@ func (t *track) completeAttempt(ctx context.Context, step *statev1.StoredStep, r
 }
 
 // sendRestFromLog sends the rest of an attempt if the log is complete. Else it rewinds to the
-// start.
+// start. errReadSteps: the log may soon have the rest.
 func (t *track) sendRestFromLog(ctx context.Context, start, end int64) error {
 	var taken error
+	gap := false
 	_ = t.follow.Live.ReadStored(ctx, t.ref, t.cursor, false, func(r *live.Record) error { // without it, the step is sent as stored
-		if !t.continues(r) || t.cursor >= end {
+		if gap = !t.continues(r); gap || t.cursor >= end {
 			return errReadSteps
 		}
 		taken = t.sendRecord(r)
 		return taken
 	})
-	if taken != nil || t.cursor >= end {
+	switch {
+	case taken != nil || t.cursor >= end:
 		return taken
+	case !gap && t.session == "" && t.follow.isLive && t.lateReads < maxLateReads:
+		t.lateReads++
+		return errReadSteps
 	}
 	return t.rewind(start)
 }

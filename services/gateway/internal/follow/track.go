@@ -25,6 +25,7 @@ type track struct {
 	step          int32        // the last step that the reader has completely
 	lastRun       *statev1.Run // run of the last delivered step
 	logIncomplete bool         // the log lost a part of the step in flight
+	lateReads     int          // how often the log lacked the boundary of the next step
 }
 
 // lastWholeStep returns the last step that a reader at the position certainly has completely.

@@ -181,6 +181,9 @@ func (r *Run) consume(request *statev1.CommitStepRequest) {
 // bound appends a boundary.
 func (r *Run) bound(at int64, b *streamv2.Boundary) {
 	r.t.Helper()
+	if r.beforeBoundary != nil {
+		r.beforeBoundary()
+	}
 	if r.partial {
 		b.Last = 0
 	}

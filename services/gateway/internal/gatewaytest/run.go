@@ -32,7 +32,9 @@ type Run struct {
 	lost     string             // reason of the next attempt
 	silent   bool               // appends no boundary
 	partial  bool               // boundaries say that the log lacks a part of the step
-	stored   bool               // a shown step of the run is stored
+	// beforeBoundary is called between a commit and its boundary.
+	beforeBoundary func()
+	stored         bool // a shown step of the run is stored
 
 	checkpoints []string // of the steps of the run
 }
@@ -198,6 +200,13 @@ func (r *Run) WithoutBoundaries(f func()) {
 	r.silent = true
 	f()
 	r.silent = false
+}
+
+// WithLateBoundaries calls wait after each commit of f, before the log has its boundary.
+func (r *Run) WithLateBoundaries(wait, f func()) {
+	r.beforeBoundary = wait
+	f()
+	r.beforeBoundary = nil
 }
 
 // WithPartialSteps lets f commit steps that the log does not have completely.
