@@ -137,7 +137,7 @@ func (d *desk) awaits(text string, args ...string) string {
 
 var (
 	randomID = regexp.MustCompile(`(?:\b|_)[a-z2-7]{26}\b`)
-	duration = regexp.MustCompile(`\b[0-9.]+(ms|µs|m|h|d|s)\b`)
+	duration = regexp.MustCompile(`\b([0-9.]+(ms|µs|m|h|d|s))+\b`)
 	moment   = regexp.MustCompile(`\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z`)
 	blanks   = regexp.MustCompile(`(\S) {2,}`)
 )

@@ -146,7 +146,7 @@ func writeAgents(t *testing.T, d *harness.Dev, text string) {
 	}
 }
 
-var passing = regexp.MustCompile(`\bnow\b|\b\d+ (s|min|h|d) ago\b|\b[0-9.]+ (ms|s)\b|\b\d\d:\d\d:\d\d\b|\b[A-Z][a-z]{2} \d+, \d{4}, [0-9:]+\s[AP]M\b`)
+var passing = regexp.MustCompile(`\bnow\b|\b\d+ (s|min|h|d) ago\b|\b(\d+ min )?[0-9.]+ (ms|s)\b|\b\d\d:\d\d:\d\d\b|\b[A-Z][a-z]{2} \d+, \d{4}, [0-9:]+\s[AP]M\b`)
 
 // checkRecording compares what the operator did and saw with a file of testdata. Times have placeholders.
 func checkRecording(t *testing.T, name string, acts []act, seen [][]string) {

@@ -29,8 +29,8 @@ func TestUnderLossesOfTheLogNothingIsLostDoubledOrOutOfOrder(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*(*copyAge)+settleWithin)
 	defer cancel()
 	// Runs do not wait for the log. A tale therefore outlasts all faults together, and a step outlasts one
-	// outage; otherwise no step would lose a part and continue.
-	l := startLoad(ctx, t, lasting(*copyAge+time.Minute, longStep))
+	// outage; otherwise no step would lose a part and continue. On a slow machine a loss can take half a minute.
+	l := startLoad(ctx, t, lasting(*copyAge+2*time.Minute, longStep))
 	during, over := context.WithCancel(ctx)
 	defer over()
 	l.read(ctx, during)
