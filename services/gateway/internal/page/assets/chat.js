@@ -187,8 +187,9 @@ const waits = () => messages.at(-1)?.message.asked?.length > 0;
 // Another client may have answered or stopped the conversation, and no stream reports that.
 const pollInterval = 5000; // milliseconds
 let polling = false;
+let posting = false; // the server may not have the message, or the chat
 async function pollStatus() {
-  if (polling || document.hidden || !begun || !(busy || waits())) return;
+  if (polling || posting || document.hidden || !begun || !(busy || waits())) return;
   const { signal } = attempt;
   polling = true;
   try {
@@ -207,11 +208,16 @@ async function pollStatus() {
 }
 
 // post sends a message and retries. The server counts it once.
-function post(message, headers = {}) {
+async function post(message, headers = {}) {
   const body = { id: chat, messages: [message], trigger: 'submit-message', agentType: $('agent').value || undefined };
   if (message.role === 'assistant') body.messageId = message.id;
   const options = { method: 'POST', headers: { 'content-type': 'application/json', ...headers }, body: JSON.stringify(body) };
-  return retry(() => call('/chat?aiSdk=7', options));
+  posting = true;
+  try {
+    return await retry(() => call('/chat?aiSdk=7', options));
+  } finally {
+    posting = false;
+  }
 }
 
 // answer sends the answer to one call, and follows the rest of the message.
