@@ -27,7 +27,7 @@ dev: ## Start all four services in one process, with demo agents
 	go run ./cmd/holdfast dev
 
 # One half after the other: the end-to-end half has clients that act in the middle of an answer, and needs a machine
-# that is not busy with other things. The worker's tests kill an executor at every moment, and the gateway's test of
+# that is not busy with other things. So only two of its packages run at a time. The worker's tests kill an executor at every moment, and the gateway's test of
 # rights sends its 30,000 requests, only without the detector.
 # -vet=all checks what go vet checks, without compiling anew.
 test: setup ## Install what the tests need and run every test
@@ -46,7 +46,7 @@ units: ## Run only the tests inside the processes, with the race detector
 	go test $(RACE) -vet=all -shuffle=on -p 3 -timeout 30m . ./deploy/... ./examples/... ./pkg/... ./proto/... ./services/...
 
 e2e: setup ## Run only the black-box tests over real processes
-	go test -count=1 -vet=all -shuffle=on -p 3 -timeout 30m ./cmd/... ./e2e/... ./services/executor/internal/worker
+	go test -count=1 -vet=all -shuffle=on -p 2 -timeout 30m ./cmd/... ./e2e/... ./services/executor/internal/worker
 	go test -count=1 -vet=all -timeout 30m -run '^TestNobodyReaches' ./services/gateway
 	cd deploy/helm && go test -count=1 ./...
 
