@@ -520,6 +520,7 @@ func TestALiveReaderWaitsForTheBoundaryOfAStep(t *testing.T) {
 				c := newClient()
 				ended := w.begin(t, c)
 				run.Show(1, Started(), StepStarted(), Text("one"))
+				// The reader polls after five seconds of silence, and finds the step without its boundary.
 				afterPoll := func() { time.Sleep(5*time.Second + late) }
 				run.WithLateBoundaries(afterPoll, func() {
 					run.Show(1, StepCommitted())

@@ -203,12 +203,11 @@ func (t *track) completeAttempt(ctx context.Context, step *statev1.StoredStep, r
 }
 
 // sendRestFromLog sends the rest of an attempt if the log is complete. Else it rewinds to the
-// start. errReadSteps: the log may soon have the rest.
+// start. errReadSteps: the log has no gap and may soon have the rest.
 func (t *track) sendRestFromLog(ctx context.Context, start, end int64) error {
 	var taken error
-	gap := false
-	_ = t.follow.Live.ReadStored(ctx, t.ref, t.cursor, false, func(r *live.Record) error { // without it, the step is sent as stored
-		if gap = !t.continues(r); gap || t.cursor >= end {
+	err := t.follow.Live.ReadStored(ctx, t.ref, t.cursor, false, func(r *live.Record) error {
+		if !t.continues(r) || t.cursor >= end {
 			return errReadSteps
 		}
 		taken = t.sendRecord(r)
@@ -217,7 +216,7 @@ func (t *track) sendRestFromLog(ctx context.Context, start, end int64) error {
 	switch {
 	case taken != nil || t.cursor >= end:
 		return taken
-	case !gap && t.session == "" && t.follow.isLive && t.lateReads < maxLateReads:
+	case err == nil && t.session == "" && t.follow.isLive && t.lateReads < maxLateReads:
 		t.lateReads++
 		return errReadSteps
 	}

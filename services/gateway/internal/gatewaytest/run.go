@@ -32,11 +32,10 @@ type Run struct {
 	lost     string             // reason of the next attempt
 	silent   bool               // appends no boundary
 	partial  bool               // boundaries say that the log lacks a part of the step
-	// beforeBoundary is called between a commit and its boundary.
-	beforeBoundary func()
-	stored         bool // a shown step of the run is stored
+	stored   bool               // a shown step of the run is stored
 
-	checkpoints []string // of the steps of the run
+	beforeBoundary func()   // called between a commit and its boundary; may be nil
+	checkpoints    []string // of the steps of the run
 }
 
 // attempt is an attempt at a step.
