@@ -27,8 +27,8 @@ dev: ## Start all four services in one process, with demo agents
 	go run ./cmd/holdfast dev
 
 # One half after the other: the end-to-end half has clients that act in the middle of an answer, and needs a machine
-# that is not busy with other things. So only two of its packages run at a time. The worker's tests kill an executor at every moment, and the gateway's test of
-# rights sends its 30,000 requests, only without the detector.
+# that is not busy with other things. So only two of its packages run at a time. The worker's tests kill an executor
+# at every moment, and the gateway's test of rights sends its 30,000 requests, only without the detector.
 # -vet=all checks what go vet checks, without compiling anew.
 test: setup ## Install what the tests need and run every test
 	@$(MAKE) --no-print-directory --keep-going units e2e
