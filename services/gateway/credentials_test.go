@@ -153,7 +153,7 @@ func TestAStreamEndsSoonAfterItsTokenExpires(t *testing.T) {
 		Token     string
 		ExpiresAt int64
 	}
-	decodeBody(t, h.request(t, http.MethodPost, "/tokens", `{"subject":"ann","ttlSeconds":1}`, "Authorization", "Bearer "+key), &token)
+	decodeBody(t, h.request(t, http.MethodPost, "/tokens", `{"subject":"ann","ttlSeconds":10}`, "Authorization", "Bearer "+key), &token)
 	conn, _, err := h.upgrade(t, "/agents/demo/room", nil, "Authorization", "Bearer "+token.Token) //nolint:bodyclose // the body is the socket
 	if err != nil {
 		t.Fatal(err)

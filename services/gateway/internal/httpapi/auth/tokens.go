@@ -73,9 +73,9 @@ func (c *Credentials) Mint(ctx context.Context, g Grant) (token string, expires 
 		ttl = min(defaultTTL, c.Tokens.maxTTL)
 	}
 	now := c.Now()
-	expires = now.Add(ttl).Truncate(time.Second) // as in the token
+	expires = now.Add(ttl + time.Second - 1).Truncate(time.Second) // a token has whole seconds
 	if !caller.Expires.IsZero() && caller.Expires.Before(expires) {
-		expires = caller.Expires
+		expires = caller.Expires.Truncate(time.Second)
 	}
 	token, err = c.Tokens.sign(
 		jwt.Claims{Issuer: tokenIssuer, Subject: g.Subject, Expiry: jwt.NewNumericDate(expires), IssuedAt: jwt.NewNumericDate(now)},

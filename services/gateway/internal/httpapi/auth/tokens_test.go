@@ -179,6 +179,33 @@ func TestATokenDoesNotOutliveTheCredentialThatMintsIt(t *testing.T) {
 	}
 }
 
+func TestATokenLastsItsTimeAndUpToASecondMore(t *testing.T) {
+	t.Parallel()
+	for past, want := range map[time.Duration]time.Duration{
+		0:                time.Second,
+		1:                2*time.Second - 1,
+		time.Second - 1:  time.Second + 1,
+		time.Millisecond: 2*time.Second - time.Millisecond,
+	} {
+		m := newMinting(t, "scopes: [operate]", secretA)
+		m.at.pass(past)
+		began := m.at.Now()
+		caller := Identity{Tenant: "acme", Subject: "boss", Scopes: []Scope{Operate}, Expires: began.Add(time.Hour)}
+		token, expires, err := m.Mint(With(t.Context(), caller), Grant{Subject: "ann", TTL: time.Second})
+		if err != nil || expires.Sub(began) != want {
+			t.Fatalf("minted %v after a full second: got %v, %v, want %v", past, expires.Sub(began), err, want)
+		}
+		m.at.pass(want - 1)
+		if got := m.reason(token); got != "" {
+			t.Errorf("minted %v after a full second, just before its expiry: got %q", past, got)
+		}
+		m.at.pass(1)
+		if got := m.reason(token); got != "TOKEN_EXPIRED" {
+			t.Errorf("minted %v after a full second, at its expiry: got %q", past, got)
+		}
+	}
+}
+
 func TestSecretsRotateAndForgedTokensAreRefused(t *testing.T) {
 	t.Parallel()
 	m := newMinting(t, "scopes: [operate]", secretA)
