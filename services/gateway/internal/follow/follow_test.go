@@ -537,6 +537,40 @@ func TestALiveReaderWaitsForTheBoundaryOfAStep(t *testing.T) {
 	}
 }
 
+func TestAReaderWhoConnectsBeforeTheBoundaryOfAStepWaitsForIt(t *testing.T) {
+	t.Parallel()
+	for late, want := range map[time.Duration]int{700 * time.Millisecond: 0, 800 * time.Millisecond: 1} {
+		t.Run(late.String(), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := open(t)
+				run := w.start(t)
+				before, connecting := newClient(), newClient()
+				first := w.begin(t, before)
+				run.Show(1, Started(), StepStarted(), Text("one"))
+				var second <-chan error
+				connect := sync.OnceFunc(func() {
+					synctest.Wait()
+					connecting = before.copy(len(before.got))
+					second = w.begin(t, connecting)
+					time.Sleep(late)
+				})
+				run.WithLateBoundaries(connect, func() {
+					run.Show(1, StepCommitted())
+					run.Show(2, StepStarted(), Text("two"))
+					run.Complete()
+				})
+				wantEnd(t, first)
+				wantEnd(t, second)
+				connecting.check(t, "connecting", w.whole(t))
+				if got := connecting.count(isRewound); got != want {
+					t.Errorf("got %d rewinds, want %d", got, want)
+				}
+			})
+		})
+	}
+}
+
 func TestAGapInTheStepInFlightEndsWithTheStep(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -19,8 +19,8 @@ const (
 	smallPage = 128 << 10
 	// pieceBytes limits the texts of a rendered step.
 	pieceBytes = 16 << 10
-	// maxLateReads is how many more times a live reader reads a step whose boundary the log lacks: the executor
-	// publishes the boundary after the commit. With the pauses between them, the reader waits for 750 ms.
+	// maxLateReads is how many more times a reader reads a step whose boundary the log lacks: the executor publishes
+	// the boundary after the commit. With the pauses between them, the reader waits for up to 750 ms.
 	maxLateReads = 4
 )
 
@@ -216,7 +216,7 @@ func (t *track) sendRestFromLog(ctx context.Context, start, end int64) error {
 	switch {
 	case taken != nil || t.cursor >= end:
 		return taken
-	case err == nil && t.session == "" && t.follow.isLive && t.lateReads < maxLateReads:
+	case err == nil && t.session == "" && t.lateReads < maxLateReads:
 		t.lateReads++
 		return errReadSteps
 	}
