@@ -42,7 +42,7 @@ func (eof) Read([]byte) (int, error) { return 0, io.EOF }
 // execute executes a command. Invalid (COMMAND_UNKNOWN, ARGUMENT_UNKNOWN, ARGUMENT_MISSING, FLAG_INVALID), and the
 // faults of the command.
 func execute(ctx context.Context, t *cli.Terminal, args []string) error {
-	root := newRoot(t)
+	root := newRoot(t) //nolint:contextcheck // the commands have the context of ExecuteContext
 	root.SetArgs(args)
 	root.SetIn(t.In)
 	root.SetOut(t.Out)

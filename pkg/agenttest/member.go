@@ -73,7 +73,7 @@ func (s *System) pass(ctx context.Context, m *member, place string) {
 	s.mu.Unlock()
 	if crash {
 		m.vanish()
-		s.join()
+		s.join() //nolint:contextcheck // the next executor outlives this one
 	}
 	if m.gone.Load() {
 		<-ctx.Done()

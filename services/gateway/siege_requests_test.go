@@ -294,7 +294,7 @@ func (s *siege) converse(path string, frames []string, credential string, browse
 	case credential != "":
 		options.HTTPHeader.Set("Authorization", credential)
 	}
-	conn, response, err := websocket.Dial(ctx, s.url+path, options)
+	conn, response, err := websocket.Dial(ctx, s.url+path, options) //nolint:bodyclose // the body is the socket
 	if err != nil {
 		body := ""
 		if response != nil && response.Body != nil {

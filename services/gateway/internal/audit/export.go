@@ -102,8 +102,9 @@ func requestOf(r *http.Request, tenant string) (*statev1.ListEventsRequest, erro
 }
 
 func (e *Export) read(r *http.Request, request *statev1.ListEventsRequest) (events []*eventv1.AuditEvent, more bool, err error) {
-	err = retry.Do(r.Context(), e.Policy, func() error {
-		answer, err := e.State.ListEvents(r.Context(), request)
+	ctx := r.Context()
+	err = retry.Do(ctx, e.Policy, func() error {
+		answer, err := e.State.ListEvents(ctx, request)
 		events, more = answer.GetEvents(), answer.GetHasMore()
 		return err
 	})

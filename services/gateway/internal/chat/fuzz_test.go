@@ -3,6 +3,7 @@ package chat
 import (
 	"bytes"
 	"encoding/json"
+	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"testing"
@@ -111,12 +112,12 @@ func FuzzAPlaceIsReadAsItIsWritten(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		r := httptest.NewRequest("GET", "/chat/s/stream?fromSequence="+url.QueryEscape(text), nil)
+		r := httptest.NewRequest(http.MethodGet, "/chat/s/stream?fromSequence="+url.QueryEscape(text), nil)
 		p, given, ok := placeOf(r)
 		if !ok || !given {
 			return
 		}
-		r = httptest.NewRequest("GET", "/chat/s/stream", nil)
+		r = httptest.NewRequest(http.MethodGet, "/chat/s/stream", nil)
 		r.Header.Set("Last-Event-ID", p.String())
 		if again, given, ok := placeOf(r); again != p || !given || !ok {
 			t.Errorf("%q is %+v, which is written %s and read %+v, %v, %v", text, p, p, again, given, ok)

@@ -59,7 +59,7 @@ func (n *Events) Serve(w http.ResponseWriter, r *http.Request, tenant string) er
 	leaves := context.AfterFunc(r.Context(), cancel)
 	followed, err := n.Follower.Begin(ctx, request) //nolint:contextcheck // see above
 	if err != nil {
-		return httpapi.CauseOf(ctx, err)
+		return httpapi.CauseOf(ctx, err) //nolint:contextcheck // see above
 	}
 	if !sse.CanHijack(r) {
 		out := sse.NewWriter(w, r, n.Padding)

@@ -21,7 +21,7 @@ const (
 )
 
 // get calls the console's route.
-func get(t *testing.T, path string) (*http.Response, string, error) {
+func get(t *testing.T, path string) (*httptest.ResponseRecorder, error) {
 	t.Helper()
 	mux := http.NewServeMux()
 	var failed error
@@ -30,20 +30,21 @@ func get(t *testing.T, path string) (*http.Response, string, error) {
 	}
 	w := httptest.NewRecorder()
 	mux.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
-	return w.Result(), w.Body.String(), failed
+	return w, failed
 }
 
 func TestEveryPathOfTheConsoleIsItsPageThatIsNotCached(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"/console/", "/console/sessions/a%2Fb/timeline", "/console/assets", "/console/nowhere"} {
-		response, text, err := get(t, path)
-		if err != nil || response.StatusCode != http.StatusOK || !strings.Contains(text, "<title>Holdfast console</title>") {
-			t.Errorf("%s: got %d %v %q", path, response.StatusCode, err, text)
+		response, err := get(t, path)
+		text := response.Body.String()
+		if err != nil || response.Code != http.StatusOK || !strings.Contains(text, "<title>Holdfast console</title>") {
+			t.Errorf("%s: got %d %v %q", path, response.Code, err, text)
 		}
-		if got := response.Header.Get("Cache-Control"); got != "no-cache" {
+		if got := response.Header().Get("Cache-Control"); got != "no-cache" {
 			t.Errorf("%s: got Cache-Control %q", path, got)
 		}
-		if got := response.Header.Get("Content-Security-Policy"); got != policy {
+		if got := response.Header().Get("Content-Security-Policy"); got != policy {
 			t.Errorf("%s: got Content-Security-Policy %q", path, got)
 		}
 	}
@@ -51,15 +52,15 @@ func TestEveryPathOfTheConsoleIsItsPageThatIsNotCached(t *testing.T) {
 
 func TestTheAssetsOfTheConsoleAreCachedForEver(t *testing.T) {
 	t.Parallel()
-	_, index, _ := get(t, "/console/")
-	assets := regexp.MustCompile(`"(/console/assets/[^"]+)"`).FindAllStringSubmatch(index, -1)
+	index, _ := get(t, "/console/")
+	assets := regexp.MustCompile(`"(/console/assets/[^"]+)"`).FindAllStringSubmatch(index.Body.String(), -1)
 	if len(assets) < 2 {
 		t.Fatalf("the page names the assets %q, want a script and a style sheet", assets)
 	}
 	for _, asset := range assets {
-		response, _, err := get(t, asset[1])
-		if err != nil || response.Header.Get("Cache-Control") != "public, max-age=31536000, immutable" || response.Header.Get("X-Content-Type-Options") != "nosniff" {
-			t.Errorf("%s: got %v, headers %v", asset[1], err, response.Header)
+		response, err := get(t, asset[1])
+		if err != nil || response.Header().Get("Cache-Control") != "public, max-age=31536000, immutable" || response.Header().Get("X-Content-Type-Options") != "nosniff" {
+			t.Errorf("%s: got %v, headers %v", asset[1], err, response.Header())
 		}
 	}
 }
@@ -67,8 +68,8 @@ func TestTheAssetsOfTheConsoleAreCachedForEver(t *testing.T) {
 func TestAnUnknownAssetOfTheConsoleIsNotFound(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"/console/assets/index-old.js", "/console/assets/", "/console/assets/%2E%2E/index.html", "/console/assets/a%2F..%2Fb.js"} {
-		if _, text, err := get(t, path); fault.ReasonOf(err) != "ROUTE_NOT_FOUND" {
-			t.Errorf("%s: got %v %q", path, err, text)
+		if response, err := get(t, path); fault.ReasonOf(err) != "ROUTE_NOT_FOUND" {
+			t.Errorf("%s: got %v %q", path, err, response.Body)
 		}
 	}
 }

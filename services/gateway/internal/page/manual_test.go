@@ -21,11 +21,12 @@ func TestEachPageOfTheManualIsServedAndItsLinksLeadToServedPages(t *testing.T) {
 	}
 	for _, file := range files {
 		path := "/manual/" + strings.TrimSuffix(strings.TrimSuffix(file, ".md"), "README")
-		response, text, err := get(t, path)
-		if err != nil || response.StatusCode != http.StatusOK || !strings.Contains(text, "<h1 ") || !strings.Contains(text, " · Holdfast manual</title>") {
-			t.Errorf("%s: got %d %v", path, response.StatusCode, err)
+		response, err := get(t, path)
+		text := response.Body.String()
+		if err != nil || response.Code != http.StatusOK || !strings.Contains(text, "<h1 ") || !strings.Contains(text, " · Holdfast manual</title>") {
+			t.Errorf("%s: got %d %v", path, response.Code, err)
 		}
-		if got := response.Header.Get("Content-Security-Policy"); got != policy {
+		if got := response.Header().Get("Content-Security-Policy"); got != policy {
 			t.Errorf("%s: got Content-Security-Policy %q", path, got)
 		}
 		for _, link := range localLink.FindAllStringSubmatch(text, -1) {
@@ -33,10 +34,10 @@ func TestEachPageOfTheManualIsServedAndItsLinksLeadToServedPages(t *testing.T) {
 			if target == "" {
 				target = path
 			}
-			response, there, err := get(t, target)
-			if err != nil || response.StatusCode != http.StatusOK {
-				t.Errorf("%s: the link %s gives %d %v", path, link[1], response.StatusCode, err)
-			} else if anchor != "" && !strings.Contains(there, `id="`+anchor+`"`) {
+			response, err := get(t, target)
+			if err != nil || response.Code != http.StatusOK {
+				t.Errorf("%s: the link %s gives %d %v", path, link[1], response.Code, err)
+			} else if anchor != "" && !strings.Contains(response.Body.String(), `id="`+anchor+`"`) {
 				t.Errorf("%s: the link %s leads to no heading", path, link[1])
 			}
 		}
@@ -46,8 +47,8 @@ func TestEachPageOfTheManualIsServedAndItsLinksLeadToServedPages(t *testing.T) {
 func TestAnUnknownPageOfTheManualIsNotFound(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"/manual/nothing", "/manual/README.md", "/manual/..%2Fdocs.go"} {
-		if _, text, err := get(t, path); fault.ReasonOf(err) != "ROUTE_NOT_FOUND" {
-			t.Errorf("%s: got %v %q", path, err, text)
+		if response, err := get(t, path); fault.ReasonOf(err) != "ROUTE_NOT_FOUND" {
+			t.Errorf("%s: got %v %q", path, err, response.Body)
 		}
 	}
 }

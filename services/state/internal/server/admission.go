@@ -76,7 +76,7 @@ func (a *admission) decide(ctx context.Context) error {
 	if err := a.countPending(ctx, "user", a.of, ofUser.Queued); err != nil {
 		return err
 	}
-	if a.refusal != nil {
+	if a.refused() {
 		return nil
 	}
 	err := a.checkBytes(ctx, a.of.Tenant, a.bytes)
@@ -86,8 +86,10 @@ func (a *admission) decide(ctx context.Context) error {
 	return err
 }
 
+func (a *admission) refused() bool { return a.refusal != nil }
+
 func (a *admission) takeStart(whose string, of quota.Owner, l quota.Limits) {
-	if a.refusal != nil || l.StartsPerSecond == 0 {
+	if a.refused() || l.StartsPerSecond == 0 {
 		return
 	}
 	if wait := a.starts.Take(of, l, a.clock()); wait > 0 {
@@ -99,7 +101,7 @@ func (a *admission) takeStart(whose string, of quota.Owner, l quota.Limits) {
 }
 
 func (a *admission) countPending(ctx context.Context, whose string, of quota.Owner, limit int64) error {
-	if a.refusal != nil || limit == 0 {
+	if a.refused() || limit == 0 {
 		return nil
 	}
 	before := a.pending.Begin(of)

@@ -102,16 +102,16 @@ var audits = []suiteCase{
 		for i := range 9 {
 			h.remember([]string{"acme", "acme", "other"}[i%3], session.Memory{ID: fmt.Sprint("m", i), EntityID: fmt.Sprint("u", i%2), Text: "tea"}, true)
 		}
-		forget := func(tenant, entity string, limit int, want int64) {
+		forget := func(entity string, limit int, want int64) {
 			h.Helper()
-			got, err := h.Store.ForgetMemories(h.Context(), tenant, entity, limit)
+			got, err := h.Store.ForgetMemories(h.Context(), "acme", entity, limit)
 			h.must(err)
 			same(h, "forgotten", got, want)
 		}
-		forget("acme", "u0", 2, 2)
-		forget("acme", "u0", 2, 1)
-		forget("acme", "u0", 2, 0)
-		forget("acme", "", 9, 3)
+		forget("u0", 2, 2)
+		forget("u0", 2, 1)
+		forget("u0", 2, 0)
+		forget("", 9, 3)
 		found, err := h.Store.Recall(h.Context(), "acme", store.MemoryQuery{Words: []string{"tea"}, Limit: 9})
 		h.must(err)
 		same(h, "memories left", len(found), 0)
