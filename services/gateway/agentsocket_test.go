@@ -293,25 +293,37 @@ func TestSocketsOfAgentsCountAsStreams(t *testing.T) {
 
 func TestRefusedSocketsDoNotCountAsStreams(t *testing.T) {
 	t.Parallel()
+	const most, closing = 64, 5 * time.Second // how many are refused at once, and how long each waits for the client
 	good, sum := gateway.NewAPIKey()
 	file := keysFile(t, "- {name: a, tenant: acme, sha256: "+sum+"}\n")
-	h := open(t, func(c *gateway.Config) { c.APIKeys, c.InsecureNoAuth, c.MaxStreams = file, false, 1 })
-	const most = 1000
-	refused := 0
-	for ; refused < most; refused++ { // they do not read the close
-		_, response, err := h.upgrade(t, "/agents/demo/room", nil) //nolint:bodyclose // the body is the socket
-		if err == nil {
-			continue
+	bubble(t, func(t *testing.T, _ *World, client *http.Client) {
+		dial := func(header http.Header) (*websocket.Conn, int) {
+			conn, response, err := websocket.Dial(t.Context(), "http://localhost/agents/demo/room", &websocket.DialOptions{HTTPClient: client, HTTPHeader: header}) //nolint:bodyclose // the body is the socket
+			if response == nil {
+				t.Fatal(err)
+			}
+			if err == nil {
+				t.Cleanup(func() { _ = conn.CloseNow() })
+			}
+			return conn, response.StatusCode
 		}
-		if response == nil || response.StatusCode != http.StatusUnauthorized {
-			t.Fatalf("got %v, want too many refusals answered with 401", err)
+		for range 2 {
+			for i := range most { // they do not read the close
+				if _, status := dial(nil); status != http.StatusSwitchingProtocols {
+					t.Fatalf("socket %d: got %d, want it accepted and closed", i+1, status)
+				}
+			}
+			if _, status := dial(nil); status != http.StatusUnauthorized {
+				t.Errorf("above the limit: got %d, want 401", status)
+			}
+			conn, _ := dial(http.Header{"Authorization": {"Bearer " + good}})
+			if _, _, err := conn.Read(t.Context()); err != nil {
+				t.Errorf("with a key: got %v, want a stream", err)
+			}
+			_ = conn.CloseNow()
+			time.Sleep(closing + time.Second) // fake
 		}
-		break
-	}
-	if refused < 2 || refused == most {
-		t.Errorf("%d sockets were refused at once", refused)
-	}
-	h.agentClient(t, "demo/room", "Authorization", "Bearer "+good)
+	}, func(c *gateway.Config) { c.APIKeys, c.InsecureNoAuth, c.MaxStreams = file, false, 1 })
 }
 
 func TestAStateReachesTheClientsOfAnotherGatewayByAHint(t *testing.T) {

@@ -20,7 +20,7 @@ import (
 )
 
 // bubble runs a test under fake time, with gateway, services and client on one in-memory network.
-func bubble(t *testing.T, test func(t *testing.T, w *World, client *http.Client)) {
+func bubble(t *testing.T, test func(t *testing.T, w *World, client *http.Client), change ...func(*gateway.Config)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := New(t)
 		c := gateway.Config{}
@@ -28,6 +28,9 @@ func bubble(t *testing.T, test func(t *testing.T, w *World, client *http.Client)
 			t.Fatal(err)
 		}
 		c.StateAddress, c.StreamAddress, c.InsecureNoAuth, c.DefaultAgent = StateAddress, StreamAddress, true, "demo"
+		for _, f := range change {
+			f(&c)
+		}
 		service, err := gateway.New(t.Context(), c, gateway.Peers{Network: w.Network, Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
