@@ -106,15 +106,18 @@ func (h *history) sendTwice(key session.Key) action {
 	for _, r := range p.Queue {
 		ids = append(ids, h.starts[r.ID].Messages[0].ID)
 	}
+	if h.bursting { // another command may remove the message, and this one stores it anew: it stays the same message
+		ids = slices.DeleteFunc(ids, func(id string) bool { return !isUserMessage(id) })
+	}
 	if len(ids) == 0 {
 		return action{}
 	}
 	c := h.drawPost(key)
 	c.Messages[0].ID = rapid.SampledFrom(ids).Draw(h.T, "message")
-	if rapid.IntRange(0, 3).Draw(h.T, "another content") == 0 {
+	if !h.bursting && rapid.IntRange(0, 3).Draw(h.T, "another content") == 0 {
 		c.Messages[0].Body, c.RequestHash = []byte("another"), []byte("another")
 	}
-	h.starts[c.RunID] = c // in a burst, another command may remove the message, and this one waits
+	h.starts[c.RunID] = c // in a burst, it may wait
 	return h.intentAction("send twice "+c.Messages[0].ID, sendOf(c), func(p *modelSession, _ map[session.Key]*modelSession) string {
 		same := c.Messages[0].Body == nil && isUserMessage(c.Messages[0].ID)
 		queued := slices.ContainsFunc(p.Queue, func(r modelRun) bool { return h.starts[r.ID].Messages[0].ID == c.Messages[0].ID })
