@@ -316,7 +316,10 @@ func TestRefusedSocketsDoNotCountAsStreams(t *testing.T) {
 			if _, status := dial(nil); status != http.StatusUnauthorized {
 				t.Errorf("above the limit: got %d, want 401", status)
 			}
-			conn, _ := dial(http.Header{"Authorization": {"Bearer " + good}})
+			conn, status := dial(http.Header{"Authorization": {"Bearer " + good}})
+			if status != http.StatusSwitchingProtocols {
+				t.Fatalf("with a key: got %d, want a stream", status)
+			}
 			if _, _, err := conn.Read(t.Context()); err != nil {
 				t.Errorf("with a key: got %v, want a stream", err)
 			}

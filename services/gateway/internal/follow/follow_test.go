@@ -509,26 +509,16 @@ func TestStepsAreReadWithoutTheLog(t *testing.T) {
 	}
 }
 
-func TestALiveReaderWaitsForTheBoundaryOfAStep(t *testing.T) {
-	t.Parallel()
-	for late, want := range map[time.Duration]int{700 * time.Millisecond: 0, 800 * time.Millisecond: 2} {
+// wantWait checks that a reader waits for a late boundary, and is rewound so many times if it comes just too late.
+func wantWait(t *testing.T, rewinds int, read func(t *testing.T, w *world, run *Run, late time.Duration) *client) {
+	t.Helper()
+	for late, want := range map[time.Duration]int{700 * time.Millisecond: 0, 800 * time.Millisecond: rewinds} {
 		t.Run(late.String(), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				w := open(t)
-				run := w.start(t)
-				c := newClient()
-				ended := w.begin(t, c)
-				run.Show(1, Started(), StepStarted(), Text("one"))
-				// The reader polls after five seconds of silence, and finds the step without its boundary.
-				afterPoll := func() { time.Sleep(5*time.Second + late) }
-				run.WithLateBoundaries(afterPoll, func() {
-					run.Show(1, StepCommitted())
-					run.Show(2, StepStarted(), Text("two"))
-					run.Complete()
-				})
-				wantEnd(t, ended)
-				c.check(t, "live", w.whole(t))
+				c := read(t, w, w.start(t), late)
+				c.check(t, "reader", w.whole(t))
 				if got := c.count(isRewound); got != want {
 					t.Errorf("got %d rewinds, want %d", got, want)
 				}
@@ -537,38 +527,46 @@ func TestALiveReaderWaitsForTheBoundaryOfAStep(t *testing.T) {
 	}
 }
 
+// finish ends a run whose step 1 is in flight.
+func finish(run *Run) {
+	run.Show(1, StepCommitted())
+	run.Show(2, StepStarted(), Text("two"))
+	run.Complete()
+}
+
+func TestALiveReaderWaitsForTheBoundaryOfAStep(t *testing.T) {
+	t.Parallel()
+	wantWait(t, 2, func(t *testing.T, w *world, run *Run, late time.Duration) *client {
+		c := newClient()
+		ended := w.begin(t, c)
+		run.Show(1, Started(), StepStarted(), Text("one"))
+		// The reader polls after five seconds of silence, and finds the step without its boundary.
+		afterPoll := func() { time.Sleep(5*time.Second + late) }
+		run.WithLateBoundaries(afterPoll, func() { finish(run) })
+		wantEnd(t, ended)
+		return c
+	})
+}
+
 func TestAReaderWhoConnectsBeforeTheBoundaryOfAStepWaitsForIt(t *testing.T) {
 	t.Parallel()
-	for late, want := range map[time.Duration]int{700 * time.Millisecond: 0, 800 * time.Millisecond: 1} {
-		t.Run(late.String(), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				w := open(t)
-				run := w.start(t)
-				before, connecting := newClient(), newClient()
-				first := w.begin(t, before)
-				run.Show(1, Started(), StepStarted(), Text("one"))
-				var second <-chan error
-				connect := sync.OnceFunc(func() {
-					synctest.Wait()
-					connecting = before.copy(len(before.got))
-					second = w.begin(t, connecting)
-					time.Sleep(late)
-				})
-				run.WithLateBoundaries(connect, func() {
-					run.Show(1, StepCommitted())
-					run.Show(2, StepStarted(), Text("two"))
-					run.Complete()
-				})
-				wantEnd(t, first)
-				wantEnd(t, second)
-				connecting.check(t, "connecting", w.whole(t))
-				if got := connecting.count(isRewound); got != want {
-					t.Errorf("got %d rewinds, want %d", got, want)
-				}
-			})
+	wantWait(t, 1, func(t *testing.T, w *world, run *Run, late time.Duration) *client {
+		before := newClient()
+		first := w.begin(t, before)
+		run.Show(1, Started(), StepStarted(), Text("one"))
+		var c *client
+		var second <-chan error
+		connect := sync.OnceFunc(func() {
+			synctest.Wait()
+			c = before.copy(len(before.got))
+			second = w.begin(t, c)
+			time.Sleep(late) // fake
 		})
-	}
+		run.WithLateBoundaries(connect, func() { finish(run) })
+		wantEnd(t, first)
+		wantEnd(t, second)
+		return c
+	})
 }
 
 func TestAGapInTheStepInFlightEndsWithTheStep(t *testing.T) {

@@ -95,8 +95,8 @@ func (h *history) send(p *modelSession, all map[session.Key]*modelSession, c ses
 	return ""
 }
 
-// sendTwice resends a message of the conversation or of a waiting run. Sometimes its
-// content differs.
+// sendTwice resends a message of the conversation or of a waiting run. Outside a burst, its
+// content sometimes differs.
 func (h *history) sendTwice(key session.Key) action {
 	p := h.sessions[key]
 	if p == nil {
@@ -106,7 +106,9 @@ func (h *history) sendTwice(key session.Key) action {
 	for _, r := range p.Queue {
 		ids = append(ids, h.starts[r.ID].Messages[0].ID)
 	}
-	if h.bursting { // another command may remove the message, and this one stores it anew: it stays the same message
+	// In a burst, another command may remove the message first. This one then stores it as a user's message, and the
+	// model tells the author by the id.
+	if h.bursting {
 		ids = slices.DeleteFunc(ids, func(id string) bool { return !isUserMessage(id) })
 	}
 	if len(ids) == 0 {
@@ -117,7 +119,7 @@ func (h *history) sendTwice(key session.Key) action {
 	if !h.bursting && rapid.IntRange(0, 3).Draw(h.T, "another content") == 0 {
 		c.Messages[0].Body, c.RequestHash = []byte("another"), []byte("another")
 	}
-	h.starts[c.RunID] = c // in a burst, it may wait
+	h.starts[c.RunID] = c // it may wait
 	return h.intentAction("send twice "+c.Messages[0].ID, sendOf(c), func(p *modelSession, _ map[session.Key]*modelSession) string {
 		same := c.Messages[0].Body == nil && isUserMessage(c.Messages[0].ID)
 		queued := slices.ContainsFunc(p.Queue, func(r modelRun) bool { return h.starts[r.ID].Messages[0].ID == c.Messages[0].ID })
