@@ -49,6 +49,7 @@ e2e: setup ## Run only the black-box tests over real processes
 	go test -count=1 -vet=all -shuffle=on -p 2 -timeout 30m ./cmd/... ./e2e/... ./services/executor/internal/worker
 	go test -count=1 -vet=all -timeout 30m -run '^TestNobodyReaches' ./services/gateway
 	cd deploy/helm && go test -count=1 ./...
+	cd bench && go vet ./... && go test -count=1 ./...
 
 # One package at a time: each keeps the machine busy.
 torture: setup ## Run the tests under faults and of random histories for long, up to an hour
@@ -107,7 +108,7 @@ release-check: ## Check the description of the release archives; needs the netwo
 	go run $(GORELEASER) check
 
 bench-peers: ## Measure the same agent on Holdfast and on its peers; ARGS=-quick for a first look
-	cd bench && go vet ./... && go test ./... && go run . -details $(ARGS)
+	cd bench && go run . -details $(ARGS)
 
 $(BIN)/buf:
 	GOBIN=$(BIN) go install $(BUF)
