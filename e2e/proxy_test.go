@@ -106,6 +106,42 @@ func TestAnAnswerIsReadWordByWordThroughNginx(t *testing.T) {
 	}
 }
 
+func TestAnAnswerIsReadWordByWordThroughAProxyThatCompresses(t *testing.T) {
+	t.Parallel()
+	d := startDictation(t)
+	s := harness.Start(t, harness.Options{Agents: d.agents()})
+	through := harness.Client{URL: harness.StartCompressingProxy(t, "proxies", s.Gateway.Address), Key: harness.Key}
+	if !compressed(t, through, "/openapi.json") {
+		t.Error("the proxy does not compress a document: this test proves nothing")
+	}
+	a := d.answer(t, "dictate")
+	asking := through.Chat(t, "compressed", "secretary", "dictate")
+	native := through.Native(t, "compressed", 0)
+	checkSteps(a, func(text string) {
+		asking.UntilText(len(text))
+		native.Until(text, func(n *harness.NativeStream) bool { return n.Text() == text })
+	})
+	a.end()
+	native.Whole()
+	checkContent(t, "who had asked", asking.Whole(), textContent(native.Text()))
+}
+
+// compressed reports whether the answer at the path arrives compressed.
+func compressed(t *testing.T, client harness.Client, path string) bool {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, client.URL+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+client.Key)
+	response, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	return response.Uncompressed
+}
+
 func TestAnswersAreCompressedWhereNginxIsToldTo(t *testing.T) {
 	t.Parallel()
 	s := startBehindNginx(t, nil, "gzip on;", "gzip_types *;", "gzip_proxied any;")

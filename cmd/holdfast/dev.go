@@ -33,6 +33,10 @@ const (
 	executorAddress = "executor"
 )
 
+// joinedAddress is where an executor of another process serves the methods of its agents, unless
+// HOLDFAST_EXECUTOR_LISTEN says otherwise there.
+const joinedAddress = "127.0.0.1:7413"
+
 // flushGrace bounds the export of the last spans.
 const flushGrace = 5 * time.Second
 
@@ -149,7 +153,6 @@ func (o devOptions) configure(environ []string) (devConfig, error) {
 		"HOLDFAST_EXECUTOR_STREAM_ADDRESS=" + streamAddress,
 		"HOLDFAST_GATEWAY_STATE_ADDRESS=" + stateAddress,
 		"HOLDFAST_GATEWAY_STREAM_ADDRESS=" + streamAddress,
-		"HOLDFAST_GATEWAY_EXECUTOR_ADDRESSES=" + executorAddress,
 		"HOLDFAST_LOG_LEVEL=warn",
 	}
 	if keys, _ := lookup(environ)("HOLDFAST_GATEWAY_API_KEYS"); keys == "" {
@@ -159,6 +162,10 @@ func (o devOptions) configure(environ []string) (devConfig, error) {
 	if err := config.Load(&c, append(defaults, set(environ)...)); err != nil {
 		return devConfig{}, err
 	}
+	if o.expose && len(c.Gateway.Executors) == 0 {
+		c.Gateway.Executors = []string{joinedAddress}
+	}
+	c.Gateway.Executors = append([]string{executorAddress}, c.Gateway.Executors...)
 	if len(o.agents) > 0 {
 		c.Agents.AgentsFiles = strings.Join(o.agents, ";")
 	}

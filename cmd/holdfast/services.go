@@ -52,7 +52,7 @@ func open(ctx context.Context, c devConfig, agents *executor.Registry, network r
 	if h.executor, err = executor.New(ctx, c.Executor, executor.Peers{Network: network, Log: log, Meter: otel.Meter("holdfast.executor"), Registry: agents, Hooks: hooks}); err != nil {
 		return nil, fmt.Errorf("open executor: %w", err)
 	}
-	if h.gateway, err = gateway.New(ctx, c.Gateway, gateway.Peers{Network: network, Log: log, Meter: otel.Meter("holdfast.gateway")}); err != nil {
+	if h.gateway, err = gateway.New(ctx, c.Gateway, gateway.Peers{Network: network, Security: c.Expose.Internal, Log: log, Meter: otel.Meter("holdfast.gateway")}); err != nil {
 		return nil, fmt.Errorf("open gateway: %w", err)
 	}
 	return h, nil

@@ -59,7 +59,7 @@ func Dial(network Network, address string, c ClientConfig) (*grpc.ClientConn, er
 	if address == "" {
 		return nil, fault.New(fault.Invalid, "ADDRESS_INVALID", "the address to connect to is empty")
 	}
-	if process, ok := network.(*Process); ok {
+	if process, ok := network.(*Process); ok && !outside(address) {
 		return dialProcess(process, address)
 	}
 	transport, err := c.Security.clientCredentials()

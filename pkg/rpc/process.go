@@ -18,7 +18,8 @@ import (
 // without a connection. Any name is an address, and only users of the same Process can connect. Security and
 // message limits have no effect. It works inside a testing/synctest bubble.
 //
-// Its listeners work with Serve only, and DialContext always fails; Dial and Serve use the handlers directly.
+// Its listeners work with Serve only; Dial and Serve use the handlers directly. An address with a port, "host:port",
+// is no name but a server outside of the process: Dial and DialContext connect to it over TCP, with Security and limits.
 type Process struct {
 	mu        sync.RWMutex
 	listeners map[string]*processListener
@@ -39,8 +40,17 @@ func (p *Process) Listen(_ context.Context, address string) (net.Listener, error
 	return l, nil
 }
 
-// DialContext always fails: there are no connections within a process.
-func (p *Process) DialContext(_ context.Context, address string) (net.Conn, error) {
+// outside reports whether the address is of a server outside of the process.
+func outside(address string) bool {
+	_, port, err := net.SplitHostPort(address)
+	return err == nil && port != ""
+}
+
+// DialContext connects to servers outside of the process. There are no connections within it.
+func (p *Process) DialContext(ctx context.Context, address string) (net.Conn, error) {
+	if outside(address) {
+		return TCP().DialContext(ctx, address)
+	}
 	return nil, fmt.Errorf("dial process address %q: there are no connections within a process", address)
 }
 

@@ -51,7 +51,7 @@ func TestAChatStreamsTheRunAndEndsWithDone(t *testing.T) {
 	h := open(t, nil)
 	response := h.request(t, http.MethodPost, "/chat", chatBody("s1", "hi"), "traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	for name, want := range map[string]string{
-		"Content-Type": "text/event-stream", "Cache-Control": "no-cache", "X-Vercel-Ai-Ui-Message-Stream": "v1",
+		"Content-Type": "text/event-stream", "Cache-Control": "no-cache, no-transform", "X-Vercel-Ai-Ui-Message-Stream": "v1",
 		"X-Accel-Buffering": "no", "X-Holdfast-Session-Id": "s1", "X-Holdfast-Run-Id": "run_1",
 	} {
 		if got := response.Header.Get(name); got != want {

@@ -47,6 +47,7 @@ func (s *Server) admit(next http.Handler) http.Handler {
 		defer held.Release()
 		body := &boundedBody{ReadCloser: r.Body, held: held, limit: s.MaxBytes, remaining: s.MaxBytes, leave: func() { abandonBody(w, r) }}
 		if enveloped(r) {
+			w.Header().Set("Cache-Control", "no-cache, no-transform") // the answer may be a stream; middleware that compresses would hold it back
 			body.prefix, body.remaining = make([]byte, 0, envelope), s.MaxBytes+envelope
 		}
 		if r.ContentLength > int64(body.remaining) {

@@ -73,7 +73,7 @@ func (e *Export) Serve(w http.ResponseWriter, r *http.Request, tenant string) er
 		}
 		if first {
 			w.Header().Set("Content-Type", "application/x-ndjson")
-			w.Header().Set("Cache-Control", "no-store")
+			w.Header().Set("Cache-Control", "no-store, no-transform") // as of an event stream
 		}
 		if err := write(w, events); err != nil {
 			return httpapi.ErrCut

@@ -26,7 +26,7 @@ type Methods struct {
 const maxGrant = 24 * time.Hour
 
 // Call calls a method on the first executor that serves the agent, and gives each response to f.
-// NotFound (AGENT_NOT_FOUND: none does), Unavailable, and the faults of the method.
+// NotFound (AGENT_NOT_FOUND: none does), Unavailable (EXECUTOR_UNREACHABLE: one that may serve it does not answer), and the faults of the method.
 func (m *Methods) Call(ctx context.Context, r *executorv1.CallMethodRequest, f func(*executorv1.CallMethodResponse) error) error {
 	granted, err := m.Sessions.GrantMethod(ctx, &statev1.GrantMethodRequest{
 		Tenant: r.GetTenant(), SessionId: r.GetSessionId(), TtlMs: min(m.Timeout, maxGrant).Milliseconds(),
@@ -44,7 +44,12 @@ func (m *Methods) Call(ctx context.Context, r *executorv1.CallMethodRequest, f f
 			m.note(r.GetAgentType(), at)
 			return failed
 		}
-		if fault.ReasonOf(failed) != "AGENT_NOT_FOUND" { // another executor may be up
+		switch {
+		case fault.ReasonOf(failed) == "AGENT_NOT_FOUND":
+		case !opened && errors.Is(failed, fault.Unavailable): // it may be the executor of the agent
+			err = fault.New(fault.Unavailable, "EXECUTOR_UNREACHABLE", "of the executors of HOLDFAST_GATEWAY_EXECUTOR_ADDRESSES that can be reached, none serves the agent %q; check the addresses: %v",
+				r.GetAgentType(), failed)
+		default:
 			err = failed
 		}
 	}

@@ -43,6 +43,7 @@ var sentences = map[string]string{
 	StopNotObserved:         "It will stop, but has not yet.",
 	"AGENT_MISMATCH":        "This conversation belongs to another agent.",
 	"AGENT_NOT_FOUND":       "There is no such agent.",
+	"EXECUTOR_UNREACHABLE":  "No executor with this agent can be reached.",
 	"MESSAGE_EXISTS":        "This message was sent before.",
 	"MESSAGE_INVALID":       "The message has no content that can be sent.",
 	"MESSAGE_TOO_LARGE":     "The message is too large.",

@@ -65,7 +65,7 @@ func closing(r *http.Request) bool { return r.Close || !r.ProtoAtLeast(1, 1) }
 // header sets the headers of an event stream, including those against buffering by proxies.
 func header(h http.Header, closing bool) {
 	h.Set("Content-Type", "text/event-stream")
-	h.Set("Cache-Control", "no-cache")
+	h.Set("Cache-Control", "no-cache, no-transform") // middleware that compresses would hold the events back
 	h.Set("X-Accel-Buffering", "no")
 	if closing {
 		h.Set("Connection", "close")
