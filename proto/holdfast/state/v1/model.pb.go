@@ -2138,7 +2138,9 @@ type Call struct {
 	// The actor that started the run of the call.
 	StartedBy string `protobuf:"bytes,20,opt,name=started_by,json=startedBy,proto3" json:"started_by,omitempty"`
 	// The actor of the client's answer, in time or late; empty if no caller was named.
-	AnsweredBy    string `protobuf:"bytes,21,opt,name=answered_by,json=answeredBy,proto3" json:"answered_by,omitempty"`
+	AnsweredBy string `protobuf:"bytes,21,opt,name=answered_by,json=answeredBy,proto3" json:"answered_by,omitempty"`
+	// The sub-session that answers a call of kind SUB_AGENT. Empty for a call of an earlier version.
+	SubSessionId  string `protobuf:"bytes,22,opt,name=sub_session_id,json=subSessionId,proto3" json:"sub_session_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2316,6 +2318,13 @@ func (x *Call) GetStartedBy() string {
 func (x *Call) GetAnsweredBy() string {
 	if x != nil {
 		return x.AnsweredBy
+	}
+	return ""
+}
+
+func (x *Call) GetSubSessionId() string {
+	if x != nil {
+		return x.SubSessionId
 	}
 	return ""
 }
@@ -2974,7 +2983,7 @@ const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"\areplace\x18\x02 \x01(\tH\x00R\areplace\x12\x18\n" +
 	"\x06append\x18\x03 \x01(\tH\x00R\x06append\x12\x18\n" +
 	"\x06delete\x18\x04 \x01(\bH\x00R\x06deleteB\x04\n" +
-	"\x02op\"\xfd\x05\n" +
+	"\x02op\"\xa3\x06\n" +
 	"\x04Call\x12 \n" +
 	"\ftool_call_id\x18\x01 \x01(\tR\n" +
 	"toolCallId\x12\x1d\n" +
@@ -3008,7 +3017,8 @@ const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"\n" +
 	"started_by\x18\x14 \x01(\tR\tstartedBy\x12\x1f\n" +
 	"\vanswered_by\x18\x15 \x01(\tR\n" +
-	"answeredBy\"\xf7\x01\n" +
+	"answeredBy\x12$\n" +
+	"\x0esub_session_id\x18\x16 \x01(\tR\fsubSessionId\"\xf7\x01\n" +
 	"\n" +
 	"CallAnswer\x12\x18\n" +
 	"\x06result\x18\x01 \x01(\tH\x00R\x06result\x12\x16\n" +
