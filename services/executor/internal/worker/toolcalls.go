@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -73,7 +74,7 @@ func newCallBatch(e loop.RunCalls, state agent.State, keepPlan func() error) *ca
 	return b
 }
 
-// run runs the calls of a batch. It records results, if needed, before it shows them. When cuttable ends,
+// run runs the calls of a batch, in parallel except for those of companions. It records results, if needed, before it shows them. When cuttable ends,
 // running tools are cut and other calls do not start.
 func (t *toolCaller) run(ctx, cuttable context.Context, e *callBatch) ([]outcome, error) {
 	outcomes := make([]outcome, len(e.Calls))
@@ -91,10 +92,32 @@ func (t *toolCaller) run(ctx, cuttable context.Context, e *callBatch) ([]outcome
 	tools, endTools := context.WithCancelCause(grouped)
 	defer endTools(nil)
 	defer context.AfterFunc(cuttable, func() { endTools(context.Cause(cuttable)) })()
-	for i := range e.Calls {
+	own, inOrder := splitCalls(e.Calls)
+	group.Go(func() error {
+		for _, i := range inOrder {
+			if err := run(grouped, tools, i); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	for _, i := range own {
 		group.Go(func() error { return run(grouped, tools, i) })
 	}
 	return outcomes, group.Wait()
+}
+
+// splitCalls returns the indexes of the calls that run on their own, and of those that run one after another: the
+// calls for companions, so that messages arrive in the order of the reply, and a wait finds a new companion.
+func splitCalls(calls []loop.Call) (own, inOrder []int) {
+	for i, c := range calls {
+		if strings.HasPrefix(c.Name, agent.CompanionPrefix) {
+			inOrder = append(inOrder, i)
+		} else {
+			own = append(own, i)
+		}
+	}
+	return own, inOrder
 }
 
 // runCall runs one call, unless an earlier owner has. tools is the context of the tool. A stop also ends it.

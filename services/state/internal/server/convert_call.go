@@ -95,7 +95,7 @@ func callOut(c *session.Call) (*statev1.Call, error) {
 		ToolCallId: c.CallID, SessionId: c.SessionID, RunId: c.RunID, Step: c.Step, StepId: c.StepID, ToolName: c.ToolName,
 		Kind: callKindOut[c.Kind], ApprovalId: c.ApprovalID, Input: c.Input, CreatedAt: int64(c.CreatedAt), DeadlineAt: int64(c.DeadlineAt),
 		Revision: c.Revision, AnsweredAt: int64(c.AnsweredAt), ConsumedAt: int64(c.ConsumedAt), LateAt: int64(c.LateAt),
-		Approvers: approversOut[c.Approvers], StartedBy: c.StartedBy, AnsweredBy: c.AnsweredBy,
+		Approvers: approversOut[c.Approvers], StartedBy: c.StartedBy, AnsweredBy: c.AnsweredBy, SubSessionId: c.ChildID,
 	}
 	if c.Stash != nil {
 		out.EntryInput = &eventv1.Message{}

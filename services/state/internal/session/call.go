@@ -16,6 +16,7 @@ type Call struct {
 	Stash      []byte // opaque message that waits for the answer; nil for none
 	CreatedAt  Millis
 	DeadlineAt Millis // 0 for none
+	ChildID    string // of the child that answers a SubAgent call; an earlier version left it empty: see Child.CallID
 
 	Answer     AnswerKind // empty while the call is open
 	Revision   int32      // number of answers; a late answer may replace a timeout
@@ -43,7 +44,7 @@ type CallKind string
 const (
 	ClientTool CallKind = "client_tool"
 	Approval   CallKind = "approval"
-	SubAgent   CallKind = "sub_agent" // Child.CallID names the call; see Family
+	SubAgent   CallKind = "sub_agent" // Call.ChildID answers it; see Family
 )
 
 // AnswerKind is the source of an answer.
@@ -65,6 +66,14 @@ func (c Call) isAwaited() bool { return c.isOpen() && c.RunID != "" }
 
 // awaitsChild reports whether the call waits for a child.
 func (c Call) awaitsChild() bool { return c.isOpen() && c.Kind == SubAgent }
+
+// isFor reports whether the child answers the call.
+func (c Call) isFor(child Child) bool {
+	if c.ChildID == "" {
+		return c.CallID == child.CallID
+	}
+	return c.ChildID == child.SessionID
+}
 
 // CountAwaited counts the awaited calls that clients have to answer.
 func CountAwaited(calls []Call) (n int) {

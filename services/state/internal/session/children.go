@@ -11,7 +11,7 @@ import (
 type Child struct {
 	SessionID   string
 	AgentType   string
-	CallID      string // the parent's newest call for the child
+	CallID      string // the parent's newest call for the child; Call.ChildID has all
 	Status      Status // as reported by a local child; may be old for a remote one
 	Mode        ChildMode
 	Name        string // of a persistent child

@@ -37,12 +37,12 @@ func (m *member) unneededChildren() (ids []string) {
 	for _, call := range m.change.unconsumedCalls(m.view) {
 		open[call.CallID] = call.awaitsChild()
 	}
-	closed := map[string]bool{}
-	for _, call := range m.view.Calls {
-		closed[call.CallID] = call.awaitsChild() && !open[call.CallID]
-	}
+	closed := slices.DeleteFunc(slices.Clone(m.view.Calls), func(call Call) bool { return !call.awaitsChild() || open[call.CallID] })
 	for _, child := range m.children() {
-		if closed[child.CallID] && child.Location == Local && child.Mode == Ephemeral && !child.Status.Terminal() {
+		if child.Location != Local || child.Mode != Ephemeral || child.Status.Terminal() {
+			continue
+		}
+		if slices.ContainsFunc(closed, func(call Call) bool { return call.isFor(child) }) {
 			ids = append(ids, child.SessionID)
 		}
 	}
@@ -189,14 +189,14 @@ func (m *member) recordChild(child *Session, status Status, joins *Child, now Mi
 	return true
 }
 
-// openCallOf returns the open call that the child answers.
-func (m *member) openCallOf(child Child) (Call, bool) {
+// openCallsOf returns the open calls that the child answers.
+func (m *member) openCallsOf(child Child) (open []Call) {
 	for _, call := range m.change.unconsumedCalls(m.view) {
-		if call.CallID == child.CallID && call.awaitsChild() {
-			return call, true
+		if call.awaitsChild() && call.isFor(child) {
+			open = append(open, call)
 		}
 	}
-	return Call{}, false
+	return open
 }
 
 // mergedInto returns the record of a new child in its parent. The parent may have one already.

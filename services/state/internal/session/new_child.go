@@ -70,9 +70,25 @@ func (c Commit) beginChildren(v *View, change *Change) error {
 		change.putChild(child.record(c.Now), false)
 	}
 	change.newChildren = c.NewChildren
-	for _, call := range c.Calls {
-		answers := func(child Child) bool { return child.CallID == call.CallID }
-		if call.Kind == SubAgent && !slices.ContainsFunc(change.Children, answers) && !slices.ContainsFunc(v.Children, answers) {
+	return c.nameChildren(v, change)
+}
+
+// nameChildren sets Call.ChildID of the step's calls of sub-agents. A step names a companion once for each
+// of its calls.
+func (c Commit) nameChildren(v *View, change *Change) error {
+	answers := map[string]string{} // ids of children, by call
+	for _, child := range slices.Concat(v.Children, c.Children) {
+		answers[child.CallID] = child.SessionID
+	}
+	for _, child := range c.NewChildren {
+		answers[child.CallID] = child.SessionID
+	}
+	for i := range change.NewCalls {
+		call := &change.NewCalls[i]
+		if call.Kind != SubAgent {
+			continue
+		}
+		if call.ChildID = answers[call.CallID]; call.ChildID == "" {
 			return fault.New(fault.Conflict, "CHILD_UNKNOWN", "no sub-session answers the call %q, which would wait forever; name its sub-session", call.CallID)
 		}
 	}

@@ -71,6 +71,29 @@ func TestACallToAChildThatHasEndedIsAnsweredAtOnce(t *testing.T) {
 	}
 }
 
+func TestACompanionAnswersAllCallsThatWaitForIt(t *testing.T) {
+	t.Parallel()
+	parent, k := runningView().withChild("k", Active), childView("k", "s")
+	parent.Children[0].Mode = Persistent
+	c := delegation("k")
+	c.NewChildren, c.Calls = nil, append(c.Calls, childCall("again"), childCall("never"))
+	c.Children = []Child{{SessionID: "k", CallID: "call-k"}, {SessionID: "k", CallID: "call-again"}}
+	_, err := c.decideAlone(parent)
+	refused(t, err, fault.Conflict, "CHILD_UNKNOWN")
+
+	c.Calls = c.Calls[:2]
+	opened := newFamily(parent, k).run(t, "s", c.decideAlone)["s"].NewCalls
+	if opened[0].ChildID != "k" || opened[1].ChildID != "k" {
+		t.Errorf("got %+v, want calls for k", opened)
+	}
+	waiting := suspendedView(opened...).withChild("k", Active)
+	waiting.Children[0].Mode, waiting.Children[0].CallID = Persistent, "call-again"
+	got := newFamily(waiting, k).run(t, "k", finishAs("k", RunCompleted))["s"]
+	if got.NewRun == nil || len(got.Calls) != 2 || got.Calls[0].Answer != AnswerChild || got.Calls[1].Answer != AnswerChild {
+		t.Errorf("got %+v with %+v, want both calls answered", got.NewRun, got.Calls)
+	}
+}
+
 func TestAStopDuringTheStepReachesItsChildren(t *testing.T) {
 	t.Parallel()
 	parent := runningView()

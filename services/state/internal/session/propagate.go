@@ -165,7 +165,7 @@ func (s *propagation) notifyParent(m *member) error {
 		status = Failed // a deleted child counts as failed
 	}
 	if parent.recordChild(child, status, m.change.newChild, s.Now) {
-		s.answerCallOf(parent, child, status)
+		s.answerCallsOf(parent, child, status)
 		return s.propagate(parent)
 	}
 	return nil

@@ -1,9 +1,9 @@
 package session
 
-// The calls of children. A parent awaits a child with an open call of kind SubAgent, whose id the
-// record of the child names. Exactly one of these closes the call:
+// The calls of children. A parent awaits a child with open calls of kind SubAgent, which name the
+// child. A companion may have several. Exactly one of these closes a call:
 //
-//	the child ends            the answer is its end, and the parent may continue
+//	the child ends            the answer is its end, for each of its calls, and the parent may continue
 //	anything else closes it   an ephemeral child fails (parent_failed)
 
 // beginChildren creates the new children of a member's step.
@@ -43,30 +43,28 @@ func (s *propagation) answerNewCalls(m *member) {
 			continue
 		}
 		for _, row := range m.children() {
-			if row.CallID != call.CallID || !row.settles(row.Status) {
+			if !call.isFor(row) || !row.settles(row.Status) {
 				continue
 			}
 			if child := s.find(Key{m.target.Tenant, row.SessionID}, Need{}); child != nil && child.after() != nil {
-				s.answerCallOf(m, child.after(), row.Status)
+				s.answerCallsOf(m, child.after(), row.Status)
 			}
 		}
 	}
 }
 
-// answerCallOf answers the parent's call for a child with this status, if the status settles it.
-func (s *propagation) answerCallOf(parent *member, child *Session, status Status) {
+// answerCallsOf answers the parent's calls for a child with this status, if the status settles them.
+func (s *propagation) answerCallsOf(parent *member, child *Session, status Status) {
 	row, known := parent.child(child.SessionID)
 	if !known || !row.settles(status) {
 		return
 	}
-	call, open := parent.openCallOf(row)
-	if !open {
-		return
+	for _, call := range parent.openCallsOf(row) {
+		room := s.MaxUnread - parent.change.UnreadBytes(parent.view)
+		parent.touch(s.Now)
+		parent.change.putCall(call.withAnswer(AnswerChild, s.ChildEnd(child, status, room), s.Now))
+		parent.answered = true
 	}
-	room := s.MaxUnread - parent.change.UnreadBytes(parent.view)
-	parent.touch(s.Now)
-	parent.change.putCall(call.withAnswer(AnswerChild, s.ChildEnd(child, status, room), s.Now))
-	parent.answered = true
 }
 
 // endUnneededChildren ends the children whose calls the member's change has closed.
@@ -141,7 +139,7 @@ func (s *propagation) resumeChildren(m *member) {
 		return
 	}
 	for _, row := range m.children() {
-		if _, awaited := m.openCallOf(row); !awaited || row.Location != Local || row.Status != Interrupted {
+		if len(m.openCallsOf(row)) == 0 || row.Location != Local || row.Status != Interrupted {
 			continue
 		}
 		child := s.find(Key{m.target.Tenant, row.SessionID}, needResume)

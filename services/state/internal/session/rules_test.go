@@ -56,6 +56,7 @@ const rules = `
 §8.1   only a child answers the call of a sub-agent              TestOnlyItsChildAnswersTheCallOfASubAgent TestACallToAChildThatHasEndedIsAnsweredAtOnce
 §7.8   an interrupt and a resume travel down                     TestAnInterruptTravelsDownAndAResumeFollowsIt TestAStopDuringTheStepReachesItsChildren
 §7.6   a call that is closed ends its child                      TestACallThatAnotherAnswerClosesEndsItsChild
+§8.2   a companion answers all calls that wait for it            TestACompanionAnswersAllCallsThatWaitForIt
 §8.2   a suspended companion answers its parent                  TestACompanionThatWaitsForAClientAnswersItsParent
 §8.1   the parent of a child is fixed                            TestTheParentOfASessionIsFixed TestNothingBeginsBelowASessionThatHasFailed
 §8.3   a remote child is a record                                TestARemoteChildIsRecorded

@@ -188,8 +188,8 @@ func TestSeveralProcessesMayBootAtOnce(t *testing.T) {
 		}
 		all.Wait()
 		s := open(t, url)
-		if n := ask[int](t, s, `SELECT count(*) FROM holdfast_state_migrations`); n != 23 {
-			t.Errorf("%s: %d migrations are recorded, want 23", name, n)
+		if n := ask[int](t, s, `SELECT count(*) FROM holdfast_state_migrations`); n != 24 {
+			t.Errorf("%s: %d migrations are recorded, want 24", name, n)
 		}
 	}
 }

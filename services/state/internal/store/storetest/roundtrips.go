@@ -76,7 +76,7 @@ var roundTrips = []suiteCase{
 		next := filled[session.Call](f)
 		next.CallID, next.SessionID, next.RunID, next.Step, next.StepID, next.ToolName = c.CallID, c.SessionID, c.RunID, c.Step, c.StepID, c.ToolName
 		next.Kind, next.ApprovalID, next.Input, next.Stash, next.CreatedAt, next.DeadlineAt = c.Kind, c.ApprovalID, c.Input, c.Stash, c.CreatedAt, c.DeadlineAt
-		next.Approvers, next.StartedBy = c.Approvers, c.StartedBy
+		next.Approvers, next.StartedBy, next.ChildID = c.Approvers, c.StartedBy, c.ChildID
 		h.write(home, &session.Change{Calls: []session.Call{next}})
 		same(h, "overwritten", h.readView(home, session.Need{CallIDs: []string{c.CallID, "another"}}).NamedCalls, []session.Call{next})
 		same(h, "a tombstone in a snapshot", h.snapshot(home).Calls, []session.Call(nil))

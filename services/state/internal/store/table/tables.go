@@ -283,6 +283,7 @@ var Calls = Table[session.Call]{
 		text("session_id", func(c *session.Call) *string { return &c.SessionID }),
 		text("approvers", func(c *session.Call) *string { return (*string)(&c.Approvers) }),
 		text("started_by", func(c *session.Call) *string { return &c.StartedBy }),
+		text("child_id", func(c *session.Call) *string { return &c.ChildID }),
 	},
 }
 
