@@ -39,6 +39,8 @@ type (
 	FinishReason = model.FinishReason
 	// ModelError is a classified failure of a provider.
 	ModelError = model.Error
+	// ModelRefusal is the part of a request that a provider refused.
+	ModelRefusal = model.Refusal
 )
 
 // The values of ModelChoice and FinishReason.

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -8,15 +9,44 @@ import (
 )
 
 // OmitUnsupportedFiles returns a copy of messages with a note in place of each file refused by check. Otherwise
-// an old file would fail every later request of the session. The last visible user message keeps its files and
-// fails with an invalid request.
-func OmitUnsupportedFiles(messages []agent.Message, check func(agent.File) error) []agent.Message {
-	last := LastQuestion(messages)
+// an old file would fail every later request of the session. A refused file in the last visible user message, or behind
+// it, is an error: an *Error whose Refusal names all such files.
+func OmitUnsupportedFiles(messages []agent.Message, check func(agent.File) error) ([]agent.Message, error) {
+	last := max(LastQuestion(messages), 0)
+	if err := checkFiles(messages[last:], check); err != nil {
+		return nil, err
+	}
 	out := slices.Clone(messages)
-	for i := range out[:max(last, 0)] {
+	for i := range out[:last] {
 		out[i].Parts = replaceFiles(out[i].Parts, check)
 	}
-	return out
+	return out, nil
+}
+
+// checkFiles returns the error of the first file refused by check. Its Refusal names all of them.
+func checkFiles(messages []agent.Message, check func(agent.File) error) error {
+	var refused *Error
+	for _, m := range messages {
+		for i, p := range m.Parts {
+			f, ok := p.(agent.File)
+			if !ok {
+				continue
+			}
+			e, ok := errors.AsType[*Error](check(f))
+			if !ok {
+				continue
+			}
+			if refused == nil {
+				refused = e
+				refused.Refusal = &Refusal{Part: RefusedFile, Reason: FileUnsupported}
+			}
+			refused.Refusal.Files = append(refused.Refusal.Files, FileRef{MessageID: m.ID, Part: i})
+		}
+	}
+	if refused == nil {
+		return nil
+	}
+	return refused
 }
 
 // replaceFiles returns parts unchanged if check accepts every file.

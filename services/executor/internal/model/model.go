@@ -172,6 +172,9 @@ type Error struct {
 	RetryAfter time.Duration
 	// Message is the provider's own text, for developers rather than users.
 	Message string
+	// Refusal is the part of the request that the provider refused; nil for other failures. The planner sends a request
+	// with a refusal never again unchanged.
+	Refusal *Refusal
 	Err     error
 }
 

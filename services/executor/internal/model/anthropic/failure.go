@@ -44,6 +44,7 @@ func responseError(res *http.Response, text []byte) *model.Error {
 	}
 	e.Code, e.Retryable = classify(res.StatusCode, apiErr.kind)
 	refineCode(e)
+	model.SetRefusal(e, "", apiErr.kind)
 	providerhttp.ReadRetryHeaders(e, res.Header)
 	return e
 }
@@ -62,22 +63,16 @@ func eventError(text []byte) *model.Error {
 	e := &model.Error{Message: apiErr.message}
 	e.Code, e.Retryable = classify(0, apiErr.kind)
 	refineCode(e)
+	model.SetRefusal(e, "", apiErr.kind)
 	return e
 }
 
-var (
-	contextTooLong   = regexp.MustCompile(`(?i)prompt is too long|exceeds? (the )?context|context (limit|window)|too many tokens`)
-	unsupportedShape = regexp.MustCompile(`(?i)output_config|output_format|structured output|tool_choice`)
-)
+var unsupportedShape = regexp.MustCompile(`(?i)output_config|output_format|structured output|tool_choice`)
 
-// refineCode recognizes two causes of an invalid request. A conversation that exceeds the context gets advice;
-// an unsupported reply format or tool choice gets provider_unsupported.
+// refineCode recognizes one cause of an invalid request: an unsupported reply format or tool choice gets
+// provider_unsupported.
 func refineCode(e *model.Error) {
-	switch {
-	case e.Code != model.CodeInvalidRequest:
-	case contextTooLong.MatchString(e.Message):
-		e.Message = model.ContextTooLong(e.Message)
-	case unsupportedShape.MatchString(e.Message):
+	if e.Code == model.CodeInvalidRequest && unsupportedShape.MatchString(e.Message) {
 		e.Code = model.CodeUnsupported
 	}
 }

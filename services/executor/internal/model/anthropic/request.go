@@ -48,7 +48,11 @@ func newParams(r model.Request) (anthropic.MessageNewParams, error) {
 		}
 		params.OutputConfig.Format = param.Override[anthropic.JSONOutputFormatParam](shape)
 	}
-	if err := addMessages(&params, model.OmitUnsupportedFiles(r.Messages, checkFile)); err != nil {
+	messages, err := model.OmitUnsupportedFiles(r.Messages, checkFile)
+	if err != nil {
+		return params, err
+	}
+	if err := addMessages(&params, messages); err != nil {
 		return params, err
 	}
 	if opts.Thinking.Type != "" && refusesThinking(params, opts) {

@@ -82,24 +82,17 @@ func streamError(apiErr apiError) *model.Error {
 }
 
 var (
-	contextTooLong = regexp.MustCompile(`(?i)token count|number of tokens|context (length|window)|too many tokens`)
-	replyShape     = regexp.MustCompile(`(?i)(response.?(mime.?type|json.?schema|schema)|function calling|tool.?config|mode ANY)`)
-	notSupported   = regexp.MustCompile(`(?i)support|not enabled|not allowed`)
+	replyShape   = regexp.MustCompile(`(?i)(response.?(mime.?type|json.?schema|schema)|function calling|tool.?config|mode ANY)`)
+	notSupported = regexp.MustCompile(`(?i)support|not enabled|not allowed`)
 )
 
-// setCode classifies an error. It recognizes two causes of an invalid request: a conversation that exceeds the
-// context gets advice, an unsupported feature gets provider_unsupported.
+// setCode classifies an error. An unsupported feature gets provider_unsupported, other invalid requests a refusal.
 func setCode(e *model.Error, apiErr apiError) {
 	e.Code, e.Retryable = classify(cmp.Or(e.StatusCode, apiErr.code), apiErr)
-	if e.Code != model.CodeInvalidRequest {
-		return
-	}
-	switch {
-	case contextTooLong.MatchString(apiErr.message):
-		e.Message = model.ContextTooLong(e.Message)
-	case replyShape.MatchString(apiErr.message) && notSupported.MatchString(apiErr.message):
+	if e.Code == model.CodeInvalidRequest && replyShape.MatchString(apiErr.message) && notSupported.MatchString(apiErr.message) {
 		e.Code = model.CodeUnsupported
 	}
+	model.SetRefusal(e, "", apiErr.reason)
 }
 
 // classify prefers the status name where it is more precise than the HTTP status.

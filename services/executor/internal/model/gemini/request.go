@@ -28,7 +28,11 @@ func newBody(r model.Request) (json.RawMessage, error) {
 		return nil, err
 	}
 	b.setGenerationConfig(r)
-	for _, m := range model.OmitUnsupportedFiles(r.Messages, checkFile) {
+	messages, err := model.OmitUnsupportedFiles(r.Messages, checkFile)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range messages {
 		next, err := newTurn(m, signatureModels.MatchString(r.Model))
 		if err != nil {
 			return nil, err

@@ -41,7 +41,11 @@ func newChatParams(r model.Request) (openai.ChatCompletionNewParams, error) {
 	if r.System != "" {
 		params.Messages = append(params.Messages, openai.SystemMessage(r.System))
 	}
-	for _, m := range model.OmitUnsupportedFiles(r.Messages, checkChatFile) {
+	messages, err := model.OmitUnsupportedFiles(r.Messages, checkChatFile)
+	if err != nil {
+		return params, err
+	}
+	for _, m := range messages {
 		messages, err := chatMessages(m)
 		if err != nil {
 			return params, err

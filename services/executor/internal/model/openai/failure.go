@@ -76,6 +76,7 @@ func responseError(res *http.Response, text []byte) *model.Error {
 	}
 	e.Code, e.Retryable = classify(res.StatusCode, apiErr)
 	refineCode(e, apiErr)
+	model.SetRefusal(e, apiErr.param, apiErr.code)
 	providerhttp.ReadRetryHeaders(e, res.Header)
 	return e
 }
@@ -99,27 +100,23 @@ func eventError(text []byte) *model.Error {
 	}
 	e.Code, e.Retryable = classify(e.StatusCode, apiErr)
 	refineCode(e, apiErr)
+	model.SetRefusal(e, apiErr.param, apiErr.code)
 	return e
 }
 
 var (
-	// contextTooLong matches the messages of servers without a code for this error.
-	contextTooLong = regexp.MustCompile(`(?i)context (length|window|size)|maximum (context|sequence) length|too many (input )?tokens|prompt is too long`)
 	// replyShape matches the request members that control format and tool choice.
 	replyShape   = regexp.MustCompile(`(?i)response_format|text\.format|json_schema|tool_choice|structured output`)
 	notSupported = regexp.MustCompile(`(?i)support|not available|not allowed`)
 )
 
-// refineCode recognizes two causes of an invalid request. A conversation that exceeds the context gets advice;
-// an unsupported reply format or tool choice gets provider_unsupported.
+// refineCode recognizes one cause of an invalid request: an unsupported reply format or tool choice gets
+// provider_unsupported.
 func refineCode(e *model.Error, apiErr apiError) {
 	if e.Code != model.CodeInvalidRequest {
 		return
 	}
-	switch {
-	case apiErr.code == "context_length_exceeded", contextTooLong.MatchString(apiErr.message):
-		e.Message = model.ContextTooLong(e.Message)
-	case replyShape.MatchString(apiErr.param), replyShape.MatchString(apiErr.message) && notSupported.MatchString(apiErr.message):
+	if replyShape.MatchString(apiErr.param) || replyShape.MatchString(apiErr.message) && notSupported.MatchString(apiErr.message) {
 		e.Code = model.CodeUnsupported
 	}
 }

@@ -44,7 +44,11 @@ func newResponseParams(r model.Request) (responses.ResponseNewParams, error) {
 			Strict: openai.Bool(r.Output.Strict && isStrictSchema(r.Output.Schema)),
 		}
 	}
-	for _, m := range model.OmitUnsupportedFiles(r.Messages, checkResponseFile) {
+	messages, err := model.OmitUnsupportedFiles(r.Messages, checkResponseFile)
+	if err != nil {
+		return params, err
+	}
+	for _, m := range messages {
 		items, err := responseItems(m)
 		if err != nil {
 			return params, err
