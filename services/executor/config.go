@@ -12,6 +12,7 @@ type Config struct {
 	StateAddress  string `env:"HOLDFAST_EXECUTOR_STATE_ADDRESS" envDefault:"127.0.0.1:7411" doc:"address of the state service"`
 	StreamAddress string `env:"HOLDFAST_EXECUTOR_STREAM_ADDRESS" envDefault:"127.0.0.1:7412" doc:"address of the stream service"`
 	Slots         int    `env:"HOLDFAST_EXECUTOR_SLOTS" envDefault:"256" doc:"runs at once"`
+	SparePercent  int    `env:"HOLDFAST_EXECUTOR_SPARE_PERCENT" envDefault:"10" doc:"slots beyond HOLDFAST_EXECUTOR_SLOTS, in percent of these and rounded up. They are for tenants without a run in progress, so a tenant that fills all slots does not delay the others. 0 for none"`
 
 	HeartbeatInterval time.Duration `env:"HOLDFAST_EXECUTOR_HEARTBEAT_INTERVAL" envDefault:"500ms" doc:"time between two signs of life; at most half of HOLDFAST_STATE_BROKEN_AFTER"`
 	HeldInterval      time.Duration `env:"HOLDFAST_EXECUTOR_HELD_INTERVAL" envDefault:"15s" doc:"time between two heartbeats that list the runs held"`
@@ -79,6 +80,9 @@ func (c Config) check() error {
 		if p.value <= 0 {
 			return fault.New(fault.Invalid, "CONFIG_INVALID", "HOLDFAST_EXECUTOR_%s must be above 0", p.name)
 		}
+	}
+	if c.SparePercent < 0 {
+		return fault.New(fault.Invalid, "CONFIG_INVALID", "HOLDFAST_EXECUTOR_SPARE_PERCENT must not be below 0")
 	}
 	return nil
 }

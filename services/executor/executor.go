@@ -210,6 +210,7 @@ func dial(c Config, p Peers) (state, stream *grpc.ClientConn, err error) {
 func (c Config) worker() worker.Config {
 	return worker.Config{
 		Slots:             c.Slots,
+		Spare:             (c.Slots*c.SparePercent + 99) / 100,
 		HeartbeatInterval: c.HeartbeatInterval,
 		HeldInterval:      c.HeldInterval,
 		CallTimeout:       c.CallTimeout,

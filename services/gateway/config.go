@@ -41,6 +41,7 @@ type Config struct {
 	AuthWindow       time.Duration `env:"HOLDFAST_GATEWAY_AUTH_WINDOW" envDefault:"1m" doc:"the window for wrong credentials"`
 	Prices           string        `env:"HOLDFAST_GATEWAY_PRICES" doc:"YAML file with the prices of models, from which usage gets its costs: currency, and models with {input, cachedInput, output} per million tokens by provider/model; empty for none. It is read at the start"`
 	MaxStreams       int           `env:"HOLDFAST_GATEWAY_MAX_STREAMS" envDefault:"10000" doc:"how many streams may be open at once"`
+	SparePercent     int           `env:"HOLDFAST_GATEWAY_SPARE_PERCENT" envDefault:"10" doc:"streams beyond HOLDFAST_GATEWAY_MAX_STREAMS, in percent of these and rounded up. They are for tenants with few open streams, so a tenant that opens all streams does not lock out the others. 0 for none"`
 	MaxTenantStreams int           `env:"HOLDFAST_GATEWAY_MAX_TENANT_STREAMS" envDefault:"0" doc:"how many of them one tenant may have; 0 for any number. Each gateway counts its own"`
 	MaxUserStreams   int           `env:"HOLDFAST_GATEWAY_MAX_USER_STREAMS" envDefault:"0" doc:"how many of them one user of a tenant may have; 0 for any number"`
 	MaxSnapshots     int           `env:"HOLDFAST_GATEWAY_MAX_SNAPSHOTS" envDefault:"64" doc:"how many snapshots may be made at once"`
@@ -115,8 +116,8 @@ func (c Config) check() error {
 		return invalid("HOLDFAST_GATEWAY_MAX_SNAPSHOTS and _MAX_SOCKET_CHATS must be above 0")
 	case c.MaxBodyBytes <= 0 || c.MaxStreams <= 0 || c.MaxParts <= 0:
 		return invalid("HOLDFAST_GATEWAY_MAX_BODY_BYTES, _MAX_STREAMS and _MAX_PARTS must be above 0")
-	case c.MaxTenantStreams < 0 || c.MaxUserStreams < 0:
-		return invalid("HOLDFAST_GATEWAY_MAX_TENANT_STREAMS and _MAX_USER_STREAMS must not be below 0")
+	case c.MaxTenantStreams < 0 || c.MaxUserStreams < 0 || c.SparePercent < 0:
+		return invalid("HOLDFAST_GATEWAY_MAX_TENANT_STREAMS, _MAX_USER_STREAMS and _SPARE_PERCENT must not be below 0")
 	case c.MaxUploadBytes <= 0 || c.MaxFileBytes <= 0 || c.MaxFiles <= 0:
 		return invalid("HOLDFAST_GATEWAY_MAX_UPLOAD_BYTES, _MAX_FILE_BYTES and _MAX_FILES must be above 0")
 	case c.BodyMemory < c.MaxBodyBytes:

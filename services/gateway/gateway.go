@@ -89,7 +89,7 @@ func New(_ context.Context, c Config, p Peers) (*Service, error) {
 	}
 	s := &Service{
 		config: c, peers: p, callers: callers, bodies: httpapi.NewMemory(c.BodyMemory),
-		streams: httpapi.NewStreams(httpapi.StreamLimits{All: c.MaxStreams, Tenant: c.MaxTenantStreams, User: c.MaxUserStreams}),
+		streams: httpapi.NewStreams(httpapi.StreamLimits{All: c.MaxStreams, Spare: (c.MaxStreams*c.SparePercent + 99) / 100, Tenant: c.MaxTenantStreams, User: c.MaxUserStreams}),
 	}
 	if s.meters, err = httpapi.NewMeters(p.Meter, s.streams); err != nil {
 		return nil, err

@@ -32,7 +32,10 @@ type ClaimRunsRequest struct {
 	// received, and go back to the queue.
 	HeldRunIds []string `protobuf:"bytes,3,rep,name=held_run_ids,json=heldRunIds,proto3" json:"held_run_ids,omitempty"`
 	// How many more claims the executor can take.
-	Credits       int32 `protobuf:"varint,4,opt,name=credits,proto3" json:"credits,omitempty"`
+	Credits int32 `protobuf:"varint,4,opt,name=credits,proto3" json:"credits,omitempty"`
+	// The last credits, this many, are for tenants without a running run. Other tenants receive a claim only while the
+	// executor has more credits. First request only.
+	SpareCredits  int32 `protobuf:"varint,5,opt,name=spare_credits,json=spareCredits,proto3" json:"spare_credits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -91,6 +94,13 @@ func (x *ClaimRunsRequest) GetHeldRunIds() []string {
 func (x *ClaimRunsRequest) GetCredits() int32 {
 	if x != nil {
 		return x.Credits
+	}
+	return 0
+}
+
+func (x *ClaimRunsRequest) GetSpareCredits() int32 {
+	if x != nil {
+		return x.SpareCredits
 	}
 	return 0
 }
@@ -1495,14 +1505,15 @@ var File_holdfast_state_v1_work_proto protoreflect.FileDescriptor
 
 const file_holdfast_state_v1_work_proto_rawDesc = "" +
 	"\n" +
-	"\x1choldfast/state/v1/work.proto\x12\x11holdfast.state.v1\x1a\x1dholdfast/event/v1/chunk.proto\x1a\x1fholdfast/event/v1/message.proto\x1a\x1fholdfast/event/v1/options.proto\x1a\x1choldfast/event/v1/step.proto\x1a\x1dholdfast/event/v1/usage.proto\x1a\x1dholdfast/state/v1/model.proto\x1a\x1fholdfast/state/v1/session.proto\"\xa1\x01\n" +
+	"\x1choldfast/state/v1/work.proto\x12\x11holdfast.state.v1\x1a\x1dholdfast/event/v1/chunk.proto\x1a\x1fholdfast/event/v1/message.proto\x1a\x1fholdfast/event/v1/options.proto\x1a\x1choldfast/event/v1/step.proto\x1a\x1dholdfast/event/v1/usage.proto\x1a\x1dholdfast/state/v1/model.proto\x1a\x1fholdfast/state/v1/session.proto\"\xc6\x01\n" +
 	"\x10ClaimRunsRequest\x12\x1f\n" +
 	"\vexecutor_id\x18\x01 \x01(\tR\n" +
 	"executorId\x120\n" +
 	"\x06agents\x18\x02 \x03(\v2\x18.holdfast.state.v1.AgentR\x06agents\x12 \n" +
 	"\fheld_run_ids\x18\x03 \x03(\tR\n" +
 	"heldRunIds\x12\x18\n" +
-	"\acredits\x18\x04 \x01(\x05R\acredits\"\x8c\x01\n" +
+	"\acredits\x18\x04 \x01(\x05R\acredits\x12#\n" +
+	"\rspare_credits\x18\x05 \x01(\x05R\fspareCredits\"\x8c\x01\n" +
 	"\x11ClaimRunsResponse\x124\n" +
 	"\aexecute\x18\x01 \x01(\v2\x18.holdfast.state.v1.ClaimH\x00R\aexecute\x123\n" +
 	"\x04stop\x18\x03 \x01(\v2\x1d.holdfast.state.v1.StoppedRunH\x00R\x04stopB\x06\n" +

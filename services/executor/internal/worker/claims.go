@@ -126,7 +126,8 @@ func (w *Worker) announcement(reopen func()) *statev1.ClaimRunsRequest {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.free = 0
-	r.Credits = int32(max(0, w.config.Slots-w.active))
+	r.SpareCredits = int32(w.config.Spare)
+	r.Credits = int32(max(0, w.config.Slots+w.config.Spare-w.active))
 	if w.announced.IsZero() {
 		w.announced = time.Now()
 	}

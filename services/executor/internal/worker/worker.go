@@ -23,6 +23,7 @@ import (
 // Config has the limits and intervals of a worker. Only fields with a default may be 0.
 type Config struct {
 	Slots             int           // runs at once
+	Spare             int           // slots beyond these, for tenants without a run in progress
 	HeartbeatInterval time.Duration // between two heartbeats
 	HeldInterval      time.Duration // between two heartbeats with the held runs
 	CallTimeout       time.Duration // of one unary call to state or stream

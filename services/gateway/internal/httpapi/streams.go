@@ -12,7 +12,6 @@ import (
 // caller ends. The handler of an ended stream returns ErrCut, so that its client reconnects: to another replica, or with
 // a new credential.
 type Streams struct {
-	limit    int
 	owned    ownedStreams    // guarded by mu
 	draining context.Context //nolint:containedctx // lives as long as the service
 	drain    context.CancelFunc
@@ -48,7 +47,7 @@ type openStream struct {
 func NewStreams(limits StreamLimits) *Streams {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Streams{
-		limit: limits.All, owned: ownedStreams{limits: limits, open: map[streamOwner]int{}}, draining: ctx, drain: cancel, open: map[*openStream]bool{},
+		owned: ownedStreams{limits: limits, open: map[streamOwner]int{}}, draining: ctx, drain: cancel, open: map[*openStream]bool{},
 	}
 }
 
@@ -62,10 +61,10 @@ func (s *Streams) Open(ctx context.Context, protocol Protocol) (stream context.C
 	if s.draining.Err() != nil {
 		return nil, nil, Stopping()
 	}
-	if len(s.open) >= s.limit {
-		return nil, nil, fault.New(fault.Exhausted, "TOO_MANY_STREAMS", "%d streams are open on this gateway; HOLDFAST_GATEWAY_MAX_STREAMS is the limit", len(s.open)).WithRetryAfter(streamRetry)
-	}
 	caller, _ := auth.From(ctx)
+	if n := len(s.open); n >= s.owned.limits.All && (n >= s.owned.limits.All+s.owned.limits.Spare || !s.owned.maySpare(caller)) {
+		return nil, nil, fault.New(fault.Exhausted, "TOO_MANY_STREAMS", "%d streams are open on this gateway; HOLDFAST_GATEWAY_MAX_STREAMS is the limit", n).WithRetryAfter(streamRetry)
+	}
 	if err := s.owned.check(caller); err != nil {
 		return nil, nil, err
 	}

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
@@ -35,5 +36,46 @@ func TestATenantAndAUserHaveAsManyStreamsAsTheirLimits(t *testing.T) {
 	third()
 	if s.Count() != 4 || len(s.owned.open) != 4 {
 		t.Errorf("got %d streams of %v", s.Count(), s.owned.open)
+	}
+}
+
+func TestATenantThatOpensAllStreamsLocksNoOtherOut(t *testing.T) {
+	t.Parallel()
+	s := NewStreams(StreamLimits{All: 30, Spare: 25})
+	open := func(tenant string) (release func(), err error) {
+		_, release, err = s.Open(auth.With(t.Context(), auth.Identity{Tenant: tenant}), ProtocolSSE)
+		return release, err
+	}
+	opened := func(tenant string, tries int) (n int) {
+		for range tries {
+			switch _, err := open(tenant); {
+			case err == nil:
+				n++
+			case fault.ReasonOf(err) != "TOO_MANY_STREAMS":
+				t.Fatal(err)
+			}
+		}
+		return n
+	}
+	last, err := open("noisy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := opened("noisy", 100); got != 29 {
+		t.Errorf("the noisy tenant opened %d further streams, want all 29", got)
+	}
+	if got := opened("calm", 5); got != 2 {
+		t.Errorf("a calm tenant opened %d streams, want its tenth of the spare ones: 2", got)
+	}
+	last()
+	if got := opened("noisy", 1); got != 0 {
+		t.Error("the noisy tenant took a spare stream")
+	}
+	all := 0
+	for i := range 20 {
+		all += opened(fmt.Sprint("tenant ", i), 3)
+	}
+	if all != 55-31 || s.Count() != 55 {
+		t.Errorf("other tenants opened %d streams, and there are %d: want 24 and 55", all, s.Count())
 	}
 }

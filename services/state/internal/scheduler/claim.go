@@ -25,10 +25,10 @@ const (
 	usedSums = 1000
 )
 
-// claim claims at most limit runs and sends them. With all, orphaned runs and those of gone agents follow. It returns
-// how many runs it claimed, and whether more may be queued. It gives back the unused ones of
-// the limit credits that the caller took.
-func (c *claimer) claim(ctx context.Context, limit int, all bool) (n int, more bool, err error) {
+// claim claims at most limit runs and sends them: with spare, one for each tenant without a running run. With all,
+// orphaned runs and those of gone agents follow. It returns how many runs it claimed, and whether more may be queued.
+// It gives back the unused ones of the limit credits that the caller took.
+func (c *claimer) claim(ctx context.Context, limit int, spare, all bool) (n int, more bool, err error) {
 	select {
 	case <-c.stopping:
 		return 0, false, errStopping()
@@ -39,13 +39,18 @@ func (c *claimer) claim(ctx context.Context, limit int, all bool) (n int, more b
 	command := session.Claim{ExecutorID: c.executorID, Now: c.millis()}
 	need := session.Need{State: true, Journal: true, Calls: true, Tail: c.config.tail()}
 	due := store.Queued{ExecutorID: c.executorID, AgentTypes: c.agents, Now: command.Now, Weights: c.config.TenantWeights, Caps: c.Caps()}
-	due.After, due.Left = c.turn.last()
+	turn := &c.turn
+	if spare {
+		turn = &c.spareTurn
+		due.Caps = due.Caps.LowerTenants(1)
+	}
+	due.After, due.Left = turn.last()
 	runs, more, err := c.claimDue(ctx, due, need, limit, command.Decide)
 	if err != nil {
 		return 0, false, err
 	}
 	more = more || due.Caps != nil && len(runs) > 0 // runs of users at their cap may hide others
-	c.turn.pass(runs)
+	turn.pass(runs)
 	used, err = c.send(ctx, runs)
 	n = len(runs)
 	if err != nil || !all || n == limit {

@@ -6,6 +6,8 @@ import "sync"
 type credits struct {
 	more chan struct{} // holds one signal: the number or the end has changed
 
+	spare int // the last credits, for tenants without a running run
+
 	mu    sync.Mutex
 	free  int
 	ended error // why no more will come; io.EOF when the executor has closed its side
@@ -14,8 +16,8 @@ type credits struct {
 // maxCredits prevents an overflow by a faulty client.
 const maxCredits = 1 << 20
 
-func newCredits(n int) *credits {
-	return &credits{free: max(n, 0), more: make(chan struct{}, 1)}
+func newCredits(n, spare int) *credits {
+	return &credits{free: max(n, 0), spare: max(spare, 0), more: make(chan struct{}, 1)}
 }
 
 // fill adds the executor's grants until its side of the stream ends.
@@ -39,17 +41,30 @@ func (c *credits) get() (int, error) {
 	return c.free, c.ended
 }
 
-// take takes at most limit credits, and returns how many: none once the executor has closed its
-// side.
-func (c *credits) take(limit int) int {
+// open returns how many credits are left for any tenant: all but the spare ones.
+func (c *credits) open() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended != nil {
 		return 0
 	}
-	n := min(c.free, limit)
+	return max(c.free-c.spare, 0)
+}
+
+// take takes at most limit credits, and returns how many: none once the executor has closed its
+// side. It takes spare credits only if there are no others, and reports it.
+func (c *credits) take(limit int) (n int, spare bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended != nil {
+		return 0, false
+	}
+	n = min(c.free-c.spare, limit)
+	if n <= 0 {
+		n, spare = min(c.free, limit), true
+	}
 	c.free -= n
-	return n
+	return n, spare
 }
 
 // giveBack returns unused credits.

@@ -46,6 +46,13 @@
 // queued. It leaves no signal that a loop looks for again, and the end of a run wakes a loop for the next
 // one of its agent; the poll finds runs of other agents.
 //
+// # Spare credits
+//
+// The last credits of an executor may be spare: they are for tenants without a running run, so a tenant
+// that fills all slots with long runs does not delay the first run of another. A loop with spare credits alone
+// claims with a cap of one running run for each tenant, and keeps a turn of its own. Nobody hands over with
+// them. Runs that find spare credits alone stay queued, and the loop looks again when it has others.
+//
 // # Stops
 //
 // A stop request goes to the run's executor on the same stream, without a credit: at once

@@ -17,8 +17,9 @@ type hub struct {
 
 // waiter is a claim loop with free credits.
 type waiter struct {
-	agents map[string]bool
-	woken  chan struct{} // holds one signal, so none is lost while the loop looks for work
+	agents  map[string]bool
+	credits *credits
+	woken   chan struct{} // holds one signal, so none is lost while the loop looks for work
 
 	// Guarded by hub.mu.
 	notified int      // runs of the signals since the last take; signals of other replicas count 0, because their loops may be faster
@@ -29,8 +30,8 @@ type waiter struct {
 func newHub(now func() time.Time) *hub { return &hub{now: now} }
 
 // join adds a loop. Its next look must follow: earlier runs leave no signal.
-func (h *hub) join(agents []string) *waiter {
-	w := &waiter{agents: map[string]bool{}, woken: make(chan struct{}, 1)}
+func (h *hub) join(agents []string, credits *credits) *waiter {
+	w := &waiter{agents: map[string]bool{}, credits: credits, woken: make(chan struct{}, 1)}
 	for _, a := range agents {
 		w.agents[a] = true
 	}
@@ -82,8 +83,7 @@ func (h *hub) hasRoom(w *waiter) bool {
 	if w.idle == nil || !w.idle.outbox.accepts(h.now()) {
 		return false
 	}
-	free, ended := w.idle.credits.get()
-	return ended == nil && free > w.notified+w.missing
+	return w.credits.open() > w.notified+w.missing
 }
 
 // findIdle returns an idle executor of the agent with room for a run, in turn; nil if there is
@@ -105,7 +105,14 @@ func (h *hub) reserve(c *claimer) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	room := slices.ContainsFunc(h.waiters, func(w *waiter) bool { return w.idle == c && h.hasRoom(w) })
-	return room && c.credits.take(1) == 1
+	if !room {
+		return false
+	}
+	n, spare := c.credits.take(1)
+	if spare { // the loop took the others since
+		c.credits.giveBack(n)
+	}
+	return n == 1 && !spare
 }
 
 // idle implements Scheduler.Idle.
@@ -139,6 +146,16 @@ func (h *hub) pass(w *waiter) {
 	h.wakeAnother(w, 1)
 }
 
+// passSignal wakes another loop of the same agents that serves any tenant, because w has only spare credits.
+func (h *hub) passSignal(w *waiter, runs int) {
+	if runs == 0 {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.wake(runs, func(other *waiter) bool { return other != w && other.sharesAgent(w) && other.credits.open() > 0 })
+}
+
 func (h *hub) wakeAnother(than *waiter, runs int) {
 	h.wake(runs, func(w *waiter) bool { return w != than && w.sharesAgent(than) })
 }
@@ -152,13 +169,18 @@ func (w *waiter) sharesAgent(other *waiter) bool {
 	return false
 }
 
-// signal wakes a loop of the agent for a queued run. It reports whether there is one.
+// signal wakes a loop of the agent for a queued run. It reports whether the loop can take a run of any tenant.
 func (h *hub) signal(agentType string) bool { return h.notify(agentType, 1) }
 
+// notify prefers loops that can take a run of any tenant. Without one, it wakes a loop with spare credits.
 func (h *hub) notify(agentType string, runs int) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.wake(runs, func(w *waiter) bool { return w.agents[agentType] })
+	if h.wake(runs, func(w *waiter) bool { return w.agents[agentType] && w.credits.open() > 0 }) {
+		return true
+	}
+	h.wake(runs, func(w *waiter) bool { return w.agents[agentType] })
+	return false
 }
 
 // wake wakes the first fitting loop without a signal. If all have one, the first will find

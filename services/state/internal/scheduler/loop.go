@@ -55,25 +55,31 @@ func (c *claimer) waitForCredits(ctx context.Context) error {
 // A look below its limit has seen everything, and later runs leave a signal. See search for the
 // exception.
 func (c *claimer) claimWork(ctx context.Context) error {
-	w := c.hub.join(c.agents)
+	w := c.hub.join(c.agents, c.credits)
 	defer c.hub.leave(w)
 	var missing search
 	for {
-		limit := c.credits.take(claimBatch)
+		limit, spare := c.credits.take(claimBatch)
 		if limit == 0 {
 			return nil
 		}
-		missing.expect(c.hub.take(w, limit))
+		signaled := c.hub.take(w, limit)
+		if !spare {
+			missing.expect(signaled)
+		}
 		all := c.pollDue()
-		n, more, err := c.claim(ctx, limit, all)
+		n, more, err := c.claim(ctx, limit, spare, all)
 		if err != nil {
 			return err
 		}
 		missing.found(n)
-		if free, _ := c.credits.get(); n == limit && free == 0 {
+		if n == limit && c.credits.open() == 0 {
 			c.hub.pass(w) // there may be more runs than this executor can take
 		}
-		if more {
+		if spare { // the runs of other tenants stay queued
+			c.hub.passSignal(w, max(signaled-n, 0))
+		}
+		if more || spare {
 			c.hub.markBacklog(w)
 		}
 		if more && n > 0 {
@@ -84,10 +90,10 @@ func (c *claimer) claimWork(ctx context.Context) error {
 			c.schedule.poll.Reset(c.pollPause())
 		}
 		pause := missing.pause()
-		if !more {
+		if !more && !spare {
 			c.hub.markIdle(w, c, missing.runs)
 		}
-		if err := c.wait(ctx, w.woken, pause); err != nil {
+		if err := c.wait(ctx, w.woken, pause, spare); err != nil {
 			return err
 		}
 	}
@@ -109,8 +115,8 @@ func (c *claimer) pollDue() bool {
 }
 
 // wait returns nil when there may be work: after a wake-up, with the poll, and after the pause
-// unless it is 0.
-func (c *claimer) wait(ctx context.Context, woken <-chan struct{}, pause time.Duration) error {
+// unless it is 0. With spare, the last look was for some tenants, and credits for the others end the wait.
+func (c *claimer) wait(ctx context.Context, woken <-chan struct{}, pause time.Duration, spare bool) error {
 	var soon <-chan time.Time
 	if pause > 0 {
 		timer := time.NewTimer(pause)
@@ -120,7 +126,7 @@ func (c *claimer) wait(ctx context.Context, woken <-chan struct{}, pause time.Du
 	for {
 		select {
 		case <-c.credits.more:
-			if _, ended := c.credits.get(); ended == nil {
+			if _, ended := c.credits.get(); ended == nil && (!spare || c.credits.open() == 0) {
 				continue // more credits; there was no work for the former ones
 			}
 		case <-woken:

@@ -56,7 +56,9 @@ type Scheduler struct {
 	stops    *stops
 	replicas *replicas
 	turn     turn
-	absence  absence
+	// spareTurn is the turn of claims with spare credits. A claim of a calm tenant must not restart the turn of the others.
+	spareTurn turn
+	absence   absence
 
 	mu       sync.Mutex // guards stopped, and streams against Stop
 	stopped  bool

@@ -24,7 +24,7 @@ func newScheduler(t *testing.T) *Scheduler {
 func TestAnUnreadSignalGoesToAnotherLoop(t *testing.T) {
 	t.Parallel()
 	h := newHub(time.Now)
-	first, second := h.join([]string{"a"}), h.join([]string{"a", "b"})
+	first, second := h.join([]string{"a"}, newCredits(1, 0)), h.join([]string{"a", "b"}, newCredits(1, 0))
 	h.signal("a")
 	h.leave(first)
 	select {
@@ -55,7 +55,7 @@ func TestAStreamIsBrokenWhenNeitherSideHasEndedIt(t *testing.T) {
 		{true, context.Canceled, true},
 		{true, io.EOF, false}, // it closed its side, and its context ended before the loop noticed
 	} {
-		claims := &claimer{Scheduler: s, credits: newCredits(1)}
+		claims := &claimer{Scheduler: s, credits: newCredits(1, 0)}
 		claims.credits.ended = c.ended
 		ctx := t.Context()
 		if c.gone {
@@ -66,7 +66,7 @@ func TestAStreamIsBrokenWhenNeitherSideHasEndedIt(t *testing.T) {
 		}
 	}
 	s.Stop()
-	if (&claimer{Scheduler: s, credits: newCredits(1)}).broke(gone) {
+	if (&claimer{Scheduler: s, credits: newCredits(1, 0)}).broke(gone) {
 		t.Error("a stream that the service has ended counts as broken")
 	}
 }
@@ -74,8 +74,8 @@ func TestAStreamIsBrokenWhenNeitherSideHasEndedIt(t *testing.T) {
 func TestACreditIsReservedOnce(t *testing.T) {
 	t.Parallel()
 	h := newHub(time.Now)
-	c := &claimer{executorID: "e1", credits: newCredits(1)}
-	h.markIdle(h.join([]string{"a"}), c, 0)
+	c := &claimer{executorID: "e1", credits: newCredits(1, 0)}
+	h.markIdle(h.join([]string{"a"}, c.credits), c, 0)
 	first, second := h.findIdle("a"), h.findIdle("a")
 	if first != c || second != c {
 		t.Fatalf("got %v and %v, want the one with a free credit", first, second)
@@ -89,9 +89,11 @@ func TestIdleExecutorsAreFoundInTurn(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	h := newHub(func() time.Time { return now })
-	of := func(id string, credits int) *claimer { return &claimer{executorID: id, credits: newCredits(credits)} }
+	of := func(id string, credits int) *claimer {
+		return &claimer{executorID: id, credits: newCredits(credits, 0)}
+	}
 	join := func(c *claimer, agents ...string) *waiter {
-		w := h.join(agents)
+		w := h.join(agents, c.credits)
 		h.markIdle(w, c, 0)
 		return w
 	}
@@ -105,7 +107,7 @@ func TestIdleExecutorsAreFoundInTurn(t *testing.T) {
 	for range maxUnsent {
 		deaf.outbox.put(store.Decided{}, now)
 	}
-	h.join([]string{"a"}) // has not looked for work yet
+	h.join([]string{"a"}, newCredits(1, 0)) // has not looked for work yet
 	took := func(agent string) string {
 		if c := h.findIdle(agent); c != nil && h.reserve(c) {
 			return c.executorID
@@ -156,6 +158,53 @@ func TestIdleExecutorsAreFoundInTurn(t *testing.T) {
 	h.take(w, 1) // more than its limit
 	if got := took("b"); got != "" {
 		t.Errorf("got a credit of %q, which has work behind", got)
+	}
+}
+
+func TestSpareCreditsAreTakenLast(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		free, spare, limit int
+		taken              int
+		isSpare            bool
+	}{
+		{free: 5, spare: 2, limit: 16, taken: 3},
+		{free: 5, spare: 2, limit: 1, taken: 1},
+		{free: 3, spare: 2, limit: 16, taken: 1},
+		{free: 2, spare: 2, limit: 16, taken: 2, isSpare: true},
+		{free: 1, spare: 2, limit: 16, taken: 1, isSpare: true},
+		{free: 0, spare: 2, limit: 16, taken: 0, isSpare: true},
+		{free: 5, spare: 0, limit: 16, taken: 5},
+		{free: 5, spare: -1, limit: 16, taken: 5},
+		{free: -1, spare: -1, limit: 16, taken: 0, isSpare: true},
+	} {
+		credits := newCredits(c.free, c.spare)
+		if n, spare := credits.take(c.limit); n != c.taken || spare != c.isSpare {
+			t.Errorf("%+v: took %d, spare %v", c, n, spare)
+		}
+	}
+}
+
+func TestASignalGoesToALoopThatServesAnyTenant(t *testing.T) {
+	t.Parallel()
+	h := newHub(time.Now)
+	spare := h.join([]string{"a"}, newCredits(2, 2))
+	if h.signal("a") {
+		t.Error("the other replicas were not asked although only spare credits are left here")
+	}
+	if len(spare.woken) != 1 {
+		t.Error("the loop with spare credits was not woken, which is the only one")
+	}
+	h.take(spare, 2)
+	open := h.join([]string{"a"}, newCredits(3, 2))
+	if !h.signal("a") || len(open.woken) != 1 || len(spare.woken) != 0 {
+		t.Errorf("got %d signals for the open loop and %d for the other, want 1 and 0", len(open.woken), len(spare.woken))
+	}
+	h.take(open, 1)
+	h.passSignal(spare, 1)
+	h.passSignal(open, 1) // to no loop: they would pass it to each other for ever
+	if len(open.woken) != 1 || len(spare.woken) != 0 {
+		t.Errorf("got %d signals for the open loop and %d for the other, want 1 and 0", len(open.woken), len(spare.woken))
 	}
 }
 

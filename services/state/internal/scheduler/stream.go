@@ -17,6 +17,7 @@ type Executor struct {
 	Agents  []session.Agent
 	Held    []string // the ids of its running runs
 	Credits int      // how many claims it can take
+	Spare   int      // the last credits, for tenants without a running run
 }
 
 // Stream is an open claim stream. The scheduler calls one Send method at a time.
@@ -99,7 +100,7 @@ type claimer struct {
 }
 
 func newClaimer(s *Scheduler, e Executor, stream Stream) *claimer {
-	c := &claimer{Scheduler: s, stream: stream, executorID: e.ID, credits: newCredits(e.Credits)}
+	c := &claimer{Scheduler: s, stream: stream, executorID: e.ID, credits: newCredits(e.Credits, e.Spare)}
 	c.outbox.more = make(chan struct{}, 1)
 	for _, a := range e.Agents {
 		c.agents = append(c.agents, a.Type)

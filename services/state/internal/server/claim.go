@@ -81,7 +81,7 @@ func executorIn(r *statev1.ClaimRunsRequest) (scheduler.Executor, error) {
 	if n := len(r.GetAgents()); n == 0 || n > maxAgents {
 		return invalid("the first request announces %d agents; announce 1 to %d", n, maxAgents)
 	}
-	executor := scheduler.Executor{ID: r.GetExecutorId(), Held: r.GetHeldRunIds(), Credits: int(r.GetCredits())}
+	executor := scheduler.Executor{ID: r.GetExecutorId(), Held: r.GetHeldRunIds(), Credits: int(r.GetCredits()), Spare: int(r.GetSpareCredits())}
 	for _, a := range r.GetAgents() {
 		if p := idProblem(a.GetAgentType()); p != "" {
 			return invalid("agent_type %q %s", a.GetAgentType(), p)

@@ -15,6 +15,25 @@ type TenantCaps struct {
 	Users  map[string]int64 `json:"users"` // in place of User, by user
 }
 
+// LowerTenants returns the caps with at most n running runs of each tenant. n is above 0.
+func (c *Caps) LowerTenants(n int64) *Caps {
+	lower := func(limit int64) int64 {
+		if limit == 0 {
+			return n
+		}
+		return min(limit, n)
+	}
+	if c == nil {
+		return &Caps{Tenant: n}
+	}
+	lowered := &Caps{Tenant: lower(c.Tenant), User: c.User, Tenants: make(map[string]TenantCaps, len(c.Tenants))}
+	for tenant, caps := range c.Tenants {
+		caps.Tenant = lower(caps.Tenant)
+		lowered.Tenants[tenant] = caps
+	}
+	return lowered
+}
+
 // Of returns the caps of a tenant, and of a user of it. Nil caps have none.
 func (c *Caps) Of(tenant, userID string) (ofTenant, ofUser int64) {
 	if c == nil {
