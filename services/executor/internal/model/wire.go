@@ -1,10 +1,12 @@
 package model
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -108,6 +110,32 @@ func (c *CallIDs) Assign(given string, index int) string {
 	}
 	c.used[id] = true
 	return id
+}
+
+// FinishBody adds to the body of a request what makes it a stream, and the request's options. It removes the members in omit, which the
+// server is known to refuse. Options that are not a JSON object give provider_invalid_request.
+func FinishBody(body, options json.RawMessage, omit ...string) (json.RawMessage, error) {
+	const stream = `"stream":true}`
+	object := bytes.TrimSpace(body)
+	if len(object) < 2 || object[0] != '{' || object[len(object)-1] != '}' {
+		return nil, InvalidRequest("cannot encode the request: %.100s", body)
+	}
+	streamed := append(slices.Clone(object[:len(object)-1]), ("," + stream)...)
+	if len(object) == len("{}") {
+		streamed = []byte("{" + stream)
+	}
+	merged, err := MergeOptions(streamed, options)
+	if err != nil {
+		return nil, err
+	}
+	var members map[string]json.RawMessage
+	if len(omit) == 0 || json.Unmarshal(merged, &members) != nil {
+		return merged, nil
+	}
+	for _, name := range omit {
+		delete(members, name)
+	}
+	return json.Marshal(members)
 }
 
 // MergeOptions adds the options of a request to its body. Objects are merged recursively; other members of the

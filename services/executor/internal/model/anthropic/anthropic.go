@@ -8,9 +8,6 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/anthropics/anthropic-sdk-go"
-	"github.com/anthropics/anthropic-sdk-go/option"
-
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model/providerhttp"
 )
@@ -31,11 +28,15 @@ type Config struct {
 	IdleTimeout time.Duration `env:"IDLE_TIMEOUT" doc:"ends a model call after this long without data; 0 means 5m"`
 }
 
+// version is the version of the API that the package speaks.
+const version = "2023-06-01"
+
 // Model calls the Messages API. Safe for concurrent use.
 type Model struct {
-	messages anthropic.MessageService
-	key      string // removed from errors
-	idle     time.Duration
+	base   *url.URL
+	key    string // removed from errors
+	client *http.Client
+	idle   time.Duration
 }
 
 var _ model.Model = (*Model)(nil)
@@ -53,17 +54,7 @@ func New(c Config, client *http.Client) (*Model, error) {
 	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" {
 		return nil, fmt.Errorf("anthropic: the base URL %q is not an http or https URL", c.BaseURL)
 	}
-	options := []option.RequestOption{
-		option.WithBaseURL(base.JoinPath("/").String()),
-		option.WithHTTPClient(model.HTTPClient(client)),
-		option.WithMaxRetries(0),
-		option.WithoutOpenTelemetry(),
-	}
-	if c.APIKey != "" {
-		options = append(options, option.WithAPIKey(c.APIKey))
-	}
-	// anthropic.NewClient would also read the environment.
-	return &Model{messages: anthropic.NewMessageService(options...), key: c.APIKey, idle: c.IdleTimeout}, nil
+	return &Model{base: base, key: c.APIKey, client: model.HTTPClient(client), idle: c.IdleTimeout}, nil
 }
 
 // Generate streams one reply. Apart from the error of ctx, its errors are *model.Error. They never contain the
@@ -75,19 +66,24 @@ func (m *Model) Generate(ctx context.Context, r model.Request) iter.Seq2[model.E
 }
 
 func (m *Model) generate(ctx context.Context, r model.Request, yield func(model.Event, error) bool) {
-	params, err := newParams(r)
+	from := origin{Host: m.base.Host, Model: r.Model}
+	body, err := newBody(r, from)
 	if err != nil {
 		yield(nil, err)
 		return
 	}
-	callCtx, call, end := providerhttp.NewCall(ctx, m.idle, responseError)
-	defer end()
-	stream := m.messages.NewStreaming(callCtx, params, option.WithMiddleware(callMiddleware(call)))
+	stream, err := providerhttp.Open(ctx, providerhttp.Request{
+		Client: m.client, URL: m.base.JoinPath("v1/messages").String(), Header: m.header(), Body: body, Idle: m.idle, Classify: responseError,
+	})
+	if err != nil {
+		yield(nil, err)
+		return
+	}
 	defer stream.Close()
 
-	reply := newAssembler(len(r.Messages))
+	reply := newAssembler(len(r.Messages), from)
 	for !reply.stopped && stream.Next() {
-		events, err := reply.handle(stream.Current())
+		events, err := reply.handle(stream.Event())
 		for _, e := range events {
 			if !yield(e, nil) {
 				return
@@ -99,7 +95,7 @@ func (m *Model) generate(ctx context.Context, r model.Request, yield func(model.
 		}
 	}
 	if err := stream.Err(); err != nil && (!reply.isComplete() || !providerhttp.IsConnectionFailure(err)) {
-		yield(nil, call.Error(streamError(err)))
+		yield(nil, err)
 		return
 	}
 	events, err := reply.finish()
@@ -109,18 +105,18 @@ func (m *Model) generate(ctx context.Context, r model.Request, yield func(model.
 		}
 	}
 	if err != nil {
-		// A cancelled call may end its body without an error.
-		yield(nil, call.Error(streamError(err)))
+		if text := stream.Unparsed(); len(text) > 0 {
+			err = unparsedError(text)
+		}
+		yield(nil, stream.Failure(err))
 	}
 }
 
-// callMiddleware sends the requests of a call and limits the events of its stream.
-func callMiddleware(call *providerhttp.Call) option.Middleware {
-	return func(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
-		res, err := call.Send(req, next)
-		if err == nil {
-			res.Body = model.LimitEvents(res.Body)
-		}
-		return res, err
+func (m *Model) header() http.Header {
+	h := http.Header{}
+	h.Set("Anthropic-Version", version)
+	if m.key != "" {
+		h.Set("X-Api-Key", m.key)
 	}
+	return h
 }

@@ -3,12 +3,9 @@ package anthropic
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"regexp"
 	"strings"
-
-	"github.com/anthropics/anthropic-sdk-go"
 
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model/providerhttp"
@@ -49,15 +46,16 @@ func responseError(res *http.Response, text []byte) *model.Error {
 	return e
 }
 
-// streamError classifies an error that the provider sent in the middle of a stream. It returns other errors
-// unchanged.
-func streamError(err error) error {
-	if e, ok := errors.AsType[*anthropic.Error](err); ok {
-		return eventError([]byte(e.RawJSON()))
+// unparsedError classifies text in the stream that belongs to no event: an error in plain JSON, or a page.
+func unparsedError(text []byte) *model.Error {
+	var object map[string]json.RawMessage
+	if json.Unmarshal(text, &object) == nil {
+		return eventError(text)
 	}
-	return err
+	return model.InvalidResponse("the response is not an event stream: %.200s", text)
 }
 
+// eventError classifies an error that the provider sent in the middle of a stream.
 func eventError(text []byte) *model.Error {
 	apiErr := parseAPIError(text)
 	e := &model.Error{Message: apiErr.message}

@@ -17,6 +17,7 @@ const (
 
 // assembler builds one reply from the events of its stream. It does no I/O.
 type assembler struct {
+	origin     origin
 	ids        *model.CallIDs
 	openBlocks map[int64]*openBlock // by their index on the wire
 	calls      int
@@ -39,15 +40,31 @@ type openBlock struct {
 	arguments strings.Builder
 }
 
-func newAssembler(messages int) *assembler {
-	return &assembler{ids: model.NewCallIDs(messages), openBlocks: make(map[int64]*openBlock)}
+func newAssembler(messages int, from origin) *assembler {
+	return &assembler{origin: from, ids: model.NewCallIDs(messages), openBlocks: make(map[int64]*openBlock)}
 }
 
 // isComplete reports whether everything but the usage has arrived.
 func (a *assembler) isComplete() bool { return a.stopReason != "" && len(a.openBlocks) == 0 }
 
-func (a *assembler) handle(e anthropic.MessageStreamEventUnion) ([]model.Event, error) {
+// handle returns the model events of an event. Some servers leave out its name, which is the type of its data as well.
+func (a *assembler) handle(name string, data []byte) ([]model.Event, error) {
+	if name == "error" {
+		return nil, eventError(data)
+	}
+	if !json.Valid(data) {
+		if name == "" || name == "ping" {
+			return nil, nil // [DONE] of a router, or a keep-alive
+		}
+		return nil, model.InvalidResponse("cannot decode an event: %.200s", data)
+	}
+	var e anthropic.MessageStreamEventUnion
+	if err := e.UnmarshalJSON(data); err != nil {
+		return nil, model.InvalidResponse("cannot decode an event: %v", err)
+	}
 	switch e.Type {
+	case "error":
+		return nil, eventError(data)
 	case "message_start":
 		u := e.Message.Usage
 		a.input, a.cacheWrite, a.cacheRead, a.output = u.InputTokens, u.CacheCreationInputTokens, u.CacheReadInputTokens, u.OutputTokens
@@ -127,9 +144,9 @@ func (a *assembler) endBlock(index int64) []model.Event {
 		if b.signature == "" {
 			return []model.Event{model.ReasoningEnd{}}
 		}
-		return reasoningEnd(providerData{Type: typeThinking, Signature: b.signature})
+		return reasoningEnd(providerData{Type: typeThinking, Signature: b.signature, Origin: a.origin})
 	case typeRedacted:
-		return reasoningEnd(providerData{Type: typeRedacted, Data: b.data})
+		return reasoningEnd(providerData{Type: typeRedacted, Data: b.data, Origin: a.origin})
 	case "tool_use":
 		arguments := b.arguments.String()
 		if arguments == "" {

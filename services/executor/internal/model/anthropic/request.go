@@ -22,11 +22,11 @@ const defaultMaxTokens = 4096
 // callIDPattern matches the call ids accepted by the API.
 var callIDPattern = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,256}$`)
 
-// newParams converts a request. Its error is a *model.Error: provider_invalid_request.
-func newParams(r model.Request) (anthropic.MessageNewParams, error) {
+// newBody converts a request. Its error is a *model.Error: provider_invalid_request.
+func newBody(r model.Request, to origin) (json.RawMessage, error) {
 	opts, err := parseOptions(r.Options)
 	if err != nil {
-		return anthropic.MessageNewParams{}, err
+		return nil, err
 	}
 	params := anthropic.MessageNewParams{Model: r.Model, MaxTokens: maxTokens(r, opts)}
 	if r.Temperature != nil {
@@ -39,21 +39,21 @@ func newParams(r model.Request) (anthropic.MessageNewParams, error) {
 		params.Tools = append(params.Tools, anthropic.ToolUnionParam{OfTool: toolParam(t)})
 	}
 	if err := setToolChoice(&params, r); err != nil {
-		return params, err
+		return nil, err
 	}
 	if r.Output != nil {
 		shape, err := outputFormat(*r.Output)
 		if err != nil {
-			return params, err
+			return nil, err
 		}
 		params.OutputConfig.Format = param.Override[anthropic.JSONOutputFormatParam](shape)
 	}
 	messages, err := model.OmitUnsupportedFiles(r.Messages, checkFile)
 	if err != nil {
-		return params, err
+		return nil, err
 	}
-	if err := addMessages(&params, messages); err != nil {
-		return params, err
+	if err := addMessages(&params, messages, to); err != nil {
+		return nil, err
 	}
 	if opts.Thinking.Type != "" && refusesThinking(params, opts) {
 		params.Thinking.OfDisabled = &anthropic.ThinkingConfigDisabledParam{}
@@ -61,7 +61,7 @@ func newParams(r model.Request) (anthropic.MessageNewParams, error) {
 	if r.Cache == agent.CacheAuto {
 		setCacheBreakpoints(&params)
 	}
-	return mergeOptions(params, r.Options)
+	return finishBody(params, r.Options)
 }
 
 // options are the request options that influence other parameters.
@@ -133,9 +133,9 @@ func refusesThinking(params anthropic.MessageNewParams, opts options) bool {
 	return first.OfThinking == nil && first.OfRedactedThinking == nil
 }
 
-func addMessages(params *anthropic.MessageNewParams, messages []agent.Message) error {
+func addMessages(params *anthropic.MessageNewParams, messages []agent.Message, to origin) error {
 	for _, m := range messages {
-		role, blocks, err := turnBlocks(m)
+		role, blocks, err := turnBlocks(m, to)
 		if err != nil {
 			return err
 		}
@@ -175,15 +175,12 @@ func setCacheBreakpoints(params *anthropic.MessageNewParams) {
 	}
 }
 
-// mergeOptions adds the request's options to params. If params disable thinking, the options' thinking is
+// finishBody encodes params with the request's options. If params disable thinking, the options' thinking is
 // dropped.
-func mergeOptions(params anthropic.MessageNewParams, source json.RawMessage) (anthropic.MessageNewParams, error) {
-	if len(source) == 0 {
-		return params, nil
-	}
+func finishBody(params anthropic.MessageNewParams, source json.RawMessage) (json.RawMessage, error) {
 	body, err := json.Marshal(params)
 	if err != nil {
-		return params, model.InvalidRequest("cannot encode the request: %v", err)
+		return nil, model.InvalidRequest("cannot encode the request: %v", err)
 	}
 	if params.Thinking.OfDisabled != nil {
 		var members map[string]json.RawMessage
@@ -192,11 +189,7 @@ func mergeOptions(params anthropic.MessageNewParams, source json.RawMessage) (an
 			source, _ = json.Marshal(members)
 		}
 	}
-	merged, err := model.MergeOptions(body, source)
-	if err != nil {
-		return params, err
-	}
-	return param.Override[anthropic.MessageNewParams](merged), nil
+	return model.FinishBody(body, source)
 }
 
 // inputSchema returns the input schema of a tool, or the API's form of an empty one.
@@ -208,7 +201,7 @@ func inputSchema(t model.Tool) json.RawMessage {
 }
 
 // turnBlocks returns the role of a message's turn and the blocks for it.
-func turnBlocks(m agent.Message) (role anthropic.MessageParamRole, blocks []anthropic.ContentBlockParamUnion, err error) {
+func turnBlocks(m agent.Message, to origin) (role anthropic.MessageParamRole, blocks []anthropic.ContentBlockParamUnion, err error) {
 	role = anthropic.MessageParamRoleUser
 	switch m.Role {
 	case agent.RoleUser, agent.RoleTool, agent.RoleSystem, agent.RoleContext:
@@ -218,7 +211,7 @@ func turnBlocks(m agent.Message) (role anthropic.MessageParamRole, blocks []anth
 		return "", nil, model.InvalidRequest("the message %s has the unknown role %q", m.ID, m.Role)
 	}
 	for _, p := range m.Parts {
-		b, err := partBlocks(m.Role, p)
+		b, err := partBlocks(m.Role, p, to)
 		if err != nil {
 			return "", nil, err
 		}
@@ -228,7 +221,7 @@ func turnBlocks(m agent.Message) (role anthropic.MessageParamRole, blocks []anth
 }
 
 // partBlocks returns the block of a part, or none if the API has no use for the part.
-func partBlocks(role agent.Role, p agent.Part) ([]anthropic.ContentBlockParamUnion, error) {
+func partBlocks(role agent.Role, p agent.Part, to origin) ([]anthropic.ContentBlockParamUnion, error) {
 	one := func(b anthropic.ContentBlockParamUnion) []anthropic.ContentBlockParamUnion {
 		return []anthropic.ContentBlockParamUnion{b}
 	}
@@ -240,7 +233,7 @@ func partBlocks(role agent.Role, p agent.Part) ([]anthropic.ContentBlockParamUni
 		}
 	case agent.Reasoning:
 		if role == agent.RoleAssistant {
-			return thinkingBlocks(p), nil
+			return thinkingBlocks(p, to), nil
 		}
 	case agent.ToolCall:
 		return one(anthropic.NewToolUseBlock(validCallID(p.ID), model.ArgumentsObject(p.Arguments), model.ToolName(p.Name))), nil
@@ -260,6 +253,14 @@ type providerData struct {
 	Type      string `json:"type"`
 	Signature string `json:"signature,omitempty"`
 	Data      string `json:"data,omitempty"`
+	// Origin is who made the block. The data of older versions has none.
+	Origin origin `json:"origin,omitzero"`
+}
+
+// origin names a model of a server. A thinking block is valid for the model that made it: every other one refuses the signature.
+type origin struct {
+	Host  string `json:"host,omitempty"`
+	Model string `json:"model,omitempty"`
 }
 
 const (
@@ -267,9 +268,9 @@ const (
 	typeRedacted = "redacted_thinking"
 )
 
-func thinkingBlocks(r agent.Reasoning) []anthropic.ContentBlockParamUnion {
+func thinkingBlocks(r agent.Reasoning, to origin) []anthropic.ContentBlockParamUnion {
 	var m providerData
-	if json.Unmarshal(r.ProviderData, &m) != nil {
+	if json.Unmarshal(r.ProviderData, &m) != nil || m.Origin != (origin{}) && m.Origin != to {
 		return nil
 	}
 	switch {

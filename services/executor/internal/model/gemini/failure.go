@@ -74,6 +74,14 @@ func responseError(res *http.Response, text []byte) *model.Error {
 	return e
 }
 
+// unparsedError classifies text in the stream that belongs to no event: an error in plain JSON, or a page.
+func unparsedError(text []byte) *model.Error {
+	if apiErr := parseAPIError(text); apiErr.found {
+		return streamError(apiErr)
+	}
+	return model.InvalidResponse("the response is not an event stream: %.200s", text)
+}
+
 // streamError classifies an error in the middle of a stream.
 func streamError(apiErr apiError) *model.Error {
 	e := &model.Error{Message: apiErr.message, RetryAfter: apiErr.delay}

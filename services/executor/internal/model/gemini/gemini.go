@@ -1,10 +1,8 @@
 package gemini
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"iter"
 	"net/http"
 	"net/url"
@@ -71,19 +69,19 @@ func (m *Model) generate(ctx context.Context, r model.Request, yield func(model.
 		yield(nil, err)
 		return
 	}
-	callCtx, call, end := providerhttp.NewCall(ctx, m.idle, responseError)
-	defer end()
-	stream, err := m.openStream(callCtx, r.Model, body, call)
+	stream, err := providerhttp.Open(ctx, providerhttp.Request{
+		Client: m.client, URL: m.address(r.Model), Header: m.header(), Body: body, Idle: m.idle, Classify: responseError,
+	})
 	if err != nil {
-		yield(nil, call.Error(err))
+		yield(nil, err)
 		return
 	}
 	defer stream.Close()
 
 	reply := newAssembler(len(r.Messages))
-	reader := newEventReader(stream)
-	for !reply.isComplete() && reader.next() {
-		events, err := reply.handle(reader.data)
+	for !reply.isComplete() && stream.Next() {
+		_, data := stream.Event()
+		events, err := reply.handle(data)
 		for _, e := range events {
 			if !yield(e, nil) {
 				return
@@ -94,8 +92,8 @@ func (m *Model) generate(ctx context.Context, r model.Request, yield func(model.
 			return
 		}
 	}
-	if err := reader.err(); err != nil && (!reply.isFinished() || !providerhttp.IsConnectionFailure(err)) {
-		yield(nil, call.Error(err))
+	if err := stream.Err(); err != nil && (!reply.isFinished() || !providerhttp.IsConnectionFailure(err)) {
+		yield(nil, err)
 		return
 	}
 	events, err := reply.finish()
@@ -105,31 +103,27 @@ func (m *Model) generate(ctx context.Context, r model.Request, yield func(model.
 		}
 	}
 	if err != nil {
-		// A cancelled call may end its body without an error.
-		yield(nil, call.Error(err))
+		if text := stream.Unparsed(); len(text) > 0 {
+			err = unparsedError(text)
+		}
+		yield(nil, stream.Failure(err))
 	}
 }
 
-// openStream sends the request and returns the body of the event stream.
-func (m *Model) openStream(ctx context.Context, name string, body []byte, call *providerhttp.Call) (io.ReadCloser, error) {
+func (m *Model) address(name string) string {
 	// The name may include its collection; tuned models have another one.
 	if !strings.HasPrefix(name, "models/") && !strings.HasPrefix(name, "tunedModels/") {
 		name = "models/" + name
 	}
 	address := m.base.JoinPath(name + ":streamGenerateContent")
 	address.RawQuery = "alt=sse"
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address.String(), bytes.NewReader(body))
-	if err != nil {
-		return nil, model.InvalidRequest("the model name %q cannot be part of a URL: %v", name, err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Accept", "text/event-stream")
+	return address.String()
+}
+
+func (m *Model) header() http.Header {
+	h := http.Header{}
 	if m.key != "" {
-		req.Header.Set("X-Goog-Api-Key", m.key)
+		h.Set("X-Goog-Api-Key", m.key)
 	}
-	res, err := call.Send(req, m.client.Do) //nolint:bodyclose // the caller closes it
-	if err != nil {
-		return nil, err
-	}
-	return model.LimitEvents(res.Body), nil
+	return h
 }

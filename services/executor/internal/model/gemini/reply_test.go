@@ -143,18 +143,18 @@ func TestBrokenStreamsAreClassified(t *testing.T) {
 		code      string
 		retryable bool
 	}{
-		"a chunk that is not JSON":            {prefix + stream(`{"candidates`), model.CodeInvalidResponse, true},
-		"a call without a name":               {prefix + stream(chunk(`{"functionCall":{"args":{}}}`, "STOP")), model.CodeInvalidResponse, true},
-		"a malformed call":                    {prefix + stream(chunk("", "MALFORMED_FUNCTION_CALL")), model.CodeInvalidResponse, true},
-		"an unexpected call":                  {prefix + stream(chunk("", "UNEXPECTED_TOOL_CALL")), model.CodeInvalidResponse, true},
-		"a rate limit":                        {prefix + stream(`{"error":{"code":429,"message":"slow","status":"RESOURCE_EXHAUSTED"}}`), model.CodeRateLimited, true},
-		"a deadline":                          {prefix + stream(`{"error":{"code":504,"message":"slow","status":"DEADLINE_EXCEEDED"}}`), model.CodeTimeout, true},
-		"an internal error":                   {prefix + stream(`{"error":{"code":500,"message":"no","status":"INTERNAL"}}`), model.CodeUnavailable, true},
-		"an invalid request":                  {prefix + stream(`{"error":{"code":400,"message":"no","status":"INVALID_ARGUMENT"}}`), model.CodeInvalidRequest, false},
-		"an error without a number":           {prefix + stream(`{"error":{"message":"no"}}`), model.CodeUnavailable, true},
-		"an error outside an event":           {prefix + `{"error":{"code":503,` + "\n" + `"message":"busy","status":"UNAVAILABLE"}}` + "\n", model.CodeOverloaded, true},
-		"a text outside an event":             {prefix + "<html>Bad gateway</html>\n", model.CodeInvalidResponse, true},
-		"an event without a final empty line": {prefix + "data: " + chunk(`{"text":"b"}`, "STOP"), model.CodeUnavailable, true},
+		"a chunk that is not JSON":  {prefix + stream(`{"candidates`), model.CodeInvalidResponse, true},
+		"a call without a name":     {prefix + stream(chunk(`{"functionCall":{"args":{}}}`, "STOP")), model.CodeInvalidResponse, true},
+		"a malformed call":          {prefix + stream(chunk("", "MALFORMED_FUNCTION_CALL")), model.CodeInvalidResponse, true},
+		"an unexpected call":        {prefix + stream(chunk("", "UNEXPECTED_TOOL_CALL")), model.CodeInvalidResponse, true},
+		"a rate limit":              {prefix + stream(`{"error":{"code":429,"message":"slow","status":"RESOURCE_EXHAUSTED"}}`), model.CodeRateLimited, true},
+		"a deadline":                {prefix + stream(`{"error":{"code":504,"message":"slow","status":"DEADLINE_EXCEEDED"}}`), model.CodeTimeout, true},
+		"an internal error":         {prefix + stream(`{"error":{"code":500,"message":"no","status":"INTERNAL"}}`), model.CodeUnavailable, true},
+		"an invalid request":        {prefix + stream(`{"error":{"code":400,"message":"no","status":"INVALID_ARGUMENT"}}`), model.CodeInvalidRequest, false},
+		"an error without a number": {prefix + stream(`{"error":{"message":"no"}}`), model.CodeUnavailable, true},
+		"an error outside an event": {prefix + `{"error":{"code":503,` + "\n" + `"message":"busy","status":"UNAVAILABLE"}}` + "\n", model.CodeOverloaded, true},
+		"a text outside an event":   {prefix + "<html>Bad gateway</html>\n", model.CodeInvalidResponse, true},
+		"an event that is cut":      {prefix + "data: " + chunk(`{"text":"b"}`, "STOP")[:20], model.CodeUnavailable, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

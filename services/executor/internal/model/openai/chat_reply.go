@@ -2,9 +2,8 @@ package openai
 
 import (
 	"encoding/json"
+	"strconv"
 	"strings"
-
-	"github.com/openai/openai-go/v3"
 
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
@@ -12,18 +11,74 @@ import (
 // The limits of one reply.
 const (
 	maxCalls     = 256
-	maxArguments = 8 << 20 // bytes for each call
+	maxArguments = 8 << 20   // bytes for each call
+	maxExtra     = 256 << 10 // bytes of members that are sent back
 )
+
+// chatChunk is a chunk of a chat completion. Servers differ in the types of many members, so members that vary are raw.
+type chatChunk struct {
+	Choices []struct {
+		Index        int       `json:"index"`
+		Delta        chatDelta `json:"delta"`
+		FinishReason string    `json:"finish_reason"`
+	} `json:"choices"`
+	Usage *chatUsage `json:"usage"`
+}
+
+type chatDelta struct {
+	Content          json.RawMessage   `json:"content"` // a text, or a list of texts and thinking
+	Refusal          string            `json:"refusal"`
+	ReasoningContent string            `json:"reasoning_content"`
+	Reasoning        string            `json:"reasoning"`
+	ReasoningDetails []json.RawMessage `json:"reasoning_details"`
+	ToolCalls        []callFragment    `json:"tool_calls"`
+}
+
+type callFragment struct {
+	Index    *int64 `json:"index"`
+	ID       string `json:"id"`
+	Function struct {
+		Name      string          `json:"name"`
+		Arguments json.RawMessage `json:"arguments"` // a text; some servers send an object
+	} `json:"function"`
+	ExtraContent json.RawMessage `json:"extra_content"`
+}
+
+func (f callFragment) arguments() string {
+	if isNull(f.Function.Arguments) {
+		return ""
+	}
+	return model.PlainText(f.Function.Arguments)
+}
+
+func isNull(value json.RawMessage) bool { return len(value) == 0 || string(value) == "null" }
+
+type chatUsage struct {
+	PromptTokens     int64 `json:"prompt_tokens"`
+	CompletionTokens int64 `json:"completion_tokens"`
+	TotalTokens      int64 `json:"total_tokens"`
+	PromptDetails    struct {
+		CachedTokens int64 `json:"cached_tokens"`
+	} `json:"prompt_tokens_details"`
+	CompletionDetails struct {
+		ReasoningTokens int64 `json:"reasoning_tokens"`
+	} `json:"completion_tokens_details"`
+}
 
 // chatAssembler builds one reply from the chunks of a chat completion. It does no I/O.
 type chatAssembler struct {
+	origin           origin
 	ids              *model.CallIDs
-	inReasoning      bool
+	reasoningField   string // of the open reasoning block; empty for none
+	details          reasoningDetails
 	refused          bool
+	hasText          bool
 	calls            []*call
 	openCalls        map[int64]*call // by their index on the wire
+	lastCall         *call           // of the newest fragment
 	usage            *model.Usage
 	stopReason       string // the finish_reason, "" until it arrives
+	done             bool   // [DONE] has arrived
 	usageAfterFinish bool   // the usage came with or after the finish_reason
 }
 
@@ -33,19 +88,28 @@ type call struct {
 	name      string
 	started   bool
 	arguments strings.Builder
+	extra     json.RawMessage // extra_content
 }
 
-func newChatAssembler(messages int) *chatAssembler {
-	return &chatAssembler{ids: model.NewCallIDs(messages), openCalls: make(map[int64]*call)}
+func newChatAssembler(messages int, from origin) *chatAssembler {
+	return &chatAssembler{origin: from, ids: model.NewCallIDs(messages), openCalls: make(map[int64]*call)}
 }
 
 // isFinished reports whether the finish_reason has arrived.
 func (a *chatAssembler) isFinished() bool { return a.stopReason != "" }
 
 // isComplete reports whether everything has arrived.
-func (a *chatAssembler) isComplete() bool { return a.isFinished() && a.usageAfterFinish }
+func (a *chatAssembler) isComplete() bool { return a.done || a.isFinished() && a.usageAfterFinish }
 
-func (a *chatAssembler) handle(chunk openai.ChatCompletionChunk) ([]model.Event, error) {
+func (a *chatAssembler) handle(data []byte) ([]model.Event, error) {
+	if strings.HasPrefix(string(data), "[DONE]") {
+		a.done = true
+		return nil, nil
+	}
+	chunk, err := decode[chatChunk](data)
+	if err != nil {
+		return nil, err
+	}
 	var events []model.Event
 	for _, choice := range chunk.Choices {
 		if choice.Index != 0 || a.isFinished() {
@@ -68,74 +132,123 @@ func (a *chatAssembler) handle(chunk openai.ChatCompletionChunk) ([]model.Event,
 			}
 		}
 	}
-	if chunk.JSON.Usage.Valid() {
-		u := chunk.Usage
+	if u := chunk.Usage; u != nil {
 		a.usage = &model.Usage{
 			PromptTokens: u.PromptTokens, CompletionTokens: u.CompletionTokens, TotalTokens: u.TotalTokens,
-			ReasoningTokens: u.CompletionTokensDetails.ReasoningTokens,
-			CachedTokens:    u.PromptTokensDetails.CachedTokens,
+			ReasoningTokens: u.CompletionDetails.ReasoningTokens, CachedTokens: u.PromptDetails.CachedTokens,
 		}
 		a.usageAfterFinish = a.isFinished()
 	}
 	return events, nil
 }
 
-func (a *chatAssembler) addText(delta openai.ChatCompletionChunkChoiceDelta) []model.Event {
+func (a *chatAssembler) addText(delta chatDelta) []model.Event {
 	var events []model.Event
-	if thought := reasoningText(delta); thought != "" {
-		a.inReasoning = true
-		events = append(events, model.ReasoningDelta{Text: thought})
+	switch {
+	case delta.ReasoningContent != "":
+		events = a.addReasoning("reasoning_content", delta.ReasoningContent)
+	case delta.Reasoning != "": // some servers send the same text in both members
+		events = a.addReasoning("reasoning", delta.Reasoning)
 	}
-	if delta.Content != "" || delta.Refusal != "" || len(delta.ToolCalls) > 0 {
-		events = append(events, a.endReasoning()...)
+	for _, d := range delta.ReasoningDetails {
+		a.details.add(d)
 	}
-	if delta.Content != "" {
-		events = append(events, model.TextDelta{Text: delta.Content})
+	for _, p := range contentPieces(delta.Content) {
+		if p.thinking {
+			events = append(events, a.addReasoning(thinkingContent, p.text)...)
+			continue
+		}
+		events = append(append(events, a.endReasoning()...), model.TextDelta{Text: p.text})
+		a.hasText = true
 	}
 	if delta.Refusal != "" {
 		a.refused = true
-		events = append(events, model.TextDelta{Text: delta.Refusal})
+		events = append(append(events, a.endReasoning()...), model.TextDelta{Text: delta.Refusal})
+	}
+	if len(delta.ToolCalls) > 0 {
+		events = append(events, a.endReasoning()...)
 	}
 	return events
 }
 
-// reasoningText returns the reasoning of compatible servers. They send it in either field, or in both with the
-// same text.
-func reasoningText(delta openai.ChatCompletionChunkChoiceDelta) string {
-	for _, name := range []string{"reasoning_content", "reasoning"} {
-		var text string
-		if field, ok := delta.JSON.ExtraFields[name]; ok && json.Unmarshal([]byte(field.Raw()), &text) == nil && text != "" {
-			return text
+// thinkingContent is the field of reasoning that arrived within the content. It is not sent back.
+const thinkingContent = "content"
+
+type contentPiece struct {
+	text     string
+	thinking bool
+}
+
+// contentPieces returns the pieces of a content: a text, or chunks of the types text and thinking, whose text may be a list again.
+func contentPieces(content json.RawMessage) []contentPiece {
+	var text string
+	if isNull(content) || json.Unmarshal(content, &text) == nil {
+		if text == "" {
+			return nil
+		}
+		return []contentPiece{{text: text}}
+	}
+	var chunks []struct {
+		Type     string          `json:"type"`
+		Text     string          `json:"text"`
+		Thinking json.RawMessage `json:"thinking"`
+	}
+	if content[0] == '{' {
+		content = json.RawMessage("[" + string(content) + "]")
+	}
+	_ = json.Unmarshal(content, &chunks) // members of other types stay empty
+	var pieces []contentPiece
+	for _, c := range chunks {
+		if c.Type == "thinking" {
+			for _, p := range contentPieces(c.Thinking) {
+				pieces = append(pieces, contentPiece{text: p.text, thinking: true})
+			}
+			continue
+		}
+		if c.Text != "" {
+			pieces = append(pieces, contentPiece{text: c.Text})
 		}
 	}
-	return ""
+	return pieces
+}
+
+func (a *chatAssembler) addReasoning(field, text string) []model.Event {
+	a.reasoningField = field
+	return []model.Event{model.ReasoningDelta{Text: text}}
 }
 
 func (a *chatAssembler) endReasoning() []model.Event {
-	if !a.inReasoning {
+	if a.reasoningField == "" {
 		return nil
 	}
-	a.inReasoning = false
-	return []model.Event{model.ReasoningEnd{}}
+	data := chatData{Origin: a.origin, Field: a.reasoningField}
+	a.reasoningField = ""
+	return []model.Event{model.ReasoningEnd{ProviderData: data.encode()}}
 }
 
-func (a *chatAssembler) addCall(fragment openai.ChatCompletionChunkChoiceDeltaToolCall) ([]model.Event, error) {
-	c := a.openCalls[fragment.Index]
-	if c == nil || c.isNewCall(fragment) {
+func (a *chatAssembler) addCall(fragment callFragment) ([]model.Event, error) {
+	c := a.findCall(fragment)
+	if c == nil {
 		if len(a.calls) == maxCalls {
 			return nil, model.InvalidResponse("more than %d calls in one reply", maxCalls)
 		}
 		c = &call{index: len(a.calls)}
 		a.calls = append(a.calls, c)
-		a.openCalls[fragment.Index] = c
+		if fragment.Index != nil {
+			a.openCalls[*fragment.Index] = c
+		}
 	}
+	a.lastCall = c
 	if c.wireID == "" {
 		c.wireID = fragment.ID
 	}
 	if c.name == "" {
 		c.name = fragment.Function.Name
 	}
-	text := fragment.Function.Arguments
+	if c.extra == nil && !isNull(fragment.ExtraContent) && len(fragment.ExtraContent) <= maxExtra {
+		c.extra = fragment.ExtraContent
+	}
+	text := fragment.arguments()
 	if c.arguments.Len()+len(text) > maxArguments {
 		return nil, model.InvalidResponse("the arguments of a call exceed %d bytes", maxArguments)
 	}
@@ -151,14 +264,39 @@ func (a *chatAssembler) addCall(fragment openai.ChatCompletionChunkChoiceDeltaTo
 	return nil, nil
 }
 
-// isNewCall reports whether a fragment with this call's index starts another call. Some servers give every call
-// the index 0 and may omit the ids as well.
-func (c *call) isNewCall(fragment openai.ChatCompletionChunkChoiceDeltaToolCall) bool {
-	if fragment.ID != "" && c.wireID != "" {
-		return fragment.ID != c.wireID
+// findCall returns the call that a fragment continues, nil for a new call. Fragments without an index belong to the call of their
+// id, else to the call of the fragment before.
+func (a *chatAssembler) findCall(fragment callFragment) *call {
+	c := a.lastCall
+	if fragment.Index != nil {
+		c = a.openCalls[*fragment.Index]
+	} else if fragment.ID != "" {
+		for _, other := range a.calls {
+			if other.wireID == fragment.ID {
+				return other
+			}
+		}
 	}
-	return fragment.ID == "" && c.wireID == "" && c.name != "" && fragment.Function.Name != "" &&
-		strings.TrimSpace(fragment.Function.Arguments) != "" && json.Valid([]byte(c.arguments.String()))
+	if c == nil || c.endsBefore(fragment) {
+		return nil
+	}
+	return c
+}
+
+// endsBefore reports whether a fragment with this call's place starts another call. Some servers give every call the index 0 and omit
+// the ids, others give every fragment an id of its own. Only a fragment with a name may start a call behind another.
+func (c *call) endsBefore(fragment callFragment) bool {
+	if fragment.Function.Name == "" || c.name == "" || fragment.ID != "" && fragment.ID == c.wireID {
+		return false
+	}
+	if fragment.Function.Name != c.name {
+		return true
+	}
+	isWhole := json.Valid([]byte(c.arguments.String()))
+	if fragment.ID != "" && c.wireID != "" {
+		return isWhole
+	}
+	return isWhole && strings.TrimSpace(fragment.arguments()) != ""
 }
 
 // startCalls starts the calls with known names, each with the arguments received so far. Calls start in order,
@@ -181,8 +319,21 @@ func (a *chatAssembler) startCalls() []model.Event {
 	return events
 }
 
+// endBlocks ends the open blocks. What must be sent back with the calls forms a block of its own before their ends.
 func (a *chatAssembler) endBlocks() ([]model.Event, error) {
 	events := a.endReasoning()
+	data := chatData{Origin: a.origin, Details: a.details.encode()}
+	for _, c := range a.calls {
+		if c.extra != nil {
+			if data.Calls == nil {
+				data.Calls = map[string]json.RawMessage{}
+			}
+			data.Calls[strconv.Itoa(c.index)] = c.extra
+		}
+	}
+	if data.Details != nil || data.Calls != nil {
+		events = append(events, model.ReasoningEnd{ProviderData: data.encode()})
+	}
 	for _, c := range a.calls {
 		if !c.started {
 			return events, model.InvalidResponse("a call has no name")
@@ -194,14 +345,33 @@ func (a *chatAssembler) endBlocks() ([]model.Event, error) {
 
 // finish returns the usage and the finish of a complete reply, and an error for a truncated one.
 func (a *chatAssembler) finish() ([]model.Event, error) {
-	if !a.isFinished() {
-		return nil, model.Truncated("a finish_reason")
-	}
 	var events []model.Event
+	if !a.isFinished() {
+		if !a.endedByDone() {
+			return nil, model.Truncated("a finish_reason")
+		}
+		a.stopReason = "stop"
+		more, err := a.endBlocks()
+		if err != nil {
+			return more, err
+		}
+		events = more
+	}
 	if a.usage != nil {
 		events = append(events, *a.usage)
 	}
 	return append(events, model.Finish{Reason: a.finishReason()}), nil
+}
+
+// endedByDone reports whether [DONE] ended a reply without a finish_reason: some servers send none. A reply without content, or with
+// a call whose arguments are not whole, was cut.
+func (a *chatAssembler) endedByDone() bool {
+	for _, c := range a.calls {
+		if text := strings.TrimSpace(c.arguments.String()); text != "" && !json.Valid([]byte(text)) {
+			return false
+		}
+	}
+	return a.done && (a.hasText || a.refused || len(a.calls) > 0)
 }
 
 func (a *chatAssembler) finishReason() model.FinishReason {

@@ -123,6 +123,8 @@ func TestTextsOfCompatibleServersAreParsed(t *testing.T) {
 		"text after the finish reason":       {stream(deltaChoice(`"content":"a"`), finishChoice("stop"), deltaChoice(`"content":""`), finishChoice("length")), nil, "a", "stop", 0},
 		"usage before the finish reason":     {usage + stream(deltaChoice(`"content":"a"`), finishChoice("stop")), nil, "a", "stop", 3},
 		"usage and no [DONE]":                {stream(deltaChoice(`"content":"a"`), finishChoice("stop")) + usage, nil, "a", "stop", 3},
+		"[DONE] and no finish reason":        {stream(deltaChoice(`"content":"a"`)) + "data: [DONE]\n\n", nil, "a", "stop", 0},
+		"chunks of thinking and text":        {stream(deltaChoice(`"content":[{"type":"thinking","thinking":[{"type":"text","text":"h"}]}]`), deltaChoice(`"content":[{"type":"thinking","thinking":"m"},{"type":"text","text":"a"}]`), finishChoice("stop")), []string{"hm"}, "a", "stop", 0},
 		"[DONE] and no usage":                {stream(deltaChoice(`"content":"a"`), finishChoice("stop")) + "data: [DONE]\n\n", nil, "a", "stop", 0},
 		"names of events and unknown fields": {"event: message\nid: 1\nretry: 5\n" + stream(deltaChoice(`"content":"a"`), finishChoice("stop")), nil, "a", "stop", 0},
 	} {
@@ -169,14 +171,15 @@ func TestBrokenStreamsAreClassified(t *testing.T) {
 		code      string
 		retryable bool
 	}{
-		"no chunk":                       {"", model.CodeUnavailable, true},
-		"[DONE] without a finish reason": {prefix + "data: [DONE]\n\n", model.CodeUnavailable, true},
-		"a chunk that is not JSON":       {prefix + "data: {\"choices\n\n", model.CodeInvalidResponse, true},
-		"a call without a name":          {stream(deltaChoice(`"tool_calls":[{"index":0,"id":"a","function":{"arguments":"{}"}}]`), finishChoice("tool_calls")), model.CodeInvalidResponse, true},
-		"an error with a status":         {prefix + `data: {"error":{"message":"slow down","code":429}}` + "\n\n", model.CodeRateLimited, true},
-		"an error with a type":           {prefix + `data: {"error":{"message":"too long","type":"invalid_request_error","code":null}}` + "\n\n", model.CodeInvalidRequest, false},
-		"an error that is a string":      {prefix + `data: {"error":"out of memory"}` + "\n\n", model.CodeUnavailable, true},
-		"an error after the finish":      {prefix + stream(finishChoice("stop")) + `data: {"error":{"message":"no"}}` + "\n\n", model.CodeUnavailable, true},
+		"no chunk":                   {"", model.CodeUnavailable, true},
+		"[DONE] without any content": {"data: [DONE]\n\n", model.CodeUnavailable, true},
+		"[DONE] within a call":       {stream(deltaChoice(`"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{\"x"}}]`)) + "data: [DONE]\n\n", model.CodeUnavailable, true},
+		"a chunk that is not JSON":   {prefix + "data: {\"choices\n\n", model.CodeInvalidResponse, true},
+		"a call without a name":      {stream(deltaChoice(`"tool_calls":[{"index":0,"id":"a","function":{"arguments":"{}"}}]`), finishChoice("tool_calls")), model.CodeInvalidResponse, true},
+		"an error with a status":     {prefix + `data: {"error":{"message":"slow down","code":429}}` + "\n\n", model.CodeRateLimited, true},
+		"an error with a type":       {prefix + `data: {"error":{"message":"too long","type":"invalid_request_error","code":null}}` + "\n\n", model.CodeInvalidRequest, false},
+		"an error that is a string":  {prefix + `data: {"error":"out of memory"}` + "\n\n", model.CodeUnavailable, true},
+		"an error after the finish":  {prefix + stream(finishChoice("stop")) + `data: {"error":{"message":"no"}}` + "\n\n", model.CodeUnavailable, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -1,9 +1,9 @@
 package openai
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
+	"bytes"
 	"encoding/json"
+	"strings"
 
 	"github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/packages/param"
@@ -11,68 +11,66 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model/profile"
 )
 
-// maxCallID is OpenAI's limit.
-const maxCallID = 40
-
-// newChatParams converts a request for chat completions. Its error is a *model.Error: provider_invalid_request.
-func newChatParams(r model.Request) (openai.ChatCompletionNewParams, error) {
-	params := openai.ChatCompletionNewParams{
-		Model:         r.Model,
-		StreamOptions: openai.ChatCompletionStreamOptionsParam{IncludeUsage: openai.Bool(true)},
+// newChatBody converts a request for chat completions as the profile demands. Its error is a *model.Error: provider_invalid_request.
+func newChatBody(r model.Request, p profile.Profile, from origin) (json.RawMessage, error) {
+	params := openai.ChatCompletionNewParams{Model: r.Model}
+	if p.StreamOptions {
+		params.StreamOptions.IncludeUsage = openai.Bool(true)
 	}
-	if r.MaxOutputTokens > 0 {
+	if r.MaxOutputTokens > 0 && p.OutputLimit == profile.LimitTokens {
+		params.MaxTokens = openai.Int(int64(r.MaxOutputTokens))
+	} else if r.MaxOutputTokens > 0 {
 		params.MaxCompletionTokens = openai.Int(int64(r.MaxOutputTokens))
 	}
 	if r.Temperature != nil {
 		params.Temperature = openai.Float(*r.Temperature)
 	}
-	if err := setChatTools(&params, r); err != nil {
-		return params, err
+	if err := setChatTools(&params, r, p); err != nil {
+		return nil, err
 	}
+	system := r.System
 	if r.Output != nil {
-		format, err := chatFormat(*r.Output)
+		format, err := chatFormat(*r.Output, p)
 		if err != nil {
-			return params, err
+			return nil, err
 		}
-		params.ResponseFormat.OfJSONSchema = &format
+		params.ResponseFormat = format
+		if p.Output == profile.OutputObject {
+			system = strings.TrimLeft(system+"\n\n"+objectInstruction+string(r.Output.Schema), "\n")
+		}
 	}
-	if r.System != "" {
-		params.Messages = append(params.Messages, openai.SystemMessage(r.System))
-	}
-	messages, err := model.OmitUnsupportedFiles(r.Messages, checkChatFile)
+	messages, err := newChatMessages(r, system, p, from)
 	if err != nil {
-		return params, err
+		return nil, err
 	}
 	for _, m := range messages {
-		messages, err := chatMessages(m)
-		if err != nil {
-			return params, err
-		}
-		params.Messages = append(params.Messages, messages...)
+		params.Messages = append(params.Messages, param.Override[openai.ChatCompletionMessageParamUnion](m))
 	}
-	return mergeOptions(params, r.Options)
+	body, err := encodeJSON(params)
+	if err != nil {
+		return nil, model.InvalidRequest("cannot encode the request: %v", err)
+	}
+	return model.FinishBody(body, r.Options, p.Omit...)
 }
 
-// mergeOptions adds the request's options to params.
-func mergeOptions[T param.ParamStruct, P param.InferPtr[T]](params T, options json.RawMessage) (T, error) {
-	if len(options) == 0 {
-		return params, nil
-	}
-	body, err := json.Marshal(params)
-	if err != nil {
-		return params, model.InvalidRequest("cannot encode the request: %v", err)
-	}
-	merged, err := model.MergeOptions(body, options)
-	if err != nil {
-		return params, err
-	}
-	return param.Override[T, P](merged), nil
+// objectInstruction asks for an output where the server takes no schema.
+const objectInstruction = "Reply with nothing but one JSON object that fits this JSON Schema:\n"
+
+// encodeJSON encodes a value without escapes for HTML, which would only make requests longer.
+func encodeJSON(value any) (json.RawMessage, error) {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(value)
+	return bytes.TrimSpace(text.Bytes()), err
 }
 
-func setChatTools(params *openai.ChatCompletionNewParams, r model.Request) error {
+func setChatTools(params *openai.ChatCompletionNewParams, r model.Request, p profile.Profile) error {
 	for _, t := range r.Tools {
+		t.Strict = t.Strict && p.Strict
 		tool, err := chatTool(t)
 		if err != nil {
 			return err
@@ -80,6 +78,12 @@ func setChatTools(params *openai.ChatCompletionNewParams, r model.Request) error
 		params.Tools = append(params.Tools, tool)
 	}
 	mode, err := toolChoice(r)
+	switch model.Choice(mode) {
+	case model.ChoiceRequired:
+		mode = p.RequiredChoice
+	case model.ChoiceNone:
+		mode = p.NoneChoice
+	}
 	if mode != "" {
 		params.ToolChoice.OfAuto = openai.String(mode)
 	}
@@ -97,16 +101,21 @@ func toolChoice(r model.Request) (string, error) {
 	return string(r.Choice), nil
 }
 
-func chatFormat(o model.Output) (shared.ResponseFormatJSONSchemaParam, error) {
+func chatFormat(o model.Output, p profile.Profile) (format openai.ChatCompletionNewParamsResponseFormatUnion, err error) {
 	schema, err := parseObject(o.Schema)
 	if err != nil {
-		return shared.ResponseFormatJSONSchemaParam{}, model.InvalidRequest("the schema of the output is not a JSON object: %v", err)
+		return format, model.InvalidRequest("the schema of the output is not a JSON object: %v", err)
 	}
-	format := shared.ResponseFormatJSONSchemaJSONSchemaParam{Name: o.Name, Schema: schema}
-	if o.Strict && isStrictSchema(o.Schema) {
-		format.Strict = openai.Bool(true)
+	if p.Output == profile.OutputObject {
+		format.OfJSONObject = &shared.ResponseFormatJSONObjectParam{}
+		return format, nil
 	}
-	return shared.ResponseFormatJSONSchemaParam{JSONSchema: format}, nil
+	described := shared.ResponseFormatJSONSchemaJSONSchemaParam{Name: o.Name, Schema: schema}
+	if o.Strict && p.Strict && isStrictSchema(o.Schema) {
+		described.Strict = openai.Bool(true)
+	}
+	format.OfJSONSchema = &shared.ResponseFormatJSONSchemaParam{JSONSchema: described}
+	return format, nil
 }
 
 // parseObject reads a JSON object. Raw values keep numbers as written.
@@ -140,75 +149,6 @@ func chatTool(t model.Tool) (openai.ChatCompletionToolUnionParam, error) {
 	return openai.ChatCompletionFunctionTool(f), nil
 }
 
-// chatMessages converts a message. An assistant message without text and calls gives none; a tool message gives
-// one message for each result.
-func chatMessages(m agent.Message) ([]openai.ChatCompletionMessageParamUnion, error) {
-	switch m.Role {
-	case agent.RoleSystem, agent.RoleContext:
-		return []openai.ChatCompletionMessageParamUnion{openai.SystemMessage(m.Text())}, nil
-	case agent.RoleUser:
-		return userMessage(m)
-	case agent.RoleAssistant:
-		return assistantMessage(m), nil
-	case agent.RoleTool:
-		var results []openai.ChatCompletionMessageParamUnion
-		for _, p := range m.Parts {
-			if result, ok := p.(agent.ToolResult); ok {
-				results = append(results, openai.ToolMessage(resultText(result), shortCallID(result.CallID)))
-			}
-		}
-		return results, nil
-	}
-	return nil, model.InvalidRequest("the message %s has the unknown role %q", m.ID, m.Role)
-}
-
-func userMessage(m agent.Message) ([]openai.ChatCompletionMessageParamUnion, error) {
-	var parts []openai.ChatCompletionContentPartUnionParam
-	plain := true
-	for _, p := range m.Parts {
-		switch p := p.(type) {
-		case agent.Text:
-			if p.Text != "" {
-				parts = append(parts, openai.TextContentPart(p.Text))
-			}
-		case agent.File:
-			plain = false
-			part, err := chatFile(p)
-			if err != nil {
-				return nil, err
-			}
-			parts = append(parts, part)
-		}
-	}
-	if plain {
-		// Many compatible servers accept texts only as a plain string.
-		return []openai.ChatCompletionMessageParamUnion{openai.UserMessage(m.Text())}, nil
-	}
-	return []openai.ChatCompletionMessageParamUnion{openai.UserMessage(parts)}, nil
-}
-
-func assistantMessage(m agent.Message) []openai.ChatCompletionMessageParamUnion {
-	var out openai.ChatCompletionAssistantMessageParam
-	text, calls := m.Text(), m.Calls()
-	if text == "" && len(calls) == 0 {
-		return nil
-	}
-	if text != "" {
-		out.Content.OfString = openai.String(text)
-	}
-	for _, c := range calls {
-		out.ToolCalls = append(out.ToolCalls, openai.ChatCompletionMessageToolCallUnionParam{
-			OfFunction: &openai.ChatCompletionMessageFunctionToolCallParam{
-				ID: shortCallID(c.ID),
-				Function: openai.ChatCompletionMessageFunctionToolCallFunctionParam{
-					Name: model.ToolName(c.Name), Arguments: string(model.ArgumentsObject(c.Arguments)),
-				},
-			},
-		})
-	}
-	return []openai.ChatCompletionMessageParamUnion{{OfAssistant: &out}}
-}
-
 // resultText returns a result as the model reads it: texts unchanged, other values and failures as JSON.
 func resultText(r agent.ToolResult) string {
 	if r.Success {
@@ -223,13 +163,4 @@ func resultText(r agent.ToolResult) string {
 		return r.Error // the result was not JSON
 	}
 	return string(text)
-}
-
-// shortCallID replaces an id that is too long. Equal ids get equal replacements.
-func shortCallID(id string) string {
-	if len(id) <= maxCallID {
-		return id
-	}
-	sum := sha256.Sum256([]byte(id))
-	return "call_" + hex.EncodeToString(sum[:16])
 }

@@ -99,7 +99,7 @@ func callMessage(arguments string) agent.Message {
 // sentCall returns callMessage as it is sent.
 func sentCall(arguments string) string {
 	text, _ := json.Marshal(arguments)
-	return `[{"tool_calls":[{"id":"c","function":{"arguments":` + string(text) + `,"name":"f"},"type":"function"}],"role":"assistant"}]`
+	return `[{"content":"Continue.","role":"user"},{"content":"","role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":` + string(text) + `}}]}]`
 }
 
 func resultMessage(r agent.ToolResult) agent.Message {
@@ -120,13 +120,9 @@ var translatedMessages = map[string]struct {
 		message(agent.RoleUser, agent.File{MediaType: "image/png", URL: "https://example.com/a.png"}),
 		`[{"content":[{"image_url":{"url":"https://example.com/a.png"},"type":"image_url"}],"role":"user"}]`,
 	},
-	"a file without a name": {
-		message(agent.RoleUser, agent.File{MediaType: "application/pdf", URL: "data:application/pdf;base64,JVBERg=="}),
-		`[{"content":[{"file":{"file_data":"data:application/pdf;base64,JVBERg==","filename":"file"},"type":"file"}],"role":"user"}]`,
-	},
 	"a text file": {
 		message(agent.RoleUser, agent.File{MediaType: "text/csv; charset=utf-8", URL: "data:text/csv;base64,YSxi", Filename: "a.csv"}, agent.Text{Text: "Sum?"}),
-		`[{"content":[{"text":"a.csv:\n\na,b","type":"text"},{"text":"Sum?","type":"text"}],"role":"user"}]`,
+		`[{"content":"a.csv:\n\na,b\n\nSum?","role":"user"}]`,
 	},
 	"reasoning alone is no message": {
 		message(agent.RoleAssistant, agent.Reasoning{Text: "hm"}), ``,
@@ -136,14 +132,14 @@ var translatedMessages = map[string]struct {
 	"arguments that are not an object": {callMessage(`[1]`), sentCall(`{"invalid_arguments":[1]}`)},
 	"arguments that are null":          {callMessage(`null`), sentCall(`{"invalid_arguments":null}`)},
 	"arguments that are missing":       {callMessage(``), sentCall(`{}`)},
-	"a string result":                  {resultMessage(agent.ToolResult{Success: true, Result: json.RawMessage(`"fine"`)}), `[{"content":"fine","tool_call_id":"c","role":"tool"}]`},
-	"a number result":                  {resultMessage(agent.ToolResult{Success: true, Result: json.RawMessage(`3`)}), `[{"content":"3","tool_call_id":"c","role":"tool"}]`},
-	"an empty result":                  {resultMessage(agent.ToolResult{Success: true}), `[{"content":"","tool_call_id":"c","role":"tool"}]`},
-	"a failure with a result":          {resultMessage(agent.ToolResult{Error: "no", Result: json.RawMessage(`[1]`)}), `[{"content":"{\"error\":\"no\",\"result\":[1]}","tool_call_id":"c","role":"tool"}]`},
+	"a string result":                  {resultMessage(agent.ToolResult{Success: true, Result: json.RawMessage(`"fine"`)}), `[{"content":"fine","role":"tool","tool_call_id":"c"}]`},
+	"a number result":                  {resultMessage(agent.ToolResult{Success: true, Result: json.RawMessage(`3`)}), `[{"content":"3","role":"tool","tool_call_id":"c"}]`},
+	"an empty result":                  {resultMessage(agent.ToolResult{Success: true}), `[{"content":"(no output)","role":"tool","tool_call_id":"c"}]`},
+	"a failure with a result":          {resultMessage(agent.ToolResult{Error: "no", Result: json.RawMessage(`[1]`)}), `[{"content":"{\"error\":\"no\",\"result\":[1]}","role":"tool","tool_call_id":"c"}]`},
 	"a system message in the middle":   {message(agent.RoleSystem, agent.Text{Text: "s"}), `[{"content":"s","role":"system"}]`},
 	"a call id that is too long": {
 		message(agent.RoleTool, agent.ToolResult{CallID: strings.Repeat("x", 41), Success: true, Result: json.RawMessage(`1`)}),
-		`[{"content":"1","tool_call_id":"call_3164596df4fdd018b2c567ec8c03e79b","role":"tool"}]`,
+		`[{"content":"1","role":"tool","tool_call_id":"0fMJfBX2fZiI4Li31LrR7zrc5Izgcl2W"}]`,
 	},
 }
 

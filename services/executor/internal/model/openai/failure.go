@@ -3,13 +3,10 @@ package openai
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"regexp"
 	"strconv"
 	"strings"
-
-	"github.com/openai/openai-go/v3/packages/ssestream"
 
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model/providerhttp"
@@ -81,15 +78,16 @@ func responseError(res *http.Response, text []byte) *model.Error {
 	return e
 }
 
-// streamError classifies an error that the provider sent in the middle of a stream. It returns other errors
-// unchanged.
-func streamError(err error) error {
-	if e, ok := errors.AsType[*ssestream.StreamError](err); ok {
-		return eventError(e.Event.Data)
+// unparsedError classifies text in the stream that belongs to no event: an error in plain JSON, or a page.
+func unparsedError(text []byte) *model.Error {
+	var object map[string]json.RawMessage
+	if json.Unmarshal(text, &object) == nil {
+		return eventError(text)
 	}
-	return err
+	return model.InvalidResponse("the response is not an event stream: %.200s", text)
 }
 
+// eventError classifies an error that the provider sent in the middle of a stream.
 func eventError(text []byte) *model.Error {
 	apiErr := parseAPIError(text)
 	e := &model.Error{Message: apiErr.message}

@@ -5,8 +5,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/openai/openai-go/v3"
-
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
@@ -43,26 +41,4 @@ func newAttachment(f agent.File) (attachment, error) {
 		a.text = a.name + ":\n\n" + string(data)
 	}
 	return a, nil
-}
-
-func checkChatFile(f agent.File) error {
-	_, err := chatFile(f)
-	return err
-}
-
-func chatFile(f agent.File) (openai.ChatCompletionContentPartUnionParam, error) {
-	a, err := newAttachment(f)
-	switch {
-	case err != nil:
-		return openai.ChatCompletionContentPartUnionParam{}, err
-	case a.image:
-		return openai.ImageContentPart(openai.ChatCompletionContentPartImageImageURLParam{URL: a.url}), nil
-	case a.text != "":
-		return openai.TextContentPart(a.text), nil
-	case !a.embedded:
-		return openai.ChatCompletionContentPartUnionParam{}, model.InvalidRequest("chat completions accept files of type %s only as data: URLs", f.MediaType)
-	}
-	return openai.FileContentPart(openai.ChatCompletionContentPartFileFileParam{
-		FileData: openai.String(a.url), Filename: openai.String(a.name),
-	}), nil
 }

@@ -2,18 +2,18 @@ package openai
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"net/http"
 	"net/url"
+	"reflect"
+	"sync"
 	"time"
 
-	"github.com/openai/openai-go/v3"
-	"github.com/openai/openai-go/v3/option"
-	"github.com/openai/openai-go/v3/packages/ssestream"
-	"github.com/openai/openai-go/v3/responses"
-
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model/profile"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model/providerhttp"
 )
 
@@ -40,21 +40,25 @@ type Config struct {
 	APIKey string `env:"API_KEY" doc:"the key of the OpenAI API, or of the server at the base URL"`
 	// IdleTimeout ends a call after this long without data; DefaultIdleTimeout when 0.
 	IdleTimeout time.Duration `env:"IDLE_TIMEOUT" doc:"ends a model call after this long without data; 0 means 5m"`
+	// Profile is an override of the server's profile, as JSON: see profile.ParseOverride. Empty chooses by base URL and model.
+	Profile string `env:"PROFILE" doc:"the profile of the server: its name as a JSON string, or an object of fields; empty chooses by address and model"`
 }
 
 // Model calls chat completions or responses. Safe for concurrent use.
 type Model struct {
-	api         string
-	key         string // removed from errors
-	completions openai.ChatCompletionService
-	responses   responses.ResponseService
-	idle        time.Duration
+	api      string
+	key      string // removed from errors
+	base     *url.URL
+	client   *http.Client
+	idle     time.Duration
+	override profile.Override
+	learned  lessons
 }
 
 var _ model.Model = (*Model)(nil)
 
 // New returns a model that calls through client; nil means model.HTTPClient's default. It refuses an unknown
-// API, and a base URL that is not an absolute http or https URL.
+// API or profile, and a base URL that is not an absolute http or https URL.
 func New(c Config, client *http.Client) (*Model, error) {
 	if c.BaseURL == "" {
 		c.BaseURL = DefaultBaseURL
@@ -72,20 +76,11 @@ func New(c Config, client *http.Client) (*Model, error) {
 	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" {
 		return nil, fmt.Errorf("openai: the base URL %q is not an http or https URL", c.BaseURL)
 	}
-	options := []option.RequestOption{
-		option.WithBaseURL(base.JoinPath("/").String()),
-		option.WithHTTPClient(model.HTTPClient(client)),
-		option.WithMaxRetries(0),
+	override, err := profile.ParseOverride(json.RawMessage(c.Profile))
+	if err != nil {
+		return nil, fmt.Errorf("openai: the profile: %w", err)
 	}
-	if c.APIKey != "" {
-		options = append(options, option.WithAPIKey(c.APIKey))
-	}
-	// openai.NewClient would also read the environment.
-	return &Model{
-		api: c.API, key: c.APIKey, idle: c.IdleTimeout,
-		completions: openai.NewChatCompletionService(options...),
-		responses:   responses.NewResponseService(options...),
-	}, nil
+	return &Model{api: c.API, key: c.APIKey, base: base, client: model.HTTPClient(client), idle: c.IdleTimeout, override: override}, nil
 }
 
 // Generate streams one reply. Apart from the error of ctx, its errors are *model.Error. They never contain the
@@ -93,53 +88,126 @@ func New(c Config, client *http.Client) (*Model, error) {
 func (m *Model) Generate(ctx context.Context, r model.Request) iter.Seq2[model.Event, error] {
 	return func(yield func(model.Event, error) bool) {
 		out := model.FilterEvents(yield, m.key)
-		if m.api == APIResponses {
-			m.generateResponse(ctx, r, out)
-			return
+		for {
+			learned := m.try(ctx, r, out)
+			if !learned {
+				return
+			}
 		}
-		m.generateChat(ctx, r, out)
 	}
 }
 
-func (m *Model) generateChat(ctx context.Context, r model.Request, yield func(model.Event, error) bool) {
-	params, err := newChatParams(r)
+// try makes one call. It returns true, and has yielded nothing, if the server refused the request and a more careful profile is now known.
+// Each lesson changes the profile for good, so the tries end.
+func (m *Model) try(ctx context.Context, r model.Request, yield func(model.Event, error) bool) (learned bool) {
+	from := newOrigin(m.base, r.Model)
+	path, build := "chat/completions", func(p profile.Profile) (json.RawMessage, error) { return newChatBody(r, p, from) }
+	var reply assembler = newChatAssembler(len(r.Messages), from)
+	if m.api == APIResponses {
+		path, build = "responses", func(p profile.Profile) (json.RawMessage, error) { return newResponseBody(r, p.Omit, from) }
+		reply = newResponseAssembler(len(r.Messages), from)
+	}
+	p := m.learned.profile(r.Model, func() profile.Profile { return profile.Find(m.base, r.Model, m.override) })
+	body, err := build(p)
 	if err != nil {
 		yield(nil, err)
-		return
+		return false
 	}
-	callCtx, call, end := providerhttp.NewCall(ctx, m.idle, responseError)
-	defer end()
-	stream := m.completions.NewStreaming(callCtx, params, option.WithMiddleware(callMiddleware(call)))
-	streamReply(stream, newChatAssembler(len(r.Messages)), call, yield)
-}
-
-func (m *Model) generateResponse(ctx context.Context, r model.Request, yield func(model.Event, error) bool) {
-	params, err := newResponseParams(r)
+	refusal := ""
+	classify := func(res *http.Response, text []byte) *model.Error {
+		refusal = string(text)
+		return responseError(res, text)
+	}
+	stream, err := providerhttp.Open(ctx, providerhttp.Request{
+		Client: m.client, URL: m.base.JoinPath(path).String(), Header: m.header(), Body: body, Idle: m.idle, Classify: classify,
+	})
 	if err != nil {
-		yield(nil, err)
-		return
-	}
-	callCtx, call, end := providerhttp.NewCall(ctx, m.idle, responseError)
-	defer end()
-	stream := m.responses.NewStreaming(callCtx, params, option.WithMiddleware(callMiddleware(call)))
-	streamReply(stream, newResponseAssembler(len(r.Messages)), call, yield)
-}
-
-// callMiddleware sends the requests of a call and limits the events of its stream.
-func callMiddleware(call *providerhttp.Call) option.Middleware {
-	return func(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
-		res, err := call.Send(req, next)
-		if err == nil {
-			res.Body = model.LimitEvents(res.Body)
+		if e, ok := errors.AsType[*model.Error](err); ok && mayTeach(e) {
+			if better, ok := profile.Learn(p, refusal, body, build); ok && m.learned.keep(r.Model, p, better) {
+				return true
+			}
 		}
-		return res, err
+		yield(nil, err)
+		return false
 	}
+	defer stream.Close()
+	streamReply(stream, reply, yield)
+	return false
 }
 
-// assembler builds one reply from the chunks of a stream.
-type assembler[T any] interface {
-	// handle returns the model events of a chunk, possibly together with an error.
-	handle(chunk T) ([]model.Event, error)
+func (m *Model) header() http.Header {
+	h := http.Header{}
+	if m.key != "" {
+		h.Set("Authorization", "Bearer "+m.key)
+	}
+	return h
+}
+
+// mayTeach reports whether an error may be about the form of the request: its size and content are the planner's. Servers that render a
+// template report its refusal as 500.
+func mayTeach(e *model.Error) bool {
+	if r := e.Refusal; r != nil && (r.Part == model.RefusedContext || r.Part == model.RefusedSize || r.Part == model.RefusedContent) {
+		return false
+	}
+	switch e.StatusCode {
+	case http.StatusBadRequest, http.StatusUnprocessableEntity, http.StatusInternalServerError, http.StatusNotImplemented:
+		return true
+	}
+	return false
+}
+
+// maxLessons limits the models whose profiles are kept. Beyond, a refusal is an error.
+const maxLessons = 1000
+
+// lessons are the profiles by the name of the model, as far as they are known. The zero value knows none.
+type lessons struct {
+	mu    sync.Mutex
+	known map[string]lesson
+}
+
+type lesson struct {
+	profile profile.Profile
+	number  int // of changes so far
+}
+
+// maxChanges limits what one model's server may teach.
+const maxChanges = 16
+
+func (l *lessons) profile(name string, find func() profile.Profile) profile.Profile {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if known, ok := l.known[name]; ok {
+		return known.profile
+	}
+	p := find()
+	if l.known == nil {
+		l.known = map[string]lesson{}
+	}
+	if len(l.known) < maxLessons {
+		l.known[name] = lesson{profile: p}
+	}
+	return p
+}
+
+// keep stores a profile that replaces the one of a refused request. It returns false if the limits do not allow it. A call that was
+// refused beside another one, which has learned meanwhile, is repeated with what is known.
+func (l *lessons) keep(name string, refused, better profile.Profile) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	known, ok := l.known[name]
+	if !ok || known.number == maxChanges {
+		return false
+	}
+	if reflect.DeepEqual(known.profile, refused) {
+		l.known[name] = lesson{better, known.number + 1}
+	}
+	return true
+}
+
+// assembler builds one reply from the events of a stream.
+type assembler interface {
+	// handle returns the model events of an event's data, possibly together with an error.
+	handle(data []byte) ([]model.Event, error)
 	// finish returns the last events, or an error if the reply was truncated.
 	finish() ([]model.Event, error)
 	// isFinished reports whether the reply has ended. Connection failures no longer matter then.
@@ -148,11 +216,29 @@ type assembler[T any] interface {
 	isComplete() bool
 }
 
-// streamReply yields the events of a stream and closes it.
-func streamReply[T any](stream *ssestream.Stream[T], reply assembler[T], call *providerhttp.Call, yield func(model.Event, error) bool) {
-	defer stream.Close()
+// decode reads the data of an event. Members of unexpected types stay empty. An error of the provider is a *model.Error.
+func decode[T any](data []byte) (value T, err error) {
+	var envelope struct {
+		Error json.RawMessage `json:"error"`
+	}
+	err = json.Unmarshal(data, &envelope)
+	if err == nil && !isNull(envelope.Error) {
+		return value, eventError(data)
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &value)
+	}
+	if _, mistyped := errors.AsType[*json.UnmarshalTypeError](err); err != nil && !mistyped {
+		return value, model.InvalidResponse("cannot decode a chunk: %v", err)
+	}
+	return value, nil
+}
+
+// streamReply yields the events of a stream.
+func streamReply(stream *providerhttp.Stream, reply assembler, yield func(model.Event, error) bool) {
 	for !reply.isComplete() && stream.Next() {
-		events, err := reply.handle(stream.Current())
+		_, data := stream.Event()
+		events, err := reply.handle(data)
 		for _, e := range events {
 			if !yield(e, nil) {
 				return
@@ -164,7 +250,7 @@ func streamReply[T any](stream *ssestream.Stream[T], reply assembler[T], call *p
 		}
 	}
 	if err := stream.Err(); err != nil && (!reply.isFinished() || !providerhttp.IsConnectionFailure(err)) {
-		yield(nil, call.Error(streamError(err)))
+		yield(nil, err)
 		return
 	}
 	events, err := reply.finish()
@@ -174,7 +260,9 @@ func streamReply[T any](stream *ssestream.Stream[T], reply assembler[T], call *p
 		}
 	}
 	if err != nil {
-		// A cancelled call may end its body without an error.
-		yield(nil, call.Error(streamError(err)))
+		if text := stream.Unparsed(); len(text) > 0 {
+			err = unparsedError(text)
+		}
+		yield(nil, stream.Failure(err))
 	}
 }

@@ -99,9 +99,9 @@ var sentOptions = map[string]struct {
 	"options": {
 		func(r *model.Request) {
 			r.MaxOutputTokens = 7
-			r.Options = json.RawMessage(`{"reasoning_effort":"low","max_completion_tokens":1,"stream":false,"stream_options":{"include_usage":false,"x":1},"store":true,"model":"other","text":{"verbosity":"low"},"max_output_tokens":1}`)
+			r.Options = json.RawMessage(`{"reasoning_effort":"low","max_tokens":1,"stream":false,"stream_options":{"include_usage":false,"x":1},"store":true,"model":"other","text":{"verbosity":"low"},"max_output_tokens":1}`)
 		},
-		members{"reasoning_effort": `"low"`, "max_completion_tokens": "7", "stream": "true", "stream_options": `{"include_usage":true,"x":1}`, "store": "true", "model": `"m"`},
+		members{"reasoning_effort": `"low"`, "max_tokens": "7", "stream": "true", "stream_options": `{"include_usage":true,"x":1}`, "store": "true", "model": `"m"`},
 		members{"reasoning_effort": `"low"`, "max_output_tokens": "7", "stream": "true", "store": "false", "model": `"m"`, "text": `{"verbosity":"low"}`},
 	},
 	"a model without reasoning": {

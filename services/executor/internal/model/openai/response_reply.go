@@ -12,6 +12,7 @@ import (
 
 // responseAssembler builds one reply from the events of a response. It does no I/O.
 type responseAssembler struct {
+	origin           origin
 	ids              *model.CallIDs
 	items            map[int64]*item // open items by their index on the wire
 	calls            int
@@ -29,8 +30,8 @@ type item struct {
 	arguments   strings.Builder
 }
 
-func newResponseAssembler(messages int) *responseAssembler {
-	return &responseAssembler{ids: model.NewCallIDs(messages), items: make(map[int64]*item)}
+func newResponseAssembler(messages int, from origin) *responseAssembler {
+	return &responseAssembler{origin: from, ids: model.NewCallIDs(messages), items: make(map[int64]*item)}
 }
 
 func (a *responseAssembler) isFinished() bool { return a.status != "" }
@@ -38,7 +39,14 @@ func (a *responseAssembler) isFinished() bool { return a.status != "" }
 // isComplete equals isFinished: the last event includes the usage.
 func (a *responseAssembler) isComplete() bool { return a.isFinished() }
 
-func (a *responseAssembler) handle(e responses.ResponseStreamEventUnion) ([]model.Event, error) {
+func (a *responseAssembler) handle(data []byte) ([]model.Event, error) {
+	if strings.HasPrefix(string(data), "[DONE]") {
+		return nil, nil // compatible servers send it behind the end
+	}
+	e, err := decode[responses.ResponseStreamEventUnion](data)
+	if err != nil {
+		return nil, err
+	}
 	switch e.Type {
 	case "response.output_item.added":
 		return a.startCall(e.OutputIndex, e.Item)
@@ -159,7 +167,9 @@ func (a *responseAssembler) endItem(index int64, end responses.ResponseOutputIte
 		}
 		var data json.RawMessage
 		if raw := json.RawMessage(end.RawJSON()); isReasoningItem(raw) {
-			data = raw
+			if data, err = json.Marshal(responseData{Origin: a.origin, Item: raw}); err != nil {
+				return nil, model.InvalidResponse("a reasoning item is not JSON: %v", err)
+			}
 		}
 		a.inReasoning = a.inReasoning || data != nil // a block may consist of its end alone
 		events = append(events, a.endReasoning(data)...)

@@ -15,8 +15,9 @@ import (
 // modelsWithoutReasoning matches the models that refuse a request for encrypted reasoning.
 var modelsWithoutReasoning = regexp.MustCompile(`^(gpt-3|gpt-4|chatgpt-|gpt-5(\.\d+)?-chat)`)
 
-// newResponseParams converts a request for responses. Its error is a *model.Error: provider_invalid_request.
-func newResponseParams(r model.Request) (responses.ResponseNewParams, error) {
+// newResponseBody converts a request for responses. It leaves out the members that the server refuses. Its error is a *model.Error:
+// provider_invalid_request.
+func newResponseBody(r model.Request, omit []string, from origin) (json.RawMessage, error) {
 	params := responses.ResponseNewParams{Model: r.Model, Store: openai.Bool(false)}
 	if !modelsWithoutReasoning.MatchString(r.Model) {
 		params.Include = []responses.ResponseIncludable{responses.ResponseIncludableReasoningEncryptedContent}
@@ -31,12 +32,12 @@ func newResponseParams(r model.Request) (responses.ResponseNewParams, error) {
 		params.Temperature = openai.Float(*r.Temperature)
 	}
 	if err := setResponseTools(&params, r); err != nil {
-		return params, err
+		return nil, err
 	}
 	if r.Output != nil {
 		schema, err := parseObject(r.Output.Schema)
 		if err != nil {
-			return params, model.InvalidRequest("the schema of the output is not a JSON object: %v", err)
+			return nil, model.InvalidRequest("the schema of the output is not a JSON object: %v", err)
 		}
 		params.Text.Format.OfJSONSchema = &responses.ResponseFormatTextJSONSchemaConfigParam{
 			Name: r.Output.Name, Schema: schema,
@@ -46,16 +47,20 @@ func newResponseParams(r model.Request) (responses.ResponseNewParams, error) {
 	}
 	messages, err := model.OmitUnsupportedFiles(r.Messages, checkResponseFile)
 	if err != nil {
-		return params, err
+		return nil, err
 	}
 	for _, m := range messages {
-		items, err := responseItems(m)
+		items, err := responseItems(m, from)
 		if err != nil {
-			return params, err
+			return nil, err
 		}
 		params.Input.OfInputItemList = append(params.Input.OfInputItemList, items...)
 	}
-	return mergeOptions(params, r.Options)
+	body, err := encodeJSON(params)
+	if err != nil {
+		return nil, model.InvalidRequest("cannot encode the request: %v", err)
+	}
+	return model.FinishBody(body, r.Options, omit...)
 }
 
 func setResponseTools(params *responses.ResponseNewParams, r model.Request) error {
@@ -87,7 +92,7 @@ func setResponseTools(params *responses.ResponseNewParams, r model.Request) erro
 }
 
 // responseItems converts a message. An empty message gives no items.
-func responseItems(m agent.Message) ([]responses.ResponseInputItemUnionParam, error) {
+func responseItems(m agent.Message, from origin) ([]responses.ResponseInputItemUnionParam, error) {
 	switch m.Role {
 	case agent.RoleSystem, agent.RoleContext:
 		return []responses.ResponseInputItemUnionParam{
@@ -96,12 +101,12 @@ func responseItems(m agent.Message) ([]responses.ResponseInputItemUnionParam, er
 	case agent.RoleUser:
 		return userItems(m)
 	case agent.RoleAssistant:
-		return assistantItems(m), nil
+		return assistantItems(m, from), nil
 	case agent.RoleTool:
 		var items []responses.ResponseInputItemUnionParam
 		for _, result := range m.Results() {
 			item := responses.ResponseInputItemParamOfFunctionCallOutput(resultText(result))
-			item.OfFunctionCallOutput.CallID = openai.String(shortCallID(result.CallID))
+			item.OfFunctionCallOutput.CallID = openai.String(shortID(result.CallID))
 			items = append(items, item)
 		}
 		return items, nil
@@ -159,7 +164,7 @@ func responseFile(f agent.File) (responses.ResponseInputContentUnionParam, error
 
 // assistantItems converts an assistant message in order. It drops trailing reasoning, because the API refuses
 // it.
-func assistantItems(m agent.Message) []responses.ResponseInputItemUnionParam {
+func assistantItems(m agent.Message, from origin) []responses.ResponseInputItemUnionParam {
 	var items, pending []responses.ResponseInputItemUnionParam
 	add := func(item responses.ResponseInputItemUnionParam) {
 		items = append(append(items, pending...), item)
@@ -168,8 +173,8 @@ func assistantItems(m agent.Message) []responses.ResponseInputItemUnionParam {
 	for _, p := range m.Parts {
 		switch p := p.(type) {
 		case agent.Reasoning:
-			if isReasoningItem(p.ProviderData) {
-				item := param.Override[responses.ResponseReasoningItemParam](p.ProviderData)
+			if raw := reasoningItem(p.ProviderData, from); raw != nil {
+				item := param.Override[responses.ResponseReasoningItemParam](raw)
 				pending = append(pending, responses.ResponseInputItemUnionParam{OfReasoning: &item})
 			}
 		case agent.Text:
@@ -177,10 +182,32 @@ func assistantItems(m agent.Message) []responses.ResponseInputItemUnionParam {
 				add(responses.ResponseInputItemParamOfMessage(p.Text, responses.EasyInputMessageRoleAssistant))
 			}
 		case agent.ToolCall:
-			add(responses.ResponseInputItemParamOfFunctionCall(string(model.ArgumentsObject(p.Arguments)), shortCallID(p.ID), model.ToolName(p.Name)))
+			add(responses.ResponseInputItemParamOfFunctionCall(string(model.ArgumentsObject(p.Arguments)), shortID(p.ID), model.ToolName(p.Name)))
 		}
 	}
 	return items
+}
+
+// responseData is the provider data of a reasoning part: the whole item, and who made it. Older versions stored the item alone.
+type responseData struct {
+	Origin origin          `json:"responses"`
+	Item   json.RawMessage `json:"item"`
+}
+
+// reasoningItem returns the item of provider data, nil for none that can be sent back. The encrypted content of another server would be
+// refused.
+func reasoningItem(data json.RawMessage, from origin) json.RawMessage {
+	var d responseData
+	if json.Unmarshal(data, &d) == nil && d.Item != nil {
+		if d.Origin.Host != from.Host {
+			return nil
+		}
+		data = d.Item
+	}
+	if !isReasoningItem(data) {
+		return nil
+	}
+	return data
 }
 
 // isReasoningItem reports whether data is a reasoning item that can be sent back. The API stores no items, so
@@ -191,4 +218,13 @@ func isReasoningItem(data json.RawMessage) bool {
 		Encrypted string `json:"encrypted_content"`
 	}
 	return json.Unmarshal(data, &item) == nil && item.Type == "reasoning" && item.Encrypted != ""
+}
+
+// shortID replaces an id that is longer than OpenAI's limit. Equal ids get equal replacements.
+func shortID(id string) string {
+	const longest = 40
+	if len(id) <= longest {
+		return id
+	}
+	return replacementID(id, 1, longest)
 }
