@@ -131,6 +131,7 @@ var rooms = []string{
 var shared = []string{
 	"services/state/internal/store/group",
 	"services/state/internal/store/table",
+	"services/executor/internal/model/profile",
 	"services/executor/internal/model/providerhttp",
 }
 
