@@ -84,6 +84,15 @@ func Committed(step int32) int64 { return Position{step, Stored, MaxN - 2}.Seque
 // Ended returns the position of the end of a run that ended with the step.
 func Ended(step int32) int64 { return Position{step, Stored, MaxN}.Sequence() }
 
+// LastStep returns the last step that had ended at a session's position: the position of a boundary, or 0.
+func LastStep(sequence int64) int32 {
+	p := Of(sequence)
+	if p.Attempt == Stored {
+		return p.Step
+	}
+	return max(p.Step-1, 0)
+}
+
 // OutsideStep returns the position of the end of a run that ended outside a step, while the step was in flight
 // and the session had this number of claims.
 func OutsideStep(step, claims int32) int64 {

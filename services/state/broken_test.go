@@ -57,8 +57,8 @@ func moves(t *testing.T, other <-chan *statev1.ClaimRunsResponse, from, to time.
 	t.Helper()
 	began := time.Now()
 	claim := (<-other).GetExecute()
-	if took := time.Since(began); claim.GetEpoch() != 2 || took < from || took > to {
-		t.Errorf("got epoch %d after %v, want 2 after %v to %v", claim.GetEpoch(), took, from, to)
+	if took := time.Since(began); claim.GetRun().GetAttempt() != 2 || took < from || took > to {
+		t.Errorf("got claim %d after %v, want 2 after %v to %v", claim.GetRun().GetAttempt(), took, from, to)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	mathrand "math/rand/v2"
 	"strings"
 	"sync"
 	"time"
@@ -69,9 +70,16 @@ type ProcessConfig struct {
 type Peers struct {
 	Now   func() time.Time
 	NewID func() string // unique; ASCII letters and digits
-	Log   *slog.Logger
-	Meter metric.Meter
+	// EpochStep returns how far the next claim raises its epoch: above 0. A nil field gets random steps.
+	EpochStep func() int64
+	Log       *slog.Logger
+	Meter     metric.Meter
 }
+
+// maxEpochStep makes equal epochs of two claims improbable, and leaves room for four billion claims of a session.
+const maxEpochStep = 1 << 31
+
+func randomEpochStep() int64 { return 1 + mathrand.Int64N(maxEpochStep) } //nolint:gosec // epochs are no secret
 
 func (p Peers) withDefaults() Peers {
 	if p.Now == nil {
@@ -79,6 +87,9 @@ func (p Peers) withDefaults() Peers {
 	}
 	if p.NewID == nil {
 		p.NewID = func() string { return strings.ToLower(rand.Text()) }
+	}
+	if p.EpochStep == nil {
+		p.EpochStep = randomEpochStep
 	}
 	if p.Log == nil {
 		p.Log = slog.Default()
@@ -117,6 +128,7 @@ func New(ctx context.Context, c Config, p Peers) (*Service, error) {
 		return nil, err
 	}
 	c.Server.Quotas = quotas
+	c.Server.EpochStep = p.EpochStep
 	opened, err := open(ctx, c, p)
 	if err != nil {
 		return nil, fmt.Errorf("open the %s store: %w", c.Store, err)

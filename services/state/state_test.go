@@ -155,7 +155,7 @@ func TestARunOfASilentExecutorContinuesElsewhereWithinThreeSeconds(t *testing.T)
 		if took := time.Since(began); took > 3300*time.Millisecond || took < 2500*time.Millisecond {
 			t.Errorf("took %v, want the 2.5 s of silence and at most a sweep more", took)
 		}
-		if second.GetRun().GetRunId() != first.GetRun().GetRunId() || second.GetEpoch() != first.GetEpoch()+1 {
+		if second.GetRun().GetRunId() != first.GetRun().GetRunId() || second.GetEpoch() <= first.GetEpoch() {
 			t.Errorf("got run %s with epoch %d", second.GetRun().GetRunId(), second.GetEpoch())
 		}
 		beat, err := h.work.Heartbeat(ctx, &statev1.HeartbeatRequest{ExecutorId: "silent"})

@@ -149,7 +149,7 @@ func (p *Publisher) handleOutcome(r *request, err error) bool {
 	kind, reason := fault.KindOf(err), fault.ReasonOf(err)
 	switch {
 	case err != nil && kind == fault.Stale && reason != reasonRecordsLost:
-		p.end(ErrFenced)
+		p.end(fenced(err))
 	case err == nil:
 		p.acknowledge(r)
 	case r.void:
@@ -162,8 +162,11 @@ func (p *Publisher) handleOutcome(r *request, err error) bool {
 		p.checkAt = time.Now().Add(p.interval)
 		return true
 	default:
+		p.answered = true
+		p.wakeWaiters()
 		return false
 	}
+	p.answered = true
 	if p.unreachable {
 		p.log.Info("the log answers again")
 		p.unreachable = false

@@ -4,7 +4,7 @@
 //	Show ──▶ queue (bounded; deltas merge) ──▶ one append in flight ──▶ stream service
 //	  ▲ waits while the queue is full             │ LOG_UNAVAILABLE? the same request again
 //	  └────────── Flush waits for this ◀──────────┤ RECORDS_LOST? a new attempt with the whole step
-//	                                              │ WRITER_FENCED? another executor owns the run
+//	                                              │ WRITER_FENCED, LOG_AHEAD? the state service decides
 //
 // The next append takes all queued entries, up to a size: the rest of a step, its boundary, and the attempt that
 // begins the next step. An idle system adds no delay, and a loaded one sends larger chunks in fewer requests.
@@ -32,6 +32,13 @@
 // only a part is void, the append is repeated until its outcome is known.
 //
 // A silent publisher with published records periodically asks the log whether its last record is still there.
+//
+// # A log that is ahead
+//
+// The log may have records of a later epoch or step. Then another executor owns the run, or the database has lost commits
+// that the log has seen. The publisher ends with the end of the log (FencedError), and the runner returns its claim with it.
+// A claim in force is then made again above the log. So that no step is committed under the number of a lost one, Confirm
+// waits for the first answer of the log before a write to the state service.
 //
 // # Limits
 //

@@ -3,20 +3,49 @@ package publisher
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/pkg/position"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 )
 
-// ErrFenced means that another executor writes the session's log: this publisher has lost the run.
+// ErrFenced means that the session's log has records of a later claim: this publisher shows nothing more. See FencedError.
 var ErrFenced = errors.New("the stream belongs to a newer epoch")
+
+// FencedError is ErrFenced with the end of the log. Another executor owns the run, or the claim is in force and the state
+// service has lost commits that the log has seen. Only the state service knows.
+type FencedError struct {
+	Epoch int64 // of the last record
+	Step  int32
+}
+
+func (e *FencedError) Error() string {
+	return fmt.Sprintf("%v: epoch %d at step %d", ErrFenced, e.Epoch, e.Step)
+}
+
+// Unwrap returns ErrFenced.
+func (e *FencedError) Unwrap() error { return ErrFenced }
+
+// fenced returns the error of a publisher whose append was refused for good: a FencedError if the refusal names the end of
+// the log.
+func fenced(refusal error) error {
+	f, _ := fault.From(refusal)
+	epoch, err := strconv.ParseInt(f.Meta["lastEpoch"], 10, 64)
+	step, err2 := strconv.ParseInt(f.Meta["lastStep"], 10, 32)
+	if err != nil || err2 != nil {
+		return ErrFenced
+	}
+	return &FencedError{Epoch: epoch, Step: int32(step)}
+}
 
 // Reasons of an attempt.
 const (
@@ -92,6 +121,7 @@ type Publisher struct {
 
 	at       position.Position // of the last sent frame
 	after    int64             // sequence of the last acknowledged frame
+	answered bool              // the log has answered an append, or could not
 	interval time.Duration     // until the next check
 	checkAt  time.Time
 }
@@ -214,7 +244,30 @@ func (p *Publisher) Record() *eventv1.StepRecord {
 
 // Flush waits until the log has all streamed chunks, counts as unreachable, or ctx ends. The error is ErrFenced.
 func (p *Publisher) Flush(ctx context.Context) error {
-	return p.wait(ctx, func() bool { return p.unreachable || len(p.queue) == 0 && (p.inflight == nil || p.inflight.check()) })
+	return p.wait(ctx, func() bool { return p.unreachable || p.isFlushed() })
+}
+
+// confirmWait is how long a write to the state service waits for the first answer of the log. Usually the answer comes
+// while the model is called.
+const confirmWait = time.Second
+
+// Confirm waits until the log has answered the claim's first append, up to confirmWait. The error is ErrFenced: the log may
+// be ahead of the database, and a step that was committed now would have the number of a lost one.
+func (p *Publisher) Confirm(ctx context.Context) error {
+	p.mu.Lock()
+	idle := p.err == nil && (p.answered || p.isFlushed())
+	p.mu.Unlock()
+	if idle {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, confirmWait)
+	defer cancel()
+	return p.wait(ctx, func() bool { return p.answered || p.isFlushed() })
+}
+
+// isFlushed reports whether the log has all streamed chunks. The caller holds mu.
+func (p *Publisher) isFlushed() bool {
+	return len(p.queue) == 0 && (p.inflight == nil || p.inflight.check())
 }
 
 // Err returns ErrFenced after another executor took the run, otherwise nil.

@@ -53,6 +53,9 @@ func (r *runner) commitStep(ctx context.Context, e loop.Commit) error {
 		r.peers.Passed(ctx, PointStopKept)
 	}
 	r.peers.Passed(ctx, PointCommitBegins)
+	if err := r.view.publisher.Confirm(ctx); err != nil {
+		return err
+	}
 	answer, err := r.recorder.commit(ctx, e, r.writes.forCommit(), r.view.publisher.Record())
 	if err != nil {
 		return err
@@ -84,6 +87,9 @@ func (r *runner) finish(ctx context.Context, o loop.Outcome) error {
 		r.peers.Passed(ctx, PointStopKept)
 	}
 	r.peers.Passed(ctx, PointFinishing)
+	if err := r.view.publisher.Confirm(ctx); err != nil {
+		return err
+	}
 	if err := r.recorder.finish(ctx, o); err != nil {
 		return err
 	}

@@ -60,8 +60,10 @@
 //
 // # Ownership
 //
-// A runner owns its run until the state service answers EPOCH_STALE or RUN_FINISHED, or the
-// stream service WRITER_FENCED. Then it stops and writes nothing more. It never gives a run
+// A runner owns its run until the state service answers EPOCH_STALE or RUN_FINISHED. Then it stops and writes nothing
+// more. If the live log has records of a later epoch or step (publisher.FencedError), or the state service lacks a step
+// that it has acknowledged, the database may have lost commits. The runner then releases the run with what it has seen,
+// and the next claim goes on from what is stored. It never gives a run
 // up because a service is unavailable: it retries until it gets another answer, or until the
 // state service reports that the executor was forgotten. A run without its agent here returns
 // to the queue for another executor. A run fails once several executors in a row were lost

@@ -143,6 +143,9 @@ func (r *runner) recordPlan(ctx context.Context, e loop.RecordPlan) error {
 
 // storePlan makes a plan durable, with the hook writes before it.
 func (r *runner) storePlan(ctx context.Context, step int, plan agent.Message) error {
+	if err := r.view.publisher.Confirm(ctx); err != nil {
+		return err
+	}
 	dropped, err := r.recorder.plan(ctx, step, plan, r.writes.forPlan())
 	if err != nil {
 		return err
@@ -156,6 +159,9 @@ func (r *runner) storePlan(ctx context.Context, step int, plan agent.Message) er
 func (r *runner) runCalls(ctx context.Context, e loop.RunCalls) error {
 	cuttable, end := r.stopper.cuttable(ctx)
 	defer end()
+	if err := r.view.publisher.Confirm(ctx); err != nil {
+		return err
+	}
 	if !e.Drain {
 		r.hooks.onMessages(cuttable, e.Step, e.Plan)
 	}

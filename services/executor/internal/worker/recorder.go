@@ -52,6 +52,16 @@ func isLost(err error) bool {
 	return false
 }
 
+// isBehind reports whether the database lacks a write of this claim that it has acknowledged: a failover has lost it. The
+// next claim goes on from what is stored.
+func isBehind(err error) bool {
+	switch fault.ReasonOf(err) {
+	case "STEP_STALE", "CALL_UNKNOWN":
+		return true
+	}
+	return false
+}
+
 // isAnswerChanged reports whether a step has used a replaced answer.
 func isAnswerChanged(err error) bool { return fault.ReasonOf(err) == "ANSWER_CHANGED" }
 
@@ -260,18 +270,24 @@ func (r *recorder) finish(ctx context.Context, o loop.Outcome) error {
 	return nil
 }
 
-// release returns the run to the queue for a claim after the delay, also when ctx has ended. It logs a failure.
-func (r *recorder) release(ctx context.Context, delay time.Duration) {
+// release returns the run to the queue for a claim after the delay, also when ctx has ended. It logs a failure. seen is
+// what the database has lost; nil for nothing.
+func (r *recorder) release(ctx context.Context, delay time.Duration, seen *statev1.LostWork) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
 	err := r.withUsage(ctx, r.usage.forRelease(ctx), func(usage []*eventv1.UsageEntry) error {
 		return r.call(ctx, func(ctx context.Context) error {
-			_, err := r.work.ReleaseRun(ctx, &statev1.ReleaseRunRequest{Run: r.ref, DelayMs: delay.Milliseconds(), Usage: usage})
+			_, err := r.work.ReleaseRun(ctx, &statev1.ReleaseRunRequest{Run: r.ref, DelayMs: delay.Milliseconds(), Usage: usage, Seen: seen})
 			return err
 		})
 	})
-	if err != nil && !isLost(err) {
+	switch {
+	case isLost(err):
+		r.log.InfoContext(ctx, "the run belongs to another executor now")
+	case err != nil:
 		r.log.WarnContext(ctx, "the run could not be released; it will be claimed again when the executor is missed", "error", err)
+	case seen != nil:
+		r.log.WarnContext(ctx, "the database has lost commits; the run goes on from what is stored", "epoch", seen.GetEpoch(), "step", seen.GetStep())
 	}
 }
 

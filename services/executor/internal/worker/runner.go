@@ -159,7 +159,7 @@ func withoutPanics(ctx context.Context, log *slog.Logger, work func(context.Cont
 // mustLeave reports whether the run is no longer this runner's, or is to be released.
 func mustLeave(ctx context.Context, err error) bool {
 	return ctx.Err() != nil || errors.Is(err, errDraining) || errors.Is(err, errNoAgent) || errors.Is(err, publisher.ErrFenced) ||
-		isLost(err) || isAnswerChanged(err)
+		isLost(err) || isBehind(err) || isAnswerChanged(err)
 }
 
 // fail ends the run as failed, in any state.
@@ -170,6 +170,8 @@ func (r *runner) fail(ctx context.Context, failure loop.Failure) error {
 // release releases the run if it is still this runner's.
 func (r *runner) release(ctx context.Context, err error) {
 	delay := time.Duration(0)
+	var seen *statev1.LostWork
+	fenced, isFenced := errors.AsType[*publisher.FencedError](err)
 	switch cause := context.Cause(ctx); {
 	case err == nil:
 		return
@@ -177,6 +179,10 @@ func (r *runner) release(ctx context.Context, err error) {
 	case errors.Is(err, errNoAgent):
 		delay = r.config.AbsentDelay
 	case isAnswerChanged(err): // the next claim has the current answers
+	case cause == nil && isFenced: // if the claim is in force, the log is ahead of the database
+		seen = &statev1.LostWork{Epoch: fenced.Epoch, Step: fenced.Step}
+	case cause == nil && isBehind(err):
+		seen = &statev1.LostWork{Epoch: r.claim.GetEpoch(), Step: r.step + 1}
 	case cause != nil, isLost(err), errors.Is(err, publisher.ErrFenced):
 		r.log.InfoContext(ctx, "the run belongs to another executor now", "error", err)
 		return
@@ -185,7 +191,7 @@ func (r *runner) release(ctx context.Context, err error) {
 		r.log.ErrorContext(ctx, "the run could not be ended; it will be claimed again", "error", err, "delay", delay)
 	}
 	r.peers.Passed(ctx, PointReleasing)
-	r.recorder.release(ctx, delay)
+	r.recorder.release(ctx, delay, seen)
 }
 
 // refusedDelay returns the delay before the next claim after a refused end.

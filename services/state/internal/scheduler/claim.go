@@ -36,7 +36,7 @@ func (c *claimer) claim(ctx context.Context, limit int, spare, all bool) (n int,
 	}
 	used := 0
 	defer func() { c.credits.giveBack(limit - used) }()
-	command := session.Claim{ExecutorID: c.executorID, Now: c.millis()}
+	command := c.claimBy(c.executorID)
 	need := session.Need{State: true, Journal: true, Calls: true, Tail: c.config.tail()}
 	due := store.Queued{ExecutorID: c.executorID, AgentTypes: c.agents, Now: command.Now, Weights: c.config.TenantWeights, Caps: c.Caps()}
 	turn := &c.turn

@@ -45,7 +45,7 @@ func (h *HandOver) findExecutor(agentType string) {
 
 func (h *HandOver) command() session.HandOver {
 	return session.HandOver{
-		Claim: session.Claim{ExecutorID: h.executor.executorID, Now: h.scheduler.millis()},
+		Claim: h.scheduler.claimBy(h.executor.executorID),
 		Tail:  h.scheduler.config.tail(), MaxBytes: maxHandOverBytes,
 	}
 }

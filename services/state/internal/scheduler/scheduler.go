@@ -35,7 +35,8 @@ type Commands interface {
 
 // Peers are the scheduler's dependencies. All fields but Signals and Meters must be set.
 //
-// Caps returns the caps on running runs; nil for none. They may change at any time.
+// Caps returns the caps on running runs; nil for none. They may change at any time. EpochStep returns how far the next
+// claim raises its epoch; nil for 1.
 type Peers struct {
 	Store    Store
 	Signals  store.Signaler // between the replicas; nil for a single one
@@ -45,6 +46,8 @@ type Peers struct {
 	Now      func() time.Time
 	Log      *slog.Logger
 	Meters   *meters.Meters // nil measures nothing
+
+	EpochStep func() int64
 }
 
 // Scheduler hands out runs to the executors connected to this replica. Its methods may be
@@ -192,5 +195,14 @@ func (s *Scheduler) Connected() []string { return s.stops.connected() }
 // Idle returns the free credits of the executor when its claim loop is at rest: all signaled
 // runs are found and all claims are sent. Tests wait for it.
 func (s *Scheduler) Idle(executorID string) (free int, atRest bool) { return s.hub.idle(executorID) }
+
+// claimBy returns the command by which the executor claims a run.
+func (s *Scheduler) claimBy(executorID string) session.Claim {
+	command := session.Claim{ExecutorID: executorID, Now: s.millis()}
+	if s.EpochStep != nil {
+		command.EpochStep = s.EpochStep()
+	}
+	return command
+}
 
 func (s *Scheduler) millis() session.Millis { return session.Millis(s.Now().UnixMilli()) }

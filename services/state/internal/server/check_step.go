@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/holdfast-run/holdfast/pkg/position"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
@@ -215,4 +216,17 @@ func (l Limits) checkAnswer(a *statev1.CallAnswer) error {
 		return invalid("ANSWER_INVALID", "the answer is empty; give a result, an error or an approval")
 	}
 	return nil
+}
+
+// maxLostEpoch leaves room for the claims to come.
+const maxLostEpoch = 1 << 62
+
+// lostWorkIn gives Invalid (LOST_WORK_INVALID) for what no session reaches, and after which it could not go on.
+func lostWorkIn(lost *statev1.LostWork) (session.LostWork, error) {
+	const reason = "LOST_WORK_INVALID"
+	if err := checkRange(reason, "seen.epoch", lost.GetEpoch(), maxLostEpoch, "give an epoch that a claim has had"); err != nil {
+		return session.LostWork{}, err
+	}
+	err := checkRange(reason, "seen.step", lost.GetStep(), position.MaxStep-1, "give a step of the session")
+	return session.LostWork{Epoch: lost.GetEpoch(), Step: lost.GetStep()}, err
 }

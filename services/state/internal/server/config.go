@@ -11,6 +11,8 @@ import (
 // Config configures the server.
 type Config struct {
 	Scheduler scheduler.Config
+	// EpochStep returns how far the next claim raises its epoch; nil for 1.
+	EpochStep func() int64
 	// SuspendedTTL begins with the suspending step. A call with an earlier deadline expires the
 	// session earlier. 0 disables expiry.
 	SuspendedTTL   time.Duration `env:"HOLDFAST_STATE_SUSPENDED_TTL" envDefault:"720h" doc:"how long a suspended session waits before it expires; 0 for ever"`

@@ -146,6 +146,9 @@ func claimOut(c scheduler.Claim) (*statev1.Claim, error) {
 	if out.Journal, err = journalOut(c.View.Journal); err != nil {
 		return nil, err
 	}
+	if c.View.Journal != nil {
+		out.Journal.Step = s.StepCount + 1 // the session may have skipped numbers since it was recorded
+	}
 	if out.Messages, err = messagesOut(c.View.Tail); err != nil {
 		return nil, err
 	}

@@ -167,13 +167,12 @@ func (r *runner) Fail(ctx context.Context, ref session.ClaimRef, failure session
 
 // Release implements scheduler.Commands.
 func (r *runner) Release(ctx context.Context, ref session.ClaimRef) error {
-	return r.release(ctx, ref, 0)
+	return r.release(ctx, session.Release{ClaimRef: ref, Now: r.clock.millis()})
 }
 
-// release queues a claimed run again, due after the delay.
-func (r *runner) release(ctx context.Context, ref session.ClaimRef, delay session.Millis, usage ...session.Usage) error {
+// release queues a claimed run again.
+func (r *runner) release(ctx context.Context, command session.Release) error {
 	const releaseBytes = 1024 // without usage
-	command := session.Release{ClaimRef: ref, Delay: delay, Usage: usage, Now: r.clock.millis()}
-	_, err := update(ctx, r, session.Target{Key: ref.Key, Need: command.Need()}, releaseBytes+usageBytes(usage), silent(command.Decide))
+	_, err := update(ctx, r, session.Target{Key: command.Key, Need: command.Need()}, releaseBytes+usageBytes(command.Usage), silent(command.Decide))
 	return err
 }

@@ -44,7 +44,7 @@ type Server struct {
 func New(c Config, s store.Store, keys grant.Keys, now func() time.Time, newID func() string, log *slog.Logger) *Server {
 	suspects, clock, ids := sweep.NewSuspects(), clock(now), ids(newID)
 	r := &runner{store: s, clock: clock, ids: ids, maxFamily: c.Limits.Family, maxUnread: c.Limits.StepBytes, schemas: newSchemas()}
-	r.scheduler = scheduler.New(c.Scheduler, scheduler.Peers{Store: s, Signals: s.Signals, Commands: r, Caps: c.Quotas.Caps, Suspects: suspects, Now: now, Log: log})
+	r.scheduler = scheduler.New(c.Scheduler, scheduler.Peers{Store: s, Signals: s.Signals, Commands: r, Caps: c.Quotas.Caps, Suspects: suspects, Now: now, Log: log, EpochStep: c.EpochStep})
 	grants, admissions := &grants{keys: keys, store: s, now: now}, newAdmissions(c.Quotas, s, clock)
 	waits := &queue{registry: s, counts: s, caps: c.Quotas.Caps, clock: clock}
 	return &Server{

@@ -170,7 +170,12 @@ func (s *workService) ReleaseRun(ctx context.Context, r *statev1.ReleaseRunReque
 	if err != nil {
 		return nil, err
 	}
-	if err := s.runner.release(ctx, ref, session.Millis(r.GetDelayMs()), usage...); err != nil {
+	seen, err := lostWorkIn(r.GetSeen())
+	if err != nil {
+		return nil, err
+	}
+	command := session.Release{ClaimRef: ref, Delay: session.Millis(r.GetDelayMs()), Usage: usage, Seen: seen, Now: s.clock.millis()}
+	if err := s.runner.release(ctx, command); err != nil {
 		return nil, err
 	}
 	return &statev1.ReleaseRunResponse{}, nil

@@ -3,7 +3,10 @@ package session
 // Claim makes an executor the owner of a queued run.
 type Claim struct {
 	ExecutorID string
-	Now        Millis
+	// EpochStep is how far the claim raises the epoch; 0 means 1. A random one keeps a database that has lost commits from
+	// giving a new claim the epoch of a lost one: see "Lost commits".
+	EpochStep int64
+	Now       Millis
 }
 
 // Decide claims View.Run. The change is nil if the run is not queued or not due yet.
@@ -22,7 +25,7 @@ func (c Claim) Decide(v *View) (*Change, error) {
 // raiseEpoch begins a new epoch with the executor as its owner.
 func (c Claim) raiseEpoch(v *View) (Session, Run) {
 	s, r := *v.Session, *v.Run
-	s.Epoch++
+	s.Epoch += max(c.EpochStep, 1)
 	s.Claims++
 	s.UpdatedAt = c.Now
 	r.Epoch = s.Epoch

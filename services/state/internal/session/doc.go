@@ -10,7 +10,7 @@
 //	journal     the record of the step in flight: the plan, and the results so far
 //	checkpoint  the record of a committed step
 //	claim       the right of an executor to run a run
-//	epoch       the number of a claim in its session; every write of an executor names it
+//	epoch       identifies a claim in its session; every write of an executor names it
 //	call        a client tool, an approval or a sub-agent, answered from outside the run
 //	suspension  the wait of a session without a live run for its open calls
 //	family      a root session and the children below it
@@ -89,6 +89,8 @@
 // So two executors never write to one session. The claim that ended a run may repeat the end
 // after the next claim, and gets the first answer.
 //
+// A claim raises the epoch by a random number, so that two claims never share one: see "Lost commits".
+//
 // Executors claim runs of the agents they announce. A run of an agent that no executor
 // announces can be claimed by any executor to end it (ClaimOrphaned).
 //
@@ -117,6 +119,21 @@
 //
 // Only Commit resets the claims, so no two claims share an attempt at a step, even after an
 // undo. If the attempts of a step are used up, the session skips its number.
+//
+// # Lost commits
+//
+// A database may go back: a backup is restored, or a failover loses the last commits. It cannot
+// know. The live log and the executors still know epochs, steps and positions that the database
+// would give once more. The claim that meets them is returned with what was seen (LostWork), and
+// the session goes on above it:
+//
+//	database   steps 1 2 3 4 5 6 ─ restored ─▶ 1 2 3            7   follows 3
+//	live log   steps       4 5 6               4 5 6            7
+//	                                           the next claim: ahead, goes on after 6
+//
+// So no position ever has two meanings. A reader in a lost step is rewound to step 3, since no
+// stored step follows the one that it has. A journal keeps its plan and results, under the new
+// number of its step.
 //
 // # Suspension and continuation
 //

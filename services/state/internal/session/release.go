@@ -10,7 +10,15 @@ type Release struct {
 	ClaimRef
 	Delay Millis  // before the next claim; ignored if the run was asked to stop since its claim
 	Usage []Usage // of attempts without a recorded plan
+	Seen  LostWork
 	Now   Millis
+}
+
+// LostWork is how far the session had come before the database lost commits, as far as the live log or the executor
+// has seen. The zero value is nothing.
+type LostWork struct {
+	Epoch int64
+	Step  int32
 }
 
 // Need lists the rows for Decide.
@@ -21,8 +29,7 @@ func (c Release) Decide(v *View) (*Change, error) {
 	if err := c.checkExists(v); err != nil {
 		return nil, err
 	}
-	owned := c.Epoch == v.Session.Epoch && c.Epoch == v.Run.Epoch
-	if owned && v.Run.Status == RunQueued {
+	if c.Epoch == v.Run.Epoch && v.Run.Status == RunQueued {
 		return nil, nil
 	}
 	if err := c.checkRunning(v); err != nil {
@@ -34,7 +41,18 @@ func (c Release) Decide(v *View) (*Change, error) {
 	if c.Delay > 0 && !v.Run.stoppedSince(v.Run.ClaimedAt) {
 		change.Runs[0].DueAt = c.Now + c.Delay
 	}
+	change.Session.continueAfter(c.Seen)
 	return change, nil
+}
+
+// continueAfter lets the session go on with epochs and steps that were never used. The journal stays the one of the step
+// in flight, under its new number.
+func (s *Session) continueAfter(lost LostWork) {
+	s.Epoch = max(s.Epoch, lost.Epoch)
+	if lost.Step > s.StepCount {
+		s.StepCount = lost.Step
+		s.Claims = 0
+	}
 }
 
 // stoppedSince reports whether the run was asked to stop at that time or later. The executor

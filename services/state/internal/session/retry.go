@@ -94,7 +94,7 @@ func (c Retry) restart(v *View) (*Change, Started, error) {
 		return nil, Started{}, err
 	}
 	change := &Change{Session: v.nextVersion(c.Now)}
-	change.undoRun(v, failed, v.Session.StepCount-failed.StepCount)
+	change.undoRun(v, failed, v.Session.StepBefore(failed))
 	for i, m := range change.Messages {
 		if m.RunID != failed.RunID || m.Role != roleUser {
 			continue

@@ -1,5 +1,7 @@
 package session
 
+import "github.com/holdfast-run/holdfast/pkg/position"
+
 // RunStatus is the status of a run.
 type RunStatus string
 
@@ -66,6 +68,20 @@ type Run struct {
 	StartStateBase    int64
 
 	TurnMessageCount int64 // StartMessageCount of the turn's first run; continuations belong to the same turn
+}
+
+// stepBefore returns the last step before the run began. Run.StepCount does not tell, because the session may have
+// skipped numbers since. counted is the answer for a run that began before sessions had positions.
+func (r *Run) stepBefore(counted int32) int32 {
+	if r.StartPosition == 0 && r.Turn > 1 {
+		return counted
+	}
+	return position.LastStep(r.StartPosition)
+}
+
+// StepBefore returns the last step of the session before its newest run began.
+func (s *Session) StepBefore(newest *Run) int32 {
+	return newest.stepBefore(s.StepCount - newest.StepCount)
 }
 
 // Entry is the reason for a run.

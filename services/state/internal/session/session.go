@@ -42,7 +42,7 @@ type Session struct {
 	Depth          int32  // number of sessions above it; 0 for a root
 	Status         Status
 	Version        int64 // raised by one with changes other than claims, releases and usage; begins at 1
-	Epoch          int64 // raised by one with each claim, and with a forced end of a live run
+	Epoch          int64 // raised with each claim, and with a forced end of a live run
 	Turn           int32 // number of runs begun
 	StepCount      int32 // number of the last step over all runs
 	ResumeCount    int32 // number of resumes and continuations

@@ -132,11 +132,11 @@ func (s *propagation) startWaitingRun(m *member) (complete bool) {
 	}
 	after.Version++ // the ended run has the version before
 	if undone != nil && slices.ContainsFunc(m.view.Waiting, func(w WaitingRun) bool { return w.OnBusy == BusyRollback }) {
-		before := m.view.Session.StepCount - undone.StepCount
+		counted := m.view.Session.StepCount - undone.StepCount
 		if undone.FinishStep > 0 {
-			before++ // the last step counts for the run, but not yet for the session
+			counted++ // the last step counts for the run, but not yet for the session
 		}
-		m.change.undoRun(m.view, undone, before)
+		m.change.undoRun(m.view, undone, undone.stepBefore(counted))
 	}
 	m.change.abandonOpenCalls(m.view, s.Abandon, s.Now) // they would suspend the run at once
 	m.beginFirstWaiting()

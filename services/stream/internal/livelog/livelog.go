@@ -14,14 +14,21 @@
 //	stored already                          the same answer as before
 //	attempt, boundary above the tail        store
 //	chunks whose `after` is the tail        store
+//	the same, of an epoch above the tail's  LOG_AHEAD
 //	anything else                           RECORDS_LOST: begin a new attempt
 //
 // A log may lose its tail or everything at any time. The writer notices the loss by the tail of its next append;
 // no other component has to. The state service assigns epochs and sequences, so records written after a loss lie
 // above all earlier ones.
+//
+// The state service may lose commits, too: a backup is restored, or a failover loses the last commits. Then the log is
+// ahead, and the first append of the next claim notices it: as WRITER_FENCED or LOG_AHEAD, depending on the epochs, which
+// are random. Both name the tail, and the session goes on above it.
 package livelog
 
 import (
+	"strconv"
+
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/pkg/position"
 )
@@ -85,12 +92,12 @@ func (r Record) follows(last int64) bool {
 // Decide reports whether to store the records of a valid request after the tail. If it returns false without an
 // error, the log holds the records already, or a check has succeeded: the caller answers with success.
 //
-// Stale (WRITER_FENCED): a later owner has written. Stale (RECORDS_LOST): the log lacks the record before the
-// request, or has passed its sequence.
+// Stale (WRITER_FENCED): a later owner has written. Stale (LOG_AHEAD): an earlier owner has written beyond the request.
+// Stale (RECORDS_LOST): the log lacks the record before the request, or has passed its sequence.
 func Decide(t Tail, r Request) (store bool, err error) {
 	switch {
 	case r.Epoch < t.Epoch:
-		return false, fault.New(fault.Stale, "WRITER_FENCED", "epoch %d has written; epoch %d may not any more", t.Epoch, r.Epoch)
+		return false, t.named(fault.New(fault.Stale, "WRITER_FENCED", "epoch %d has written; epoch %d may not any more", t.Epoch, r.Epoch))
 	case r.IsCheck():
 		if r.After == t.Last {
 			return false, nil
@@ -99,8 +106,16 @@ func Decide(t Tail, r Request) (store bool, err error) {
 		return false, nil
 	case r.Records[0].follows(t.Last):
 		return true, nil
+	case r.Epoch > t.Epoch && !r.Records[0].continues():
+		return false, t.named(fault.New(fault.Stale, "LOG_AHEAD",
+			"epoch %d has written up to %d, above %d: the database has lost commits", t.Epoch, t.Last, r.Records[0].Sequence))
 	}
 	return false, fault.New(fault.Stale, "RECORDS_LOST", "the log ends at %d and the request follows %d; begin a new attempt", t.Last, r.After)
+}
+
+// named adds the tail to a fault.
+func (t Tail) named(f *fault.Fault) error {
+	return f.With("lastEpoch", strconv.FormatInt(t.Epoch, 10)).With("lastStep", strconv.Itoa(int(position.Of(t.Last).Step)))
 }
 
 // stored reports whether the log holds the records. An attempt has one writer and no gaps, so its tail implies

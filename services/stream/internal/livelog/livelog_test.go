@@ -41,7 +41,7 @@ func check(epoch, after int64) livelog.Request { return livelog.Request{Epoch: e
 
 func TestATailDecidesWhatMayFollow(t *testing.T) {
 	t.Parallel()
-	const lost, fenced, accept, repeat = "RECORDS_LOST", "WRITER_FENCED", "accept", "repeat"
+	const lost, fenced, ahead, accept, repeat = "RECORDS_LOST", "WRITER_FENCED", "LOG_AHEAD", "accept", "repeat"
 	none, chunk := livelog.Tail{}, livelog.Tail{Epoch: 2, Last: at(3, 2, 7)}
 	committed := livelog.Tail{Epoch: 2, Last: position.Committed(3)}
 	outside := livelog.Tail{Epoch: 2, Last: position.OutsideStep(3, 0)}
@@ -72,6 +72,9 @@ func TestATailDecidesWhatMayFollow(t *testing.T) {
 		"a boundary before the tail":               {chunk, boundary(2, position.Committed(2)), lost},
 		"a check that finds its record":            {chunk, check(2, at(3, 2, 7)), repeat},
 		"a check that finds a later record":        {chunk, check(2, at(3, 2, 6)), lost},
+		"a later owner's attempt at the same step": {chunk, begins(3, at(3, 1, 1), 1), ahead},
+		"a later owner's attempt below the log":    {committed, begins(3, at(2, 33, 1), 1), ahead},
+		"a later owner's boundary below the log":   {committed, boundary(3, position.Ended(2)), ahead},
 		"an old owner's next chunk":                {chunk, goesOn(1, at(3, 2, 8), 1), fenced},
 		"an old owner's attempt":                   {chunk, begins(1, at(9, 1, 1), 1), fenced},
 		"an old owner's boundary":                  {chunk, boundary(1, position.Ended(9)), fenced},

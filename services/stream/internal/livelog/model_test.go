@@ -1,6 +1,7 @@
 package livelog_test
 
 import (
+	"fmt"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -21,22 +22,34 @@ func (s stored) last() int64 { return s.records[len(s.records)-1].Last() }
 
 // writer is an owner of the session. It keeps its last request until the answer arrives.
 type writer struct {
-	epoch    int64
-	step     int32
-	attempt  int32
-	after    int64 // its last appended frame
-	pending  *livelog.Request
-	content  int
-	restart  bool // its next record begins an attempt
-	finished bool // fenced
+	epoch   int64
+	step    int32
+	attempt int32
+	after   int64 // its last appended frame
+	pending *livelog.Request
+	content int
+	restart bool // its next record begins an attempt
+	// confirmed: the log has answered its first append. It commits nothing before.
+	confirmed bool
+	finished  bool
 }
 
-// machine is a lossy log with the session's owners. All but the last owner count as dead and may not know it.
+// database is the session as the state service has it.
+type database struct {
+	epoch  int64
+	steps  int32 // committed, or skipped
+	claims int32
+}
+
+// machine is a log with the session's owners. All but the last owner count as dead and may not know it. The log may lose
+// records, or the database commits; not both, since only one of them then knows which positions were used.
 type machine struct {
 	log      []stored
 	writers  []*writer
-	claims   int32
-	step     int32
+	db       database
+	epochs   map[int64]bool // ever given to a claim
+	backup   database
+	lossy    string // "log" or "database"
 	contents int
 	acked    map[int]bool  // acknowledged contents, not lost since
 	fence    int64         // the highest epoch in the log since the last loss
@@ -51,15 +64,31 @@ func (m *machine) tail() livelog.Tail {
 	return livelog.Tail{Epoch: last.epoch, Last: last.last()}
 }
 
-// claim adds an owner with its own attempts. Attempts of an earlier owner may be higher: the rules do not depend
-// on their order.
+// claim adds an owner. Its epoch is random, so it may be above or below those of claims that the database has lost.
 func (m *machine) claim(t *rapid.T) {
-	m.claims++
-	first, _ := position.Attempts(m.claims)
-	if rapid.Bool().Draw(t, "high") {
-		first, _ = position.Attempts(position.MaxClaims - m.claims)
+	m.db.epoch += rapid.Int64Range(0, 3).Draw(t, "epochs") * 1000
+	for m.db.epoch++; m.epochs[m.db.epoch]; m.db.epoch++ {
 	}
-	m.writers = append(m.writers, &writer{epoch: int64(len(m.writers) + 1), step: m.step, attempt: first, restart: true})
+	m.epochs[m.db.epoch] = true
+	m.db.claims++
+	first, _ := position.Attempts(m.db.claims)
+	m.writers = append(m.writers, &writer{epoch: m.db.epoch, step: m.db.steps + 1, attempt: first, restart: true})
+}
+
+// owns reports whether the writer's claim is in force.
+func (m *machine) owns(w *writer) bool { return w.epoch == m.db.epoch }
+
+// release ends the writer's claim. The session goes on above what was seen of it.
+func (m *machine) release(w *writer, epoch int64, step int32) {
+	w.finished = true
+	w.pending = nil
+	if !m.owns(w) {
+		return
+	}
+	m.db.epoch = max(m.db.epoch, epoch)
+	if step > m.db.steps {
+		m.db.steps, m.db.claims = step, 0
+	}
 }
 
 // next returns the writer's next request with one to four records.
@@ -77,11 +106,10 @@ func (m *machine) next(t *rapid.T, w *writer) *livelog.Request {
 }
 
 func (m *machine) nextRecord(t *rapid.T, w *writer, last int64) livelog.Record {
-	owner := w == m.writers[len(m.writers)-1]
-	if owner && !w.restart && rapid.IntRange(0, 4).Draw(t, "commit") == 0 {
+	if m.owns(w) && w.step == m.db.steps+1 && w.confirmed && !w.restart && rapid.IntRange(0, 4).Draw(t, "commit") == 0 {
 		r := livelog.Record{Sequence: position.Committed(w.step), Boundary: &livelog.Boundary{Last: last, Committed: true}}
+		m.db.steps, m.db.claims = w.step, 0
 		w.step++
-		m.step, m.claims = w.step, 0
 		w.attempt, _ = position.Attempts(0)
 		w.restart = true
 		return r
@@ -139,11 +167,15 @@ func (m *machine) store(t *rapid.T, before livelog.Tail, r livelog.Request, cont
 
 func (m *machine) answer(t *rapid.T, w *writer, r livelog.Request, err error) {
 	switch fault.ReasonOf(err) {
-	case "WRITER_FENCED":
-		if w == m.writers[len(m.writers)-1] {
-			t.Fatalf("the owner, epoch %d, was fenced", w.epoch)
+	case "WRITER_FENCED", "LOG_AHEAD":
+		if m.owns(w) && m.lossy != "database" || w.confirmed && fault.ReasonOf(err) == "LOG_AHEAD" {
+			t.Fatalf("epoch %d got %v", w.epoch, err)
 		}
-		w.finished = true
+		tail := m.tail()
+		if f, _ := fault.From(err); f.Meta["lastEpoch"] != fmt.Sprint(tail.Epoch) || f.Meta["lastStep"] != fmt.Sprint(position.Of(tail.Last).Step) {
+			t.Fatalf("%v names %v, want %+v", err, f.Meta, tail)
+		}
+		m.release(w, tail.Epoch, position.Of(tail.Last).Step)
 	case "RECORDS_LOST":
 		w.attempt++
 		w.restart = true
@@ -153,7 +185,7 @@ func (m *machine) answer(t *rapid.T, w *writer, r livelog.Request, err error) {
 			t.Fatalf("content %d was acknowledged and is not stored", w.content)
 		}
 		m.acked[w.content] = true
-		w.after = r.Last()
+		w.after, w.confirmed = r.Last(), true
 	default:
 		t.Fatalf("got %v", err)
 	}
@@ -211,32 +243,60 @@ func (m *machine) verify(t *rapid.T) {
 
 func TestWhatIsAcknowledgedIsReadOnceInOrderUntilItIsLost(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		m := &machine{step: 1, acked: map[int]bool{}, given: map[int64]int{}}
-		m.claim(t)
-		pick := func(t *rapid.T) *writer {
-			var alive []*writer
-			for _, w := range m.writers {
-				if !w.finished {
-					alive = append(alive, w)
+	rapid.Check(t, func(t *rapid.T) { repeat(t, "log") })
+}
+
+// No position has two meanings, although the database forgets which it has given.
+func TestASessionGoesOnAboveWhatItsDatabaseHasLost(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) { repeat(t, "database") })
+}
+
+func repeat(t *rapid.T, lossy string) {
+	m := &machine{lossy: lossy, epochs: map[int64]bool{}, acked: map[int]bool{}, given: map[int64]int{}}
+	m.claim(t)
+	pick := func(t *rapid.T) *writer {
+		var alive []*writer
+		for _, w := range m.writers {
+			if !w.finished {
+				alive = append(alive, w)
+			}
+		}
+		if len(alive) == 0 {
+			m.claim(t)
+			return m.writers[len(m.writers)-1]
+		}
+		return alive[len(alive)-1-rapid.IntRange(0, len(alive)-1).Draw(t, "writer")]
+	}
+	actions := map[string]func(*rapid.T){
+		"send":              func(t *rapid.T) { m.send(t, pick(t), true) },
+		"sendAndLoseAnswer": func(t *rapid.T) { m.send(t, pick(t), false) },
+		"claim": func(t *rapid.T) {
+			if m.db.claims < 5 && len(m.writers) < 12 {
+				m.claim(t)
+			}
+		},
+		"": m.verify,
+	}
+	if lossy == "log" {
+		actions["lose"] = func(t *rapid.T) {
+			if rapid.IntRange(0, 3).Draw(t, "often") == 0 {
+				m.lose(rapid.IntRange(0, len(m.log)).Draw(t, "keep"))
+			}
+		}
+	} else {
+		actions["backup"] = func(*rapid.T) { m.backup = m.db }
+		actions["restore"] = func(t *rapid.T) {
+			m.db = m.backup
+			for _, w := range m.writers { // a claim that the backup has too: its next write finds the lost steps
+				if m.owns(w) && !w.finished && w.step > m.db.steps+1 {
+					m.release(w, w.epoch, w.step)
 				}
 			}
-			return alive[len(alive)-1-rapid.IntRange(0, len(alive)-1).Draw(t, "writer")]
+			if rapid.Bool().Draw(t, "claimed") {
+				m.claim(t)
+			}
 		}
-		t.Repeat(map[string]func(*rapid.T){
-			"send":              func(t *rapid.T) { m.send(t, pick(t), true) },
-			"sendAndLoseAnswer": func(t *rapid.T) { m.send(t, pick(t), false) },
-			"claim": func(t *rapid.T) {
-				if m.claims < 5 && len(m.writers) < 8 {
-					m.claim(t)
-				}
-			},
-			"lose": func(t *rapid.T) {
-				if rapid.IntRange(0, 3).Draw(t, "often") == 0 {
-					m.lose(rapid.IntRange(0, len(m.log)).Draw(t, "keep"))
-				}
-			},
-			"": m.verify,
-		})
-	})
+	}
+	t.Repeat(actions)
 }

@@ -17,6 +17,7 @@ const (
 	fieldSession  = 1 // SessionRecords.session_id
 	fieldSequence = 1 // Record.sequence
 	fieldChunk    = 2 // Record.chunks
+	fieldEpoch    = 3 // SessionRecords.epoch
 )
 
 // maxFrameHeader is the largest size of a frame beside its SessionRecords.
@@ -110,14 +111,17 @@ func withoutSuperseded(attempts livelog.AttemptSurvey, session string, body []by
 }
 
 // frameOf builds a frame from the records of a body without decoding them.
-func frameOf(session string, body []byte) *streamv2.ReadResponse {
-	size := protowire.SizeTag(fieldSession) + protowire.SizeBytes(len(session)) + len(body)
+func frameOf(session string, epoch int64, body []byte) *streamv2.ReadResponse {
+	writer := uint64(epoch) //nolint:gosec // above 0
+	size := protowire.SizeTag(fieldSession) + protowire.SizeBytes(len(session)) + len(body) + protowire.SizeTag(fieldEpoch) + protowire.SizeVarint(writer)
 	frame := make([]byte, 0, size+maxFrameHeader)
 	frame = protowire.AppendTag(frame, fieldRecords, protowire.BytesType)
 	frame = protowire.AppendVarint(frame, uint64(size))
 	frame = protowire.AppendTag(frame, fieldSession, protowire.BytesType)
 	frame = protowire.AppendString(frame, session)
 	frame = append(frame, body...)
+	frame = protowire.AppendTag(frame, fieldEpoch, protowire.VarintType)
+	frame = protowire.AppendVarint(frame, writer)
 	response := &streamv2.ReadResponse{}
 	response.ProtoReflect().SetUnknown(frame)
 	return response

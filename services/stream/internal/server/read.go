@@ -206,7 +206,7 @@ func (q *reading) deliver(m *log.Message, attempts livelog.AttemptSurvey) error 
 	if body = withoutSuperseded(attempts, m.Session, body); len(body) == 0 {
 		return nil
 	}
-	return q.send(frameOf(m.Session, body))
+	return q.send(frameOf(m.Session, m.Epoch, body))
 }
 
 // scopeOf checks the scope of a request: Invalid (ID_INVALID, SEQUENCE_INVALID).

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/holdfast-run/holdfast/pkg/position"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/table"
 )
@@ -22,6 +23,11 @@ func joinOne(alias, table, column, value string) string {
 func joinAll(alias, table, condition string) string {
 	return fmt.Sprintf(` CROSS JOIN LATERAL (SELECT * FROM %s WHERE tenant = v.tenant AND session_id = v.session_id%s OFFSET 0) %s`, table, condition, alias)
 }
+
+// stepBefore is session.Session.StepBefore of the session s and its newest run r.
+var stepBefore = fmt.Sprintf(`(CASE WHEN r.start_position = 0 AND r.turn > 1 THEN s.step_count - r.step_count
+	WHEN r.start_position / %[2]d %% %[3]d = %[4]d THEN r.start_position / %[1]d ELSE greatest(r.start_position / %[1]d - 1, 0) END)`,
+	position.Start(1), position.Position{Attempt: 1}.Sequence(), position.Stored+1, position.Stored)
 
 // notAfterStep is a condition on the step of a call. Its form keeps it from using an
 // index: many calls meet it, and few meet the other conditions.
@@ -128,14 +134,14 @@ var (
 	readKept = forViews(messageRead.Select("m"), keyed(""), newest+`
 		CROSS JOIN LATERAL (SELECT * FROM messages WHERE tenant = v.tenant AND session_id = v.session_id AND ordinal >= r.start_message_count ORDER BY ordinal) m
 		WHERE m.run_id <> r.run_id OR (m.role = 'user' AND m.step = 0) OR (m.role = 'tool' AND EXISTS (SELECT 1 FROM calls c
-			WHERE c.tenant = v.tenant AND c.session_id = v.session_id AND c.consumed_at > 0 AND c.consumed_step = m.step AND `+notAfterStep("c.step", "s.step_count - r.step_count")+`))
+			WHERE c.tenant = v.tenant AND c.session_id = v.session_id AND c.consumed_at > 0 AND c.consumed_step = m.step AND `+notAfterStep("c.step", stepBefore)+`))
 		ORDER BY v.n, m.ordinal`)
 	readReportedLate = forViews(callColumns.Select("c"), keyed(""), newest+
-		joinAll("c", "calls", " AND told_step > 0 AND told_step > s.step_count - r.step_count")+`
+		joinAll("c", "calls", " AND told_step > 0 AND told_step > "+stepBefore)+`
 		ORDER BY v.n, c.call_id`)
 	readFormer = forViews(checkpointRead.Select("c"), keyed(""), newest+`
 		CROSS JOIN LATERAL (SELECT * FROM checkpoints WHERE tenant = v.tenant AND session_id = v.session_id
-			AND step <= s.step_count - r.step_count ORDER BY step DESC LIMIT 1) c`)
+			AND step <= `+stepBefore+` ORDER BY step DESC LIMIT 1) c`)
 	readStartStates = forViews(`st.whole, st.state`, keyed(""), newest+`
 		CROSS JOIN LATERAL (SELECT r.tenant, r.session_id, r.start_state_version AS state_version, r.start_state_base AS state_base) o`+joinStates("o")+`
 		ORDER BY v.n, st.version`)
@@ -185,7 +191,7 @@ var (
 	// The checkpoint for a retry of the newest run.
 	failedCheckpoint = newest + `
 		CROSS JOIN LATERAL (SELECT * FROM checkpoints WHERE tenant = v.tenant AND session_id = v.session_id
-			AND step > s.step_count - r.step_count AND run_id = r.run_id AND status <> 'failed' ORDER BY step DESC LIMIT 1) c`
+			AND step > ` + stepBefore + ` AND run_id = r.run_id AND status <> 'failed' ORDER BY step DESC LIMIT 1) c`
 	readFailedCheckpoint = forViews(checkpointRead.Select("c"), keyed(""), failedCheckpoint)
 	readFailedStates     = forViews(`st.whole, st.state`, keyed(""), failedCheckpoint+joinStates("c")+` ORDER BY v.n, st.version`)
 	readLastStep         = forViews(messageRead.Select("m"), keyed(""), newest+`

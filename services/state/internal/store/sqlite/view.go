@@ -276,7 +276,7 @@ func loadUndo(ctx context.Context, c *connection, key session.Key, need session.
 	if err != nil || run == nil {
 		return err
 	}
-	before := v.Session.StepCount - run.StepCount
+	before := v.Session.StepBefore(run)
 	if v.FormerCheckpoint, err = readCheckpoint(ctx, c, key, `AND k.step <= ?`, before); err != nil {
 		return err
 	}

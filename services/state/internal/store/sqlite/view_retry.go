@@ -46,7 +46,7 @@ func loadFailedStep(ctx context.Context, c *connection, key session.Key, need se
 		return err
 	}
 	f := &session.FailedStep{}
-	f.Checkpoint, err = readCheckpoint(ctx, c, key, `AND k.step > ? AND k.run_id = ? AND k.status <> 'failed'`, v.Session.StepCount-run.StepCount, run.RunID)
+	f.Checkpoint, err = readCheckpoint(ctx, c, key, `AND k.step > ? AND k.run_id = ? AND k.status <> 'failed'`, v.Session.StepBefore(run), run.RunID)
 	if err != nil {
 		return err
 	}
