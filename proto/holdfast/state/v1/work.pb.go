@@ -1409,7 +1409,10 @@ type ReleaseRunRequest struct {
 	// (DELAY_INVALID). A stop requested since the claim, or later, ends the delay.
 	DelayMs int64 `protobuf:"varint,2,opt,name=delay_ms,json=delayMs,proto3" json:"delay_ms,omitempty"`
 	// Usage of attempts without a recorded plan.
-	Usage         []*v1.UsageEntry `protobuf:"bytes,3,rep,name=usage,proto3" json:"usage,omitempty"`
+	Usage []*v1.UsageEntry `protobuf:"bytes,3,rep,name=usage,proto3" json:"usage,omitempty"`
+	// Work of the session that the database has lost, by a failover or a restored backup. The session goes on with epochs and
+	// steps above it, which no reader and no log has seen.
+	Seen          *LostWork `protobuf:"bytes,4,opt,name=seen,proto3" json:"seen,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1465,6 +1468,69 @@ func (x *ReleaseRunRequest) GetUsage() []*v1.UsageEntry {
 	return nil
 }
 
+func (x *ReleaseRunRequest) GetSeen() *LostWork {
+	if x != nil {
+		return x.Seen
+	}
+	return nil
+}
+
+// LostWork is how far a session had come before the database lost commits. INVALID_ARGUMENT (LOST_WORK_INVALID): beyond
+// what a session can reach.
+type LostWork struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The highest epoch in the session's live log.
+	Epoch int64 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// The last step in the live log, or the last one that the executor has committed or begun.
+	Step          int32 `protobuf:"varint,2,opt,name=step,proto3" json:"step,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LostWork) Reset() {
+	*x = LostWork{}
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LostWork) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LostWork) ProtoMessage() {}
+
+func (x *LostWork) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LostWork.ProtoReflect.Descriptor instead.
+func (*LostWork) Descriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *LostWork) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *LostWork) GetStep() int32 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
 type ReleaseRunResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1473,7 +1539,7 @@ type ReleaseRunResponse struct {
 
 func (x *ReleaseRunResponse) Reset() {
 	*x = ReleaseRunResponse{}
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[20]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1485,7 +1551,7 @@ func (x *ReleaseRunResponse) String() string {
 func (*ReleaseRunResponse) ProtoMessage() {}
 
 func (x *ReleaseRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[20]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1498,7 +1564,7 @@ func (x *ReleaseRunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRunResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseRunResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{20}
+	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{21}
 }
 
 var File_holdfast_state_v1_work_proto protoreflect.FileDescriptor
@@ -1614,11 +1680,15 @@ const file_holdfast_state_v1_work_proto_rawDesc = "" +
 	"\aoutcome\x18\x02 \x01(\v2\x1a.holdfast.state.v1.OutcomeR\aoutcome\x123\n" +
 	"\x05usage\x18\x04 \x03(\v2\x1d.holdfast.event.v1.UsageEntryR\x05usageJ\x04\b\x03\x10\x04\"-\n" +
 	"\x11FinishRunResponse\x12\x18\n" +
-	"\aversion\x18\x01 \x01(\x03R\aversion\"\x90\x01\n" +
+	"\aversion\x18\x01 \x01(\x03R\aversion\"\xc1\x01\n" +
 	"\x11ReleaseRunRequest\x12+\n" +
 	"\x03run\x18\x01 \x01(\v2\x19.holdfast.state.v1.RunRefR\x03run\x12\x19\n" +
 	"\bdelay_ms\x18\x02 \x01(\x03R\adelayMs\x123\n" +
-	"\x05usage\x18\x03 \x03(\v2\x1d.holdfast.event.v1.UsageEntryR\x05usage\"\x14\n" +
+	"\x05usage\x18\x03 \x03(\v2\x1d.holdfast.event.v1.UsageEntryR\x05usage\x12/\n" +
+	"\x04seen\x18\x04 \x01(\v2\x1b.holdfast.state.v1.LostWorkR\x04seen\"4\n" +
+	"\bLostWork\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x03R\x05epoch\x12\x12\n" +
+	"\x04step\x18\x02 \x01(\x05R\x04step\"\x14\n" +
 	"\x12ReleaseRunResponse2\x99\x05\n" +
 	"\vWorkService\x12Z\n" +
 	"\tClaimRuns\x12#.holdfast.state.v1.ClaimRunsRequest\x1a$.holdfast.state.v1.ClaimRunsResponse(\x010\x01\x12V\n" +
@@ -1644,7 +1714,7 @@ func file_holdfast_state_v1_work_proto_rawDescGZIP() []byte {
 	return file_holdfast_state_v1_work_proto_rawDescData
 }
 
-var file_holdfast_state_v1_work_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_holdfast_state_v1_work_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_holdfast_state_v1_work_proto_goTypes = []any{
 	(*ClaimRunsRequest)(nil),     // 0: holdfast.state.v1.ClaimRunsRequest
 	(*ClaimRunsResponse)(nil),    // 1: holdfast.state.v1.ClaimRunsResponse
@@ -1666,87 +1736,89 @@ var file_holdfast_state_v1_work_proto_goTypes = []any{
 	(*FinishRunRequest)(nil),     // 17: holdfast.state.v1.FinishRunRequest
 	(*FinishRunResponse)(nil),    // 18: holdfast.state.v1.FinishRunResponse
 	(*ReleaseRunRequest)(nil),    // 19: holdfast.state.v1.ReleaseRunRequest
-	(*ReleaseRunResponse)(nil),   // 20: holdfast.state.v1.ReleaseRunResponse
-	(*Agent)(nil),                // 21: holdfast.state.v1.Agent
-	(*Session)(nil),              // 22: holdfast.state.v1.Session
-	(*Run)(nil),                  // 23: holdfast.state.v1.Run
-	(*Journal)(nil),              // 24: holdfast.state.v1.Journal
-	(*StoredMessage)(nil),        // 25: holdfast.state.v1.StoredMessage
-	(*Call)(nil),                 // 26: holdfast.state.v1.Call
-	(*v1.TokenSums)(nil),         // 27: holdfast.event.v1.TokenSums
-	(*Stop)(nil),                 // 28: holdfast.state.v1.Stop
-	(*v1.Message)(nil),           // 29: holdfast.event.v1.Message
-	(*v1.UsageEntry)(nil),        // 30: holdfast.event.v1.UsageEntry
-	(*StateOp)(nil),              // 31: holdfast.state.v1.StateOp
-	(*CallResult)(nil),           // 32: holdfast.state.v1.CallResult
-	(*SubSession)(nil),           // 33: holdfast.state.v1.SubSession
-	(*Suspension)(nil),           // 34: holdfast.state.v1.Suspension
-	(*v1.StepRecord)(nil),        // 35: holdfast.event.v1.StepRecord
-	(SubSessionMode)(0),          // 36: holdfast.state.v1.SubSessionMode
-	(RunStatus)(0),               // 37: holdfast.state.v1.RunStatus
-	(*Failure)(nil),              // 38: holdfast.state.v1.Failure
-	(*v1.Usage)(nil),             // 39: holdfast.event.v1.Usage
+	(*LostWork)(nil),             // 20: holdfast.state.v1.LostWork
+	(*ReleaseRunResponse)(nil),   // 21: holdfast.state.v1.ReleaseRunResponse
+	(*Agent)(nil),                // 22: holdfast.state.v1.Agent
+	(*Session)(nil),              // 23: holdfast.state.v1.Session
+	(*Run)(nil),                  // 24: holdfast.state.v1.Run
+	(*Journal)(nil),              // 25: holdfast.state.v1.Journal
+	(*StoredMessage)(nil),        // 26: holdfast.state.v1.StoredMessage
+	(*Call)(nil),                 // 27: holdfast.state.v1.Call
+	(*v1.TokenSums)(nil),         // 28: holdfast.event.v1.TokenSums
+	(*Stop)(nil),                 // 29: holdfast.state.v1.Stop
+	(*v1.Message)(nil),           // 30: holdfast.event.v1.Message
+	(*v1.UsageEntry)(nil),        // 31: holdfast.event.v1.UsageEntry
+	(*StateOp)(nil),              // 32: holdfast.state.v1.StateOp
+	(*CallResult)(nil),           // 33: holdfast.state.v1.CallResult
+	(*SubSession)(nil),           // 34: holdfast.state.v1.SubSession
+	(*Suspension)(nil),           // 35: holdfast.state.v1.Suspension
+	(*v1.StepRecord)(nil),        // 36: holdfast.event.v1.StepRecord
+	(SubSessionMode)(0),          // 37: holdfast.state.v1.SubSessionMode
+	(RunStatus)(0),               // 38: holdfast.state.v1.RunStatus
+	(*Failure)(nil),              // 39: holdfast.state.v1.Failure
+	(*v1.Usage)(nil),             // 40: holdfast.event.v1.Usage
 }
 var file_holdfast_state_v1_work_proto_depIdxs = []int32{
-	21, // 0: holdfast.state.v1.ClaimRunsRequest.agents:type_name -> holdfast.state.v1.Agent
+	22, // 0: holdfast.state.v1.ClaimRunsRequest.agents:type_name -> holdfast.state.v1.Agent
 	2,  // 1: holdfast.state.v1.ClaimRunsResponse.execute:type_name -> holdfast.state.v1.Claim
 	6,  // 2: holdfast.state.v1.ClaimRunsResponse.stop:type_name -> holdfast.state.v1.StoppedRun
-	22, // 3: holdfast.state.v1.Claim.session:type_name -> holdfast.state.v1.Session
-	23, // 4: holdfast.state.v1.Claim.run:type_name -> holdfast.state.v1.Run
-	24, // 5: holdfast.state.v1.Claim.journal:type_name -> holdfast.state.v1.Journal
-	25, // 6: holdfast.state.v1.Claim.messages:type_name -> holdfast.state.v1.StoredMessage
-	26, // 7: holdfast.state.v1.Claim.calls:type_name -> holdfast.state.v1.Call
-	27, // 8: holdfast.state.v1.Claim.used:type_name -> holdfast.event.v1.TokenSums
+	23, // 3: holdfast.state.v1.Claim.session:type_name -> holdfast.state.v1.Session
+	24, // 4: holdfast.state.v1.Claim.run:type_name -> holdfast.state.v1.Run
+	25, // 5: holdfast.state.v1.Claim.journal:type_name -> holdfast.state.v1.Journal
+	26, // 6: holdfast.state.v1.Claim.messages:type_name -> holdfast.state.v1.StoredMessage
+	27, // 7: holdfast.state.v1.Claim.calls:type_name -> holdfast.state.v1.Call
+	28, // 8: holdfast.state.v1.Claim.used:type_name -> holdfast.event.v1.TokenSums
 	4,  // 9: holdfast.state.v1.HeartbeatRequest.held:type_name -> holdfast.state.v1.HeldRuns
 	6,  // 10: holdfast.state.v1.HeartbeatResponse.stops:type_name -> holdfast.state.v1.StoppedRun
-	28, // 11: holdfast.state.v1.StoppedRun.stop:type_name -> holdfast.state.v1.Stop
+	29, // 11: holdfast.state.v1.StoppedRun.stop:type_name -> holdfast.state.v1.Stop
 	7,  // 12: holdfast.state.v1.RecordPlanRequest.run:type_name -> holdfast.state.v1.RunRef
-	29, // 13: holdfast.state.v1.RecordPlanRequest.plan:type_name -> holdfast.event.v1.Message
-	30, // 14: holdfast.state.v1.RecordPlanRequest.usage:type_name -> holdfast.event.v1.UsageEntry
-	31, // 15: holdfast.state.v1.RecordPlanRequest.ops:type_name -> holdfast.state.v1.StateOp
+	30, // 13: holdfast.state.v1.RecordPlanRequest.plan:type_name -> holdfast.event.v1.Message
+	31, // 14: holdfast.state.v1.RecordPlanRequest.usage:type_name -> holdfast.event.v1.UsageEntry
+	32, // 15: holdfast.state.v1.RecordPlanRequest.ops:type_name -> holdfast.state.v1.StateOp
 	7,  // 16: holdfast.state.v1.RecordResultRequest.run:type_name -> holdfast.state.v1.RunRef
-	32, // 17: holdfast.state.v1.RecordResultRequest.result:type_name -> holdfast.state.v1.CallResult
+	33, // 17: holdfast.state.v1.RecordResultRequest.result:type_name -> holdfast.state.v1.CallResult
 	7,  // 18: holdfast.state.v1.CommitStepRequest.run:type_name -> holdfast.state.v1.RunRef
-	29, // 19: holdfast.state.v1.CommitStepRequest.messages:type_name -> holdfast.event.v1.Message
-	31, // 20: holdfast.state.v1.CommitStepRequest.ops:type_name -> holdfast.state.v1.StateOp
-	30, // 21: holdfast.state.v1.CommitStepRequest.usage:type_name -> holdfast.event.v1.UsageEntry
+	30, // 19: holdfast.state.v1.CommitStepRequest.messages:type_name -> holdfast.event.v1.Message
+	32, // 20: holdfast.state.v1.CommitStepRequest.ops:type_name -> holdfast.state.v1.StateOp
+	31, // 21: holdfast.state.v1.CommitStepRequest.usage:type_name -> holdfast.event.v1.UsageEntry
 	16, // 22: holdfast.state.v1.CommitStepRequest.outcome:type_name -> holdfast.state.v1.Outcome
-	26, // 23: holdfast.state.v1.CommitStepRequest.calls:type_name -> holdfast.state.v1.Call
+	27, // 23: holdfast.state.v1.CommitStepRequest.calls:type_name -> holdfast.state.v1.Call
 	14, // 24: holdfast.state.v1.CommitStepRequest.consumed_calls:type_name -> holdfast.state.v1.ConsumedCall
-	33, // 25: holdfast.state.v1.CommitStepRequest.sub_sessions:type_name -> holdfast.state.v1.SubSession
-	34, // 26: holdfast.state.v1.CommitStepRequest.suspension:type_name -> holdfast.state.v1.Suspension
+	34, // 25: holdfast.state.v1.CommitStepRequest.sub_sessions:type_name -> holdfast.state.v1.SubSession
+	35, // 26: holdfast.state.v1.CommitStepRequest.suspension:type_name -> holdfast.state.v1.Suspension
 	13, // 27: holdfast.state.v1.CommitStepRequest.new_sub_sessions:type_name -> holdfast.state.v1.NewSubSession
-	35, // 28: holdfast.state.v1.CommitStepRequest.record:type_name -> holdfast.event.v1.StepRecord
-	36, // 29: holdfast.state.v1.NewSubSession.mode:type_name -> holdfast.state.v1.SubSessionMode
-	29, // 30: holdfast.state.v1.NewSubSession.messages:type_name -> holdfast.event.v1.Message
-	28, // 31: holdfast.state.v1.CommitStepResponse.stop:type_name -> holdfast.state.v1.Stop
-	37, // 32: holdfast.state.v1.Outcome.status:type_name -> holdfast.state.v1.RunStatus
-	38, // 33: holdfast.state.v1.Outcome.failure:type_name -> holdfast.state.v1.Failure
-	39, // 34: holdfast.state.v1.Outcome.usage:type_name -> holdfast.event.v1.Usage
+	36, // 28: holdfast.state.v1.CommitStepRequest.record:type_name -> holdfast.event.v1.StepRecord
+	37, // 29: holdfast.state.v1.NewSubSession.mode:type_name -> holdfast.state.v1.SubSessionMode
+	30, // 30: holdfast.state.v1.NewSubSession.messages:type_name -> holdfast.event.v1.Message
+	29, // 31: holdfast.state.v1.CommitStepResponse.stop:type_name -> holdfast.state.v1.Stop
+	38, // 32: holdfast.state.v1.Outcome.status:type_name -> holdfast.state.v1.RunStatus
+	39, // 33: holdfast.state.v1.Outcome.failure:type_name -> holdfast.state.v1.Failure
+	40, // 34: holdfast.state.v1.Outcome.usage:type_name -> holdfast.event.v1.Usage
 	7,  // 35: holdfast.state.v1.FinishRunRequest.run:type_name -> holdfast.state.v1.RunRef
 	16, // 36: holdfast.state.v1.FinishRunRequest.outcome:type_name -> holdfast.state.v1.Outcome
-	30, // 37: holdfast.state.v1.FinishRunRequest.usage:type_name -> holdfast.event.v1.UsageEntry
+	31, // 37: holdfast.state.v1.FinishRunRequest.usage:type_name -> holdfast.event.v1.UsageEntry
 	7,  // 38: holdfast.state.v1.ReleaseRunRequest.run:type_name -> holdfast.state.v1.RunRef
-	30, // 39: holdfast.state.v1.ReleaseRunRequest.usage:type_name -> holdfast.event.v1.UsageEntry
-	0,  // 40: holdfast.state.v1.WorkService.ClaimRuns:input_type -> holdfast.state.v1.ClaimRunsRequest
-	3,  // 41: holdfast.state.v1.WorkService.Heartbeat:input_type -> holdfast.state.v1.HeartbeatRequest
-	8,  // 42: holdfast.state.v1.WorkService.RecordPlan:input_type -> holdfast.state.v1.RecordPlanRequest
-	10, // 43: holdfast.state.v1.WorkService.RecordResult:input_type -> holdfast.state.v1.RecordResultRequest
-	12, // 44: holdfast.state.v1.WorkService.CommitStep:input_type -> holdfast.state.v1.CommitStepRequest
-	17, // 45: holdfast.state.v1.WorkService.FinishRun:input_type -> holdfast.state.v1.FinishRunRequest
-	19, // 46: holdfast.state.v1.WorkService.ReleaseRun:input_type -> holdfast.state.v1.ReleaseRunRequest
-	1,  // 47: holdfast.state.v1.WorkService.ClaimRuns:output_type -> holdfast.state.v1.ClaimRunsResponse
-	5,  // 48: holdfast.state.v1.WorkService.Heartbeat:output_type -> holdfast.state.v1.HeartbeatResponse
-	9,  // 49: holdfast.state.v1.WorkService.RecordPlan:output_type -> holdfast.state.v1.RecordPlanResponse
-	11, // 50: holdfast.state.v1.WorkService.RecordResult:output_type -> holdfast.state.v1.RecordResultResponse
-	15, // 51: holdfast.state.v1.WorkService.CommitStep:output_type -> holdfast.state.v1.CommitStepResponse
-	18, // 52: holdfast.state.v1.WorkService.FinishRun:output_type -> holdfast.state.v1.FinishRunResponse
-	20, // 53: holdfast.state.v1.WorkService.ReleaseRun:output_type -> holdfast.state.v1.ReleaseRunResponse
-	47, // [47:54] is the sub-list for method output_type
-	40, // [40:47] is the sub-list for method input_type
-	40, // [40:40] is the sub-list for extension type_name
-	40, // [40:40] is the sub-list for extension extendee
-	0,  // [0:40] is the sub-list for field type_name
+	31, // 39: holdfast.state.v1.ReleaseRunRequest.usage:type_name -> holdfast.event.v1.UsageEntry
+	20, // 40: holdfast.state.v1.ReleaseRunRequest.seen:type_name -> holdfast.state.v1.LostWork
+	0,  // 41: holdfast.state.v1.WorkService.ClaimRuns:input_type -> holdfast.state.v1.ClaimRunsRequest
+	3,  // 42: holdfast.state.v1.WorkService.Heartbeat:input_type -> holdfast.state.v1.HeartbeatRequest
+	8,  // 43: holdfast.state.v1.WorkService.RecordPlan:input_type -> holdfast.state.v1.RecordPlanRequest
+	10, // 44: holdfast.state.v1.WorkService.RecordResult:input_type -> holdfast.state.v1.RecordResultRequest
+	12, // 45: holdfast.state.v1.WorkService.CommitStep:input_type -> holdfast.state.v1.CommitStepRequest
+	17, // 46: holdfast.state.v1.WorkService.FinishRun:input_type -> holdfast.state.v1.FinishRunRequest
+	19, // 47: holdfast.state.v1.WorkService.ReleaseRun:input_type -> holdfast.state.v1.ReleaseRunRequest
+	1,  // 48: holdfast.state.v1.WorkService.ClaimRuns:output_type -> holdfast.state.v1.ClaimRunsResponse
+	5,  // 49: holdfast.state.v1.WorkService.Heartbeat:output_type -> holdfast.state.v1.HeartbeatResponse
+	9,  // 50: holdfast.state.v1.WorkService.RecordPlan:output_type -> holdfast.state.v1.RecordPlanResponse
+	11, // 51: holdfast.state.v1.WorkService.RecordResult:output_type -> holdfast.state.v1.RecordResultResponse
+	15, // 52: holdfast.state.v1.WorkService.CommitStep:output_type -> holdfast.state.v1.CommitStepResponse
+	18, // 53: holdfast.state.v1.WorkService.FinishRun:output_type -> holdfast.state.v1.FinishRunResponse
+	21, // 54: holdfast.state.v1.WorkService.ReleaseRun:output_type -> holdfast.state.v1.ReleaseRunResponse
+	48, // [48:55] is the sub-list for method output_type
+	41, // [41:48] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_state_v1_work_proto_init() }
@@ -1766,7 +1838,7 @@ func file_holdfast_state_v1_work_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_state_v1_work_proto_rawDesc), len(file_holdfast_state_v1_work_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   21,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -34,7 +34,7 @@ const (
 //
 // WorkService is for executors.
 //
-// Each claim increments the epoch of its session. Every write names the session, the run
+// Each claim raises the epoch of its session by a random number. Every write names the session, the run
 // and the epoch of its claim. ABORTED (EPOCH_STALE): another executor has claimed the
 // session since; stop the run. ABORTED (RUN_FINISHED): the run has ended; but a repetition
 // of the write that ended it, under the same epoch, returns the same response. Every
@@ -199,7 +199,7 @@ func (c *workServiceClient) ReleaseRun(ctx context.Context, in *ReleaseRunReques
 //
 // WorkService is for executors.
 //
-// Each claim increments the epoch of its session. Every write names the session, the run
+// Each claim raises the epoch of its session by a random number. Every write names the session, the run
 // and the epoch of its claim. ABORTED (EPOCH_STALE): another executor has claimed the
 // session since; stop the run. ABORTED (RUN_FINISHED): the run has ended; but a repetition
 // of the write that ended it, under the same epoch, returns the same response. Every

@@ -866,9 +866,12 @@ func (*ReadResponse_Changed) isReadResponse_Frame() {}
 
 // SessionRecords are records of one session, in order.
 type SessionRecords struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	SessionId     string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	Records       []*Record              `protobuf:"bytes,2,rep,name=records,proto3" json:"records,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	SessionId string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	Records   []*Record              `protobuf:"bytes,2,rep,name=records,proto3" json:"records,omitempty"`
+	// The epoch of their writer. After the state service has lost commits, the log still has records of claims that never
+	// were: a reader compares the epoch with the session's.
+	Epoch         int64 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -915,6 +918,13 @@ func (x *SessionRecords) GetRecords() []*Record {
 		return x.Records
 	}
 	return nil
+}
+
+func (x *SessionRecords) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
 }
 
 type CaughtUp struct {
@@ -1214,11 +1224,12 @@ const file_holdfast_stream_v2_stream_proto_rawDesc = "" +
 	"\arecords\x18\x01 \x01(\v2\".holdfast.stream.v2.SessionRecordsH\x00R\arecords\x12;\n" +
 	"\tcaught_up\x18\x02 \x01(\v2\x1c.holdfast.stream.v2.CaughtUpH\x00R\bcaughtUp\x127\n" +
 	"\achanged\x18\x03 \x01(\v2\x1b.holdfast.stream.v2.ChangedH\x00R\achangedB\a\n" +
-	"\x05frame\"e\n" +
+	"\x05frame\"{\n" +
 	"\x0eSessionRecords\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x124\n" +
-	"\arecords\x18\x02 \x03(\v2\x1a.holdfast.stream.v2.RecordR\arecords\"\n" +
+	"\arecords\x18\x02 \x03(\v2\x1a.holdfast.stream.v2.RecordR\arecords\x12\x14\n" +
+	"\x05epoch\x18\x03 \x01(\x03R\x05epoch\"\n" +
 	"\n" +
 	"\bCaughtUp\"(\n" +
 	"\aChanged\x12\x1d\n" +

@@ -41,7 +41,9 @@ type StreamServiceClient interface {
 	// after the log has acknowledged the write.
 	//
 	// Fencing: each request carries its writer's epoch. A request with an epoch below the last record's is always
-	// ABORTED (WRITER_FENCED).
+	// ABORTED (WRITER_FENCED). A later epoch whose first record is not above the last record is ABORTED (LOG_AHEAD): the
+	// state service has lost commits that the log has seen. Both have the metadata lastEpoch and lastStep, those of the last
+	// record. A writer whose claim is in force after all tells the state service, which continues above them.
 	//
 	// Order: a record with `attempt` or `boundary` may follow any record of a lower sequence. A record with chunks
 	// only must directly follow the previous frame; for the first record of a request, `after` names that frame.
@@ -151,7 +153,9 @@ type StreamServiceServer interface {
 	// after the log has acknowledged the write.
 	//
 	// Fencing: each request carries its writer's epoch. A request with an epoch below the last record's is always
-	// ABORTED (WRITER_FENCED).
+	// ABORTED (WRITER_FENCED). A later epoch whose first record is not above the last record is ABORTED (LOG_AHEAD): the
+	// state service has lost commits that the log has seen. Both have the metadata lastEpoch and lastStep, those of the last
+	// record. A writer whose claim is in force after all tells the state service, which continues above them.
 	//
 	// Order: a record with `attempt` or `boundary` may follow any record of a lower sequence. A record with chunks
 	// only must directly follow the previous frame; for the first record of a request, `after` names that frame.
