@@ -739,7 +739,7 @@ type Session struct {
 	Status        SessionStatus `protobuf:"varint,6,opt,name=status,proto3,enum=holdfast.state.v1.SessionStatus" json:"status,omitempty"`
 	// Incremented by every write of the session's state; starts at 1.
 	Version int64 `protobuf:"varint,7,opt,name=version,proto3" json:"version,omitempty"`
-	// Incremented by every claim; fences the writers of earlier claims.
+	// Raised by every claim; fences the writers of earlier claims.
 	Epoch int64 `protobuf:"varint,8,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// The number of runs so far.
 	Turn int32 `protobuf:"varint,9,opt,name=turn,proto3" json:"turn,omitempty"`

@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/position"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 )
@@ -213,6 +214,8 @@ func TestReasonsOfStepsTravel(t *testing.T) {
 			{"WorkService/FinishRun", &statev1.FinishRunRequest{Run: ref, Outcome: &statev1.Outcome{Status: suspended}}, fault.Invalid, "OUTCOME_INVALID"},
 			{"WorkService/FinishRun", &statev1.FinishRunRequest{Run: ref, Outcome: &statev1.Outcome{Status: completed}, Usage: []*eventv1.UsageEntry{{}}}, fault.Invalid, "USAGE_INVALID"},
 			{"WorkService/ReleaseRun", &statev1.ReleaseRunRequest{Run: ref, DelayMs: -1}, fault.Invalid, "DELAY_INVALID"},
+			{"WorkService/ReleaseRun", &statev1.ReleaseRunRequest{Run: ref, Seen: &statev1.LostWork{Step: position.MaxStep}}, fault.Invalid, "LOST_WORK_INVALID"},
+			{"WorkService/ReleaseRun", &statev1.ReleaseRunRequest{Run: ref, Seen: &statev1.LostWork{Epoch: -1}}, fault.Invalid, "LOST_WORK_INVALID"},
 		})
 		b.commit(consume("c1", 1))
 		next := func(id string) *statev1.CommitStepRequest {

@@ -58,7 +58,7 @@ func (l *Log) Page(ctx context.Context, s log.Scope, after uint64, limit int) (l
 		var last *log.Message
 		var err error
 		if l.options.Replicas > 1 {
-			if last, err = l.last(ctx, p, s); err != nil {
+			if last, err = l.last(ctx, p, s); err != nil || last == nil { // a replica that lags may still have erased messages
 				return log.Page{}, err
 			}
 		}
