@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"errors"
 	"slices"
 	"strings"
 
@@ -23,11 +24,10 @@ const summarySystem = "You summarise the beginning of a conversation between a u
 	"without it. Keep what was asked and decided, facts, names, numbers and ids, results of tools that still matter, and what is left to do. " +
 	"Reply with the summary and nothing else."
 
-// shortening is a step's reduction of the conversation to its token budget.
+// shortening is the reduction of the conversation to its token budget before a reply.
 type shortening struct {
-	summary *agent.Message
-	covers  string
-	tried   bool
+	covers string // the last message covered by the summary that is being made
+	tried  bool   // a summary was made, or has failed
 }
 
 // group is never split: a message, or a model message with the results of its calls.
@@ -37,72 +37,113 @@ type group struct {
 	user     bool // a user message: a turn begins
 }
 
-// visibleMessages returns the messages for the model: a part of the conversation, followed by the notices. If it returns
-// older messages, they must be summarized first.
-func (p *Planner) visibleMessages(notices []agent.Message) (messages, older []agent.Message) {
+// visibleMessages returns the messages for the model: a part of the conversation, changed by the lessons, and followed by
+// the notices. If it returns older messages, they must be summarized first. notes follow the transcript.
+func (p *Planner) visibleMessages(lessons learned, notices []agent.Message, notes ...agent.Message) (messages, older []agent.Message) {
 	policy := p.start.Agent.Context
 	whole := p.conversation.of(p.transcript)
-	if policy.MaxTokens <= 0 && !p.conversation.summed && p.shortening.summary == nil {
+	if policy.MaxTokens <= 0 && !p.conversation.summed && !p.conversation.taught && !lessons.changes() {
 		return append(whole, notices...), nil
 	}
-	transcript := slices.Concat(p.transcript, notices)
-	if p.shortening.summary != nil {
-		transcript = append(transcript, *p.shortening.summary)
-	}
-	groups := p.groups(conversation(slices.DeleteFunc(slices.Clone(transcript), isSummary)))
-	budget, from := policy.MaxTokens, 0
+	transcript := lessons.leaveOut(slices.Concat(p.transcript, notes, notices))
+	groups := p.groups(lessons.convert(conversation(slices.DeleteFunc(slices.Clone(transcript), isNote))))
+	most, from := lessons.budget(policy.MaxTokens), 0
+	budget, keep := most, p.keep(most)
 	if summary, behind := newestSummary(transcript, groups); summary != nil {
 		messages = append(messages, *summary)
 		budget, from = budget-p.estimateTokens([]agent.Message{*summary})[0], behind
 	}
-	if policy.MaxTokens > 0 && sum(groups[from:])+openerTokens(groups, from) > budget {
-		if policy.Compaction == agent.CompactSummary && !p.shortening.tried {
-			if cut := firstKept(groups, from, len(groups), p.keep()); cut > from {
+	if most > 0 && sum(groups[from:])+openerTokens(groups, from) > budget {
+		if policy.Compaction == agent.CompactSummary && !p.shortening.tried && !endsWithSummary(transcript) {
+			if cut := firstKept(groups, from, len(groups), keep); cut > from {
 				p.shortening.covers = groups[cut-1].messages[0].ID
 				return nil, append(messages, flat(groups[from:cut])...)
 			}
 		}
-		from = window(groups, from, budget, min(p.keep(), budget))
+		from = window(groups, from, budget, min(keep, budget))
 	}
 	if user := opener(groups, from); user >= 0 {
 		messages = append(messages, groups[user].messages...)
 	}
-	return append(messages, flat(groups[from:])...), nil
+	messages = append(messages, flat(groups[from:])...)
+	if lessons.tokens > 0 {
+		messages = p.shorten(messages, lessons.tokens)
+	}
+	return lessons.join(messages), nil
 }
 
-func (p *Planner) keep() int {
-	c := p.start.Agent.Context
-	if c.KeepTokens > 0 {
-		return min(c.KeepTokens, c.MaxTokens)
+// keep returns how many tokens stay of a conversation above its budget.
+func (p *Planner) keep(budget int) int {
+	if keep := p.start.Agent.Context.KeepTokens; keep > 0 {
+		return min(keep, budget)
 	}
-	return c.MaxTokens / 2
+	return budget / 2
+}
+
+// endsWithSummary reports whether nothing follows the newest summary but lessons: a summary was made for the next reply.
+func endsWithSummary(transcript []agent.Message) bool {
+	for _, m := range slices.Backward(transcript) {
+		if !isLesson(m) {
+			return isSummary(m)
+		}
+	}
+	return false
 }
 
 // compact returns an effect that summarizes the older messages.
 func (p *Planner) compact(older []agent.Message) Effect {
 	name := p.start.Agent.Model
-	request := p.request(name, slices.Concat(older, []agent.Message{p.note(2, "Summarise the conversation so far.", nil)}))
+	lessons := p.learned(name)
+	if lessons.tokens > 0 {
+		older = p.newest(older, lessons.tokens)
+	}
+	request := p.request(name, slices.Concat(older, []agent.Message{p.note(2, "Summarise the conversation so far.", nil)}), lessons)
 	request.System, request.Output, request.Choice, request.Tools = summarySystem, nil, model.ChoiceNone, p.offeredTools()
 	return Compact{Step: p.step, Older: older, Model: name, Request: request}
 }
 
-// Compacted answers Compact with the summary. An empty summary counts as none.
+// newest returns the part of the messages to summarize that fits the budget of the model: an earlier summary, and the
+// newest messages.
+func (p *Planner) newest(messages []agent.Message, budget int) []agent.Message {
+	var summary []agent.Message
+	if isSummary(messages[0]) {
+		summary, messages = messages[:1], messages[1:]
+	}
+	groups := p.groups(messages)
+	from := 0
+	for from < len(groups)-1 && sum(groups[from:]) > budget {
+		from++
+	}
+	return p.shorten(slices.Concat(summary, flat(groups[from:])), budget)
+}
+
+// Compacted answers Compact with the summary, which is committed at once: the following call may fail. An empty summary
+// counts as none.
 func (p *Planner) Compacted(summary string) {
 	expect[Compact](p)
 	p.shortening.tried = true
-	if strings.TrimSpace(summary) != "" {
-		p.shortening.summary = &agent.Message{
-			ID: p.messageID("summary", 0), Role: agent.RoleContext, Hidden: true,
-			Metadata: map[string]string{metadataCompaction: compactionSummary, metadataCovers: p.shortening.covers},
-			Parts:    []agent.Part{agent.Text{Text: "A summary of the conversation before this point:\n\n" + summary}},
-		}
+	if strings.TrimSpace(summary) == "" {
+		p.next = p.callModel()
+		return
 	}
-	p.next = p.callModel()
+	p.next = Commit{Step: p.step, Notes: true, Messages: []agent.Message{{
+		ID: p.messageID("summary", 0), Role: agent.RoleContext, Hidden: true,
+		Metadata: map[string]string{metadataCompaction: compactionSummary, metadataCovers: p.shortening.covers},
+		Parts:    []agent.Part{agent.Text{Text: "A summary of the conversation before this point:\n\n" + summary}},
+	}}}
 }
 
-// CompactFailed answers Compact with an error. The step continues with a window instead of a summary.
-func (p *Planner) CompactFailed(error) {
-	expect[Compact](p)
+// CompactFailed answers Compact with an error. If the conversation is too long for a summary, a smaller part of it is
+// summarized. Otherwise the step continues with a window instead of a summary.
+func (p *Planner) CompactFailed(err error) {
+	asked := expect[Compact](p)
+	e, ok := errors.AsType[*model.Error](err)
+	if ok && e.Refusal != nil && e.Refusal.Part == model.RefusedContext && sumOf(p.estimateTokens(asked.Older)) > leastTokens {
+		if note, ok := p.learn(CallModel{Step: p.step, Model: asked.Model, Request: asked.Request}, *e.Refusal); ok {
+			p.next = Commit{Step: p.step, Messages: []agent.Message{note}, Notes: true}
+			return
+		}
+	}
 	p.shortening.tried = true
 	p.next = p.callModel()
 }
@@ -130,6 +171,9 @@ func EstimateTokens(messages []agent.Message) (tokens int) {
 	return tokens
 }
 
+// bytesPerToken is the estimate for text.
+const bytesPerToken = 4
+
 // estimate returns a quarter of a message's bytes as its tokens.
 func estimate(m agent.Message) int {
 	bytes := 0
@@ -151,7 +195,7 @@ func estimate(m agent.Message) int {
 			}
 		}
 	}
-	return (bytes + 3) / 4
+	return (bytes + bytesPerToken - 1) / bytesPerToken
 }
 
 // window returns the first group of the visible conversation. It simulates a reader of the conversation that,

@@ -92,6 +92,12 @@ func requestText(e loop.CallModel) string {
 	if e.Model != "test/mind" {
 		text += ", " + e.Model
 	}
+	if e.Request.Temperature != nil {
+		text += fmt.Sprintf(", temperature %v", *e.Request.Temperature)
+	}
+	if e.Request.MaxOutputTokens != 0 {
+		text += fmt.Sprintf(", at most %d tokens", e.Request.MaxOutputTokens)
+	}
 	if e.Request.System != "Be brief." {
 		text += fmt.Sprintf(", %q", e.Request.System)
 	}
@@ -174,6 +180,8 @@ func text(m agent.Message) string {
 			parts = append(parts, strings.ReplaceAll(part.Text, "\n\n", " "))
 		case agent.Reasoning:
 			parts = append(parts, "<"+part.Text+">")
+		case agent.File:
+			parts = append(parts, "{"+part.Filename+"}")
 		case agent.ToolCall:
 			parts = append(parts, fmt.Sprintf("[%s %s %s]", part.ID, part.Name, part.Arguments))
 		case agent.ToolResult:

@@ -123,6 +123,8 @@ type Commit struct {
 	Decisions map[string]Decision
 	// Drain is as in RunCalls.
 	Drain bool
+	// Notes means that the step has notes of the runtime and no reply: a summary, or what a refusal has taught.
+	Notes bool
 	// Cut means that the step did not complete: its state writes outside of the journal do not count.
 	Cut bool
 	// Outcome, if set, ends the run with this step.

@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -59,7 +60,14 @@ func modelFailure(err error) Failure {
 	if sentence == "" {
 		sentence = "The model call failed."
 	}
-	return Failure{Error: sentence, Detail: provider.Error(), Code: provider.Code, Retryable: provider.Retryable}
+	f := Failure{Error: sentence, Detail: provider.Error(), Code: provider.Code, Retryable: provider.Retryable}
+	if provider.Refusal != nil {
+		f.Error = cmp.Or(refusalSentence(*provider.Refusal), sentence)
+		if provider.Refusal.Part == model.RefusedContent {
+			f.Code = CodeContentFiltered
+		}
+	}
+	return f
 }
 
 func maxStepsFailure(steps int) Failure {

@@ -2,6 +2,7 @@ package loop
 
 import (
 	"cmp"
+	"errors"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
@@ -20,9 +21,14 @@ const defaultRetries = 3
 
 // Failed answers CallModel with its error and the partial reply; nil for none. A retryable error is retried
 // after a delay, as often as the agent permits. Afterwards, and after other errors, the agent's next model is
-// called. After the last model the run fails, and its partial reply stays in the conversation.
+// called. After the last model the run fails, and its partial reply stays in the conversation. After a refusal the model
+// is called with another request: see refused.
 func (p *Planner) Failed(reply *Reply, err error) {
-	expect[CallModel](p)
+	asked := expect[CallModel](p)
+	if e, ok := errors.AsType[*model.Error](err); ok && e.Refusal != nil {
+		p.next = p.refused(asked, reply, modelFailure(err), *e.Refusal)
+		return
+	}
 	p.failed(reply, err)
 }
 

@@ -77,19 +77,32 @@ func (p *Planner) Replied(r *Reply) {
 		p.unwrap(r)
 	}
 	message := agent.Message{ID: p.messageID("assistant", 0), Role: agent.RoleAssistant, Parts: r.Parts()}
-	if p.outputOwed() {
-		message.Metadata = map[string]string{metadataCompletion: completionForced}
-	}
+	message.Metadata = p.replyMetadata()
 	switch {
 	case len(message.Calls()) > 0:
 		p.work = p.newWork(message)
 		p.next = p.proceed()
 	case r.finish == model.FinishContentFilter && message.Text() == "":
-		p.next = failed(contentFilteredFailure())
+		p.next = p.refused(asked, nil, contentFilteredFailure(), model.Refusal{Part: model.RefusedContent})
 	default:
 		p.work = work{message: message, finish: r.finish}
 		p.next = p.endText()
 	}
+}
+
+// replyMetadata returns the metadata of a complete reply; nil for none.
+func (p *Planner) replyMetadata() map[string]string {
+	metadata := map[string]string{}
+	if p.outputOwed() {
+		metadata[metadataCompletion] = completionForced
+	}
+	if p.guesses() {
+		metadata[metadataLesson] = lessonKept
+	}
+	if len(metadata) == 0 {
+		return nil
+	}
+	return metadata
 }
 
 // AwaitsClient reports whether the step in flight leaves this call to a client.
@@ -151,7 +164,13 @@ func (p *Planner) Committed() {
 	})
 	p.late = slices.DeleteFunc(p.late, func(a ClientCall) bool { return slices.Contains(commit.Reported, a.CallID) })
 	p.step++
-	p.work, p.trial, p.shortening = work{}, trial{}, shortening{}
+	p.work = work{}
+	if commit.Notes { // the next step calls the same model
+		p.trial = trial{model: p.trial.model}
+	} else {
+		p.trial = trial{}
+		p.shortening = shortening{}
+	}
 	p.next = p.begin()
 }
 

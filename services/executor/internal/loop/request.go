@@ -22,7 +22,9 @@ func (p *Planner) callModel() Effect { return pendingRequest{} }
 // modelCall returns the next model call of the step, or the summary needed before it.
 func (p *Planner) modelCall() Effect {
 	late, _ := p.notices()
-	messages, older := p.visibleMessages(late)
+	name := p.modelName()
+	lessons := p.learned(name)
+	messages, older := p.visibleMessages(lessons, late)
 	if len(older) > 0 && !p.cut {
 		return p.compact(older)
 	}
@@ -37,18 +39,27 @@ func (p *Planner) modelCall() Effect {
 		return failed(InternalFailure(err))
 	}
 	p.trial.attempt++
-	request := p.request(p.modelName(), messages)
+	request := p.request(name, messages, lessons)
 	request.System = system
-	return CallModel{Step: p.step, Attempt: p.trial.attempt, Model: p.modelName(), Request: request}
+	return CallModel{Step: p.step, Attempt: p.trial.attempt, Model: name, Request: request}
 }
 
 // request returns a model request without the system prompt.
-func (p *Planner) request(name string, messages []agent.Message) model.Request {
+func (p *Planner) request(name string, messages []agent.Message, lessons learned) model.Request {
 	a := p.start.Agent
 	provider, short, _ := strings.Cut(name, "/")
 	r := model.Request{
-		Model: short, Messages: p.endWithUserMessage(messages), Tools: p.offeredTools(),
+		Model: short, Messages: p.endWithUserMessage(messages), Tools: lessons.accepted(p.offeredTools(), p.tools.finishes),
 		MaxOutputTokens: a.MaxOutputTokens, Temperature: a.Temperature, Cache: a.Cache, Options: a.ProviderOptions[provider],
+	}
+	switch {
+	case lessons.output < 0:
+		r.MaxOutputTokens = 0
+	case lessons.output > 0 && r.MaxOutputTokens > 0:
+		r.MaxOutputTokens = min(r.MaxOutputTokens, lessons.output)
+	}
+	if lessons.noTemperature {
+		r.Temperature = nil
 	}
 	switch {
 	case !p.outputOwed():
@@ -123,10 +134,4 @@ func lateNotice(a ClientCall) string {
 }
 
 // preface returns the messages before the model's message in the step: the notices that it saw.
-func (p *Planner) preface() (messages []agent.Message, told []string) {
-	if p.shortening.summary != nil {
-		messages = append(messages, *p.shortening.summary)
-	}
-	late, told := p.notices()
-	return append(messages, late...), told
-}
+func (p *Planner) preface() (messages []agent.Message, told []string) { return p.notices() }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -25,6 +26,7 @@ var update = flag.Bool("update", false, "write what the planner does into the sc
 //
 //	agent max=3 tool=lookup:safe tool=pay:never:approval    see agentOptions
 //	user Hello                  the transcript, before start
+//	picture a.png What?         … a user message with an image
 //	assistant text c1=lookup    … an assistant message with a text and a call
 //	interrupted text            … one that was cut short
 //	failed text                 … what came of one whose model call failed
@@ -40,6 +42,7 @@ var update = flag.Bool("update", false, "write what the planner does into the sc
 //	start
 //	reply "text" c1=lookup:{"q":1} finish=stop    c2=lookup: has an end and no arguments
 //	error provider_overloaded retryable after=5s reply "Hal"
+//	error provider_invalid_request refuses=context:1000/1300    see refusal
 //	unclassified reply "Hal"
 //	waited · recorded · committed · finished
 //	ended c1=fail c2=writes:{"n":2} c3=stopped c4=begun     the others have succeeded
@@ -52,6 +55,7 @@ var update = flag.Bool("update", false, "write what the planner does into the sc
 //	message Hello again         a run with a message of its own
 //	quit                        the run is given up, whatever it is at
 //	shown                       what the state is
+//	tools                       what tools the model is offered
 func TestScenarios(t *testing.T) {
 	t.Parallel()
 	for _, file := range scenarios(t) {
@@ -246,6 +250,11 @@ var commands = map[string]func(*stage, []string){
 	"user": func(s *stage, args []string) {
 		s.append(agent.Message{Role: agent.RoleUser, Parts: []agent.Part{agent.Text{Text: strings.Join(args, " ")}}})
 	},
+	"picture": func(s *stage, args []string) {
+		s.append(agent.Message{Role: agent.RoleUser, Parts: []agent.Part{
+			agent.File{MediaType: "image/png", URL: "data:image/png," + args[0], Filename: args[0]}, agent.Text{Text: strings.Join(args[1:], " ")},
+		}})
+	},
 	"assistant": func(s *stage, args []string) { s.append(message(args)) },
 	"interrupted": func(s *stage, args []string) {
 		m := message(args)
@@ -335,9 +344,13 @@ var commands = map[string]func(*stage, []string){
 			s.world.commit(c)
 		}
 	},
-	"compactfailed": func(s *stage, _ []string) {
-		s.answered("compactfailed")
-		s.planner.CompactFailed(errors.New("no summary"))
+	"compactfailed": func(s *stage, args []string) {
+		s.answered(append([]string{"compactfailed"}, args...)...)
+		err := errors.New("no summary")
+		if len(args) > 0 {
+			err = failure(append([]string{model.CodeInvalidRequest}, args...))
+		}
+		s.planner.CompactFailed(err)
 	},
 	"stopped": func(s *stage, args []string) {
 		s.open = false
@@ -358,6 +371,12 @@ var commands = map[string]func(*stage, []string){
 	"message": func(s *stage, args []string) {
 		s.world.next("r2", strings.Join(args, " "))
 		s.begin()
+	},
+	"tools": func(s *stage, _ []string) {
+		for _, t := range s.planner.Next().(loop.CallModel).Request.Tools {
+			s.output += t.Name + " "
+		}
+		s.output = strings.TrimSpace(s.output)
 	},
 	"shown": func(s *stage, _ []string) { s.output = string(must(json.Marshal(s.planner.State()))) },
 }
@@ -392,9 +411,11 @@ var agentOptions = map[string]func(*agent.Agent, string){
 	"stopwhen": func(a *agent.Agent, v string) {
 		a.StopWhen = func(p agent.Progress) bool { return p.Steps >= number(v) }
 	},
-	"budget":     func(a *agent.Agent, v string) { a.Context.MaxTokens = number(v) },
-	"keep":       func(a *agent.Agent, v string) { a.Context.KeepTokens = number(v) },
-	"compaction": func(a *agent.Agent, v string) { a.Context.Compaction = agent.Compaction(v) },
+	"budget":        func(a *agent.Agent, v string) { a.Context.MaxTokens = number(v) },
+	"keep":          func(a *agent.Agent, v string) { a.Context.KeepTokens = number(v) },
+	"compaction":    func(a *agent.Agent, v string) { a.Context.Compaction = agent.Compaction(v) },
+	"temperature":   func(a *agent.Agent, v string) { a.Temperature = new(must(strconv.ParseFloat(v, 64))) },
+	"output_tokens": func(a *agent.Agent, v string) { a.MaxOutputTokens = number(v) },
 	"prompt": func(a *agent.Agent, _ string) {
 		a.Prompt = func(s agent.State) string { return fmt.Sprintf("n is %v.", s["n"]) }
 	},

@@ -95,6 +95,7 @@ type conversationCache struct {
 	messages []agent.Message // the conversation
 	covered  int             // number of transcript messages covered
 	summed   bool            // the covered messages include summaries
+	taught   bool            // the covered messages include lessons of refusals
 }
 
 // of returns the conversation of a transcript that extends the previous one. It must not be modified.
@@ -106,6 +107,7 @@ func (c *conversationCache) of(transcript []agent.Message) []agent.Message {
 	c.messages = appendConversation(c.messages, added)
 	c.covered = len(transcript)
 	c.summed = c.summed || slices.ContainsFunc(added, isSummary)
+	c.taught = c.taught || slices.ContainsFunc(added, isLesson)
 	return c.messages[:len(c.messages):len(c.messages)]
 }
 
@@ -123,8 +125,11 @@ func answersOthers(messages []agent.Message) bool {
 // hasFailed reports whether the message is a failed reply.
 func hasFailed(m agent.Message) bool { return m.Metadata[agent.MetadataFailed] != "" }
 
+// resultsSuffix makes the id of the message with the results of a message's calls.
+const resultsSuffix = "/results"
+
 func answers(m agent.Message, calls []agent.ToolCall, results map[string]agent.ToolResult) agent.Message {
-	answer := agent.Message{ID: m.ID + "/results", Role: agent.RoleTool}
+	answer := agent.Message{ID: m.ID + resultsSuffix, Role: agent.RoleTool}
 	for _, call := range calls {
 		result, ok := results[call.ID]
 		if !ok {

@@ -125,8 +125,51 @@ func failure(args []string) error {
 			e.RetryAfter, _ = time.ParseDuration(after)
 		}
 		e.Retryable = e.Retryable || arg == "retryable"
+		if words, ok := strings.CutPrefix(arg, "refuses="); ok {
+			e.Refusal = refusal(words)
+		}
 	}
 	return e
+}
+
+// refusal parses what a provider refuses: something, context:1000/1300, size, image:too_large:5242880, content,
+// tool:pay, tools:128/140 or parameter:temperature.
+func refusal(words string) *model.Refusal {
+	part, rest, _ := strings.Cut(words, ":")
+	r := &model.Refusal{Part: model.RefusedPart(part)}
+	numbers := func(text string) {
+		limit, count, _ := strings.Cut(text, "/")
+		r.Limit = int64(number(limit))
+		if count != "" {
+			r.Count = int64(number(count))
+		}
+	}
+	switch part {
+	case "something":
+		r.Part = model.RefusedSomething
+	case "context":
+		if rest != "" {
+			numbers(rest)
+		}
+	case "image":
+		r.Part, r.Kind = model.RefusedFile, model.KindImage
+		reason, limit, limited := strings.Cut(rest, ":")
+		r.Reason = model.FileProblem(reason)
+		if limited {
+			numbers(limit)
+		}
+	case "tools":
+		r.Part = model.RefusedTool
+		numbers(rest)
+	case "tool":
+		r.Name = rest
+	case "parameter":
+		name, limit, limited := strings.Cut(rest, ":")
+		if r.Name = name; limited {
+			numbers(limit)
+		}
+	}
+	return r
 }
 
 // endsOf ends calls with their known result, with the result in the words, or with success.

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"cmp"
+	"encoding/json"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
@@ -177,6 +178,15 @@ func custom(e tool.Event) *eventv1.Chunk {
 	return &eventv1.Chunk{Event: &eventv1.Chunk_Custom{Custom: &eventv1.Custom{
 		EventName: clean(e.Name), Data: clean(string(e.Data)), Id: e.ID, Transient: e.Transient,
 	}}}
+}
+
+// noticeEvent is the name of the custom event that says what a model has refused.
+const noticeEvent = "notice"
+
+// notice returns the event of a note for users.
+func notice(id, sentence string) *eventv1.Chunk {
+	data, _ := json.Marshal(map[string]string{"kind": "refusal", "text": sentence}) // texts always marshal
+	return custom(tool.Event{Name: noticeEvent, ID: id, Data: data})
 }
 
 func statePatch(patch []byte) *eventv1.Chunk {

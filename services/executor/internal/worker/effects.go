@@ -52,13 +52,18 @@ func (r *runner) callModel(ctx context.Context, e loop.CallModel) error {
 	return nil
 }
 
-// voidIfRetried voids what readers have seen of the step if its model is called again. It does so at once, so
+// voidIfRetried voids what readers have seen of the step if its model is called again, or if a refusal ends the step
+// without the reply. It does so at once, so
 // that a stop during the wait leaves nothing void in view.
 func (r *runner) voidIfRetried(failed loop.CallModel) {
 	switch next := r.planner.Next().(type) {
 	case loop.Wait:
 	case loop.CallModel:
 		if next.Step != failed.Step {
+			return
+		}
+	case loop.Commit:
+		if !next.Notes || !r.view.reply.content {
 			return
 		}
 	default:

@@ -11,6 +11,7 @@ import (
 type shownReply struct {
 	begun    bool // readers have seen step_started
 	form     bool // the reply is JSON; readers do not see its text
+	content  bool // readers have seen a part of the reply
 	text     maphash.Hash
 	thinking maphash.Hash
 	calls    int
@@ -18,6 +19,7 @@ type shownReply struct {
 
 // add adds a chunk shown to readers.
 func (s *shownReply) add(chunk *eventv1.Chunk) {
+	s.content = s.content || chunk.GetStepStarted() == nil
 	switch e := chunk.GetEvent().(type) {
 	case *eventv1.Chunk_StepStarted:
 		s.begun = true

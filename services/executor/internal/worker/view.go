@@ -250,6 +250,9 @@ func (v *view) showOpenCall(ctx context.Context, step int32, c loop.OpenCall) er
 // them to the state service.
 func (v *view) showMessage(ctx context.Context, e loop.Commit, m agent.Message, fates callFates) error {
 	step := int32(e.Step)
+	if sentence, ok := loop.Notice(m); ok {
+		return v.show(ctx, step, notice(m.ID, sentence))
+	}
 	switch {
 	case m.Role != agent.RoleAssistant, v.claimed.isDrain(e.Step, m):
 	case !v.reply.begun:
