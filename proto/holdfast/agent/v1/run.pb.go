@@ -23,7 +23,8 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// BusyPolicy determines what happens to a message sent while a run is live.
+// BusyPolicy determines what happens to a message sent while a run is live, or waits for
+// sub-agents at work.
 type BusyPolicy int32
 
 const (

@@ -165,7 +165,8 @@ func (RunStatus) EnumDescriptor() ([]byte, []int) {
 	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{1}
 }
 
-// BusyPolicy says what to do with a request to start a run while another run is live.
+// BusyPolicy says what to do with a request to start a run while another run is live, or
+// waits for sub-sessions at work. Then the sub-sessions are what is interrupted.
 type BusyPolicy int32
 
 const (

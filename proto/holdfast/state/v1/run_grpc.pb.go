@@ -57,11 +57,13 @@ type RunServiceClient interface {
 	// (TOO_MANY_WAITING). RequestStop with its id cancels a waiting run: it ends interrupted,
 	// and its messages are not appended. Deleting or failing the session cancels its waiting
 	// runs too. Only requests that send messages may wait, and none with `expect` or
-	// `seen_run_id`.
+	// `seen_run_id`. A suspended session is busy too while it waits for a sub-session at work:
+	// an active one, or a suspended one that waits for a sub-session at work.
 	//
 	// A suspended session is FAILED_PRECONDITION (SESSION_SUSPENDED) while it waits for an
 	// answer. With `abandon_calls` it continues, and its open calls are answered with the
-	// error client_tool_abandoned.
+	// error client_tool_abandoned. If it is busy, only the calls that no sub-session at work
+	// answers are, and the run waits.
 	//
 	// Errors:
 	//   - FAILED_PRECONDITION (AGENT_MISMATCH): the session has another agent. A run of its own
@@ -178,11 +180,13 @@ type RunServiceServer interface {
 	// (TOO_MANY_WAITING). RequestStop with its id cancels a waiting run: it ends interrupted,
 	// and its messages are not appended. Deleting or failing the session cancels its waiting
 	// runs too. Only requests that send messages may wait, and none with `expect` or
-	// `seen_run_id`.
+	// `seen_run_id`. A suspended session is busy too while it waits for a sub-session at work:
+	// an active one, or a suspended one that waits for a sub-session at work.
 	//
 	// A suspended session is FAILED_PRECONDITION (SESSION_SUSPENDED) while it waits for an
 	// answer. With `abandon_calls` it continues, and its open calls are answered with the
-	// error client_tool_abandoned.
+	// error client_tool_abandoned. If it is busy, only the calls that no sub-session at work
+	// answers are, and the run waits.
 	//
 	// Errors:
 	//   - FAILED_PRECONDITION (AGENT_MISMATCH): the session has another agent. A run of its own
