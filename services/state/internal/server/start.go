@@ -154,7 +154,7 @@ func (s *runService) newStartCommand(r *statev1.StartRunRequest, post session.Ru
 		if err != nil {
 			return startCommand{}, err
 		}
-		return own(c.Need(), alone(c.Decide))
+		return own(c.Need(), c.Decide)
 	case *statev1.StartRunRequest_Retry:
 		add, err := s.addition(intent.Retry, post.Now)
 		c := session.Retry{RunRequest: post, Addition: add}

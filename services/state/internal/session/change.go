@@ -44,6 +44,7 @@ type Change struct {
 	newChild    *Child     // the record of a created session in its parent
 	newChildren []NewChild // children that begin with the change
 	endWaiting  bool       // the waiting runs end with the session
+	stopsWork   *Stop      // the children that the suspended session awaits are stopped
 }
 
 // Rewind deletes the end of a session. What it names must exist.
@@ -126,14 +127,18 @@ func (change *Change) putCall(call Call) {
 	change.Calls = append(change.Calls, call)
 }
 
-// abandonOpenCalls answers the open calls with the responses of answer; nil leaves them open.
+// abandonOpenCalls answers the open calls with the responses of answer. A nil answer leaves them all open, and a nil
+// response its call.
 func (change *Change) abandonOpenCalls(v *View, answer func(Call) []byte, now Millis) {
 	if answer == nil {
 		return
 	}
 	for _, call := range change.unconsumedCalls(v) {
-		if call.isOpen() {
-			change.putCall(call.withAnswer(AnswerAbandoned, answer(call), now))
+		if !call.isOpen() {
+			continue
+		}
+		if response := answer(call); response != nil {
+			change.putCall(call.withAnswer(AnswerAbandoned, response, now))
 		}
 	}
 }

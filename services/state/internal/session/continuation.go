@@ -3,14 +3,14 @@ package session
 import "slices"
 
 // beginContinuation begins the run that continues a suspended session. It inherits the
-// message, the turn's start, the starter, the trace, the priority and the deadline of the suspended run. The session has
+// message, the turn's start, the starter, the trace, the priority, the deadline and the stop of the suspended run. The session has
 // its new version already.
 func (s *Session) beginContinuation(suspended *Run, runID string, now Millis) *Run {
 	s.ResumeCount++
 	r := &Run{
 		RunID: runID, AgentType: suspended.AgentType, Entry: EntryContinuation, MessageID: suspended.MessageID,
 		DeadlineAt: suspended.DeadlineAt, Traceparent: suspended.Traceparent, Tracestate: suspended.Tracestate, StartedBy: suspended.StartedBy,
-		Priority: suspended.Priority, UserID: s.UserID, CreatedAt: now,
+		Priority: suspended.Priority, UserID: s.UserID, CreatedAt: now, Stop: suspended.Stop,
 	}
 	s.beginRun(r)
 	r.TurnMessageCount = suspended.TurnMessageCount
@@ -20,7 +20,7 @@ func (s *Session) beginContinuation(suspended *Run, runID string, now Millis) *R
 // beginResume begins a run that resumes an interrupted session, as beginContinuation does.
 func (s *Session) beginResume(interrupted *Run, runID string, now Millis) *Run {
 	r := s.beginContinuation(interrupted, runID, now)
-	r.Entry = EntryResume
+	r.Entry, r.Stop = EntryResume, nil
 	return r
 }
 

@@ -28,10 +28,10 @@
 //	status of the session     none    active  suspended  paused,      completed  failed
 //	                                                     interrupted
 //	Create                    yes     exists  exists     exists       exists     exists
-//	Send                      yes     waits   abandon    yes          yes        yes
-//	Edit, Regenerate          yes     busy    yes        yes          yes        yes
-//	Resume                    -       busy    abandon    yes          no         yes
-//	Resume at a checkpoint    -       busy    yes        yes          yes        yes
+//	Send                      yes     waits   abandon*   yes          yes        yes
+//	Edit, Regenerate          yes     busy    yes*       yes          yes        yes
+//	Resume                    -       busy    abandon*   yes          no         yes
+//	Resume at a checkpoint    -       busy    yes*       yes          yes        yes
 //	Retry                     -       no      no         no           no         yes
 //	Branch, BranchAndStart    -       yes     yes        yes          yes        yes
 //	Submit, SubmitAll         -       yes     yes        yes          no         no
@@ -44,6 +44,7 @@
 //	busy     SESSION_BUSY; Edit, Regenerate and a Resume at a checkpoint also while runs wait
 //	abandon  SESSION_SUSPENDED unless the request abandons the open calls; a Resume needs to
 //	         only if calls are awaited
+//	*        as active, while the session waits for children at work (work.go)
 //	none     allowed, without an effect
 //
 // Resume without a checkpoint and Retry refuse a session whose run was aborted (RUN_CANCELLED).
@@ -70,7 +71,8 @@
 //	waiting ── RequestStop, the session fails ──▶ interrupted, failed
 //
 // A queued or running run is live. A session has at most one live run, and is active exactly
-// as long. An ended run never changes; the next run of the session is another row.
+// as long. An ended run never changes, except that a suspended one may get a stop; the next run of
+// the session is another row.
 //
 // A session without runs is paused in turn 0, after Create or Branch.
 //
@@ -155,7 +157,8 @@
 //   - A stop comes during the step: the commit applies it to the session.
 //
 // A session that is interrupted while suspended keeps its open calls. They can be answered,
-// but only a resume continues the session.
+// but only a resume continues the session. A session that awaits only interrupted children is
+// interrupted with the last of them, since nobody would continue it. Its resume resumes them.
 //
 // # Calls
 //
@@ -181,7 +184,8 @@
 //
 // # Waiting runs
 //
-// A Send to an active session may wait (BusyPolicy). The waiting run has no turn, and its
+// A Send to a busy session may wait (BusyPolicy): to an active one, or to a suspended one that
+// awaits children at work (work.go). The waiting run has no turn, and its
 // messages are not in the conversation yet, but its request key and message ids are taken.
 //
 //	         Send                                 the session's work ends
@@ -199,7 +203,7 @@
 // that abandons the calls of a suspended session waits behind them. Calls that are open when
 // a waiting run begins are abandoned, since they would suspend the run at once.
 //
-// BusyInterrupt and BusyRollback stop the live run in the write of the Send. After a rollback,
+// BusyInterrupt and BusyRollback stop the live run, or the children at work, in the write of the Send. After a rollback,
 // the next run begins where the stopped one began:
 //
 //	messages      of its steps are deleted; messages from outside stay
@@ -226,8 +230,8 @@
 // of each child, and Propagate keeps the records true:
 //
 //	up    a status changes, a child is created or deleted: the parent records it. The end of
-//	      the child answers the parent's call. The parent may continue, and reports to its
-//	      own parent
+//	      the child answers the parent's calls for it. The parent may continue, and reports to its
+//	      own parent. The interrupt of the last working child interrupts the parent
 //	down  a session fails: its local children fail (parent_failed)
 //	      a session is interrupted, or resumed: its local children are, too
 //	      a session is deleted: its local children are deleted

@@ -2,7 +2,7 @@ package session
 
 // Edit replaces a message of a user and everything after it, and begins a run. If the
 // conversation does not have the message, Edit sends its messages like Send. If the message still
-// waits for a live run, its run and those that wait behind it end, and the new one waits in their
+// waits for the session's work, its run and those that wait behind it end, and the new one waits in their
 // place.
 //
 // An equal message in the same place is a repeat: its run is returned, unless that run
@@ -43,7 +43,7 @@ func (c Edit) Decide(views ...*View) (*Change, Started, error) {
 	case answered:
 		return nil, repeatedStart(v, v.Current), nil
 	}
-	change, err := c.rewindAndBegin(v, false)
+	change, err := c.rewindAndBegin(views, false)
 	if err != nil {
 		return nil, Started{}, err
 	}
@@ -57,7 +57,13 @@ func (c Edit) sendOrReplaceWaiting(views []*View) (*Change, Started, error) {
 	if err != nil {
 		return nil, Started{}, err
 	}
-	if at < 0 || v.Session.Status != Active {
+	if at < 0 {
+		return c.Send.Decide(views...)
+	}
+	if busy, err := isBusy(views); !busy || err != nil {
+		if err != nil {
+			return nil, Started{}, err
+		}
 		return c.Send.Decide(views...)
 	}
 	if run, err := c.findRepeatedRun(v); run != nil || err != nil {

@@ -8,6 +8,7 @@ type member struct {
 	view     *View
 	change   *Change // nil: no change
 	answered bool    // a child has answered a call
+	idle     bool    // interruptIdle has interrupted it
 
 	knownChildren   map[string]Child // children of the view; nil until first used
 	writtenChildren map[string]int   // index into the children of the change; nil until first used

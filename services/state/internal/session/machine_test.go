@@ -140,18 +140,15 @@ func (m *machine) intent(t *rapid.T, c session.RunRequest) (session.Need, func(.
 	if c.Key == childView {
 		send.NewSession.ParentID = parent.SessionID
 	}
-	first := func(decide func(*session.View) (*session.Change, session.Started, error)) func(...*session.View) (*session.Change, session.Started, error) {
-		return func(views ...*session.View) (*session.Change, session.Started, error) { return decide(views[0]) }
-	}
 	to, there := m.message(t, c.Key)
 	switch intent := rapid.SampledFrom([]string{"send", "send", "send", "resume", "retry", "edit", "regenerate"}).Draw(t, "intent"); {
 	case intent == "resume":
 		c := session.Resume{RunRequest: c}
-		return c.Need(), first(c.Decide), true
+		return c.Need(), c.Decide, true
 	case intent == "retry":
 		m.forgetSent(c.Key)
 		c := session.Retry{RunRequest: c}
-		return c.Need(), first(c.Decide), true
+		return c.Need(), func(views ...*session.View) (*session.Change, session.Started, error) { return c.Decide(views[0]) }, true
 	case intent == "edit" && there:
 		m.forgetSent(c.Key) // some may be deleted
 		c := session.Edit{Send: send, Target: to}

@@ -20,14 +20,15 @@ import (
 //	late answers of earlier calls are reported again if a deleted step has reported them
 //	children     that the session waits for end
 //	usage        stays, and turns and steps keep counting
-//	live work    a live run and the runs that wait for it are interrupted, unless the policy is
+//	live work    a live run, children at work and the runs that wait for them are ended, unless the policy is
 //	             BusyReject. They do not finish first, because what they write would be deleted
 //
 // Faults: Conflict (SESSION_BUSY, MESSAGE_EXISTS), NotFound (CHECKPOINT_NOT_FOUND), and an
 // IncompleteViewError to see the live run and the waiting ones.
-func (c RunRequest) rewindAndBegin(v *View, keep bool) (*Change, error) {
+func (c RunRequest) rewindAndBegin(views []*View, keep bool) (*Change, error) {
+	v := views[0]
 	b := v.RewindPoint
-	if err := c.checkMayEndWork(v); err != nil {
+	if err := c.checkMayEndWork(views); err != nil {
 		return nil, err
 	}
 	if _, _, known := b.StateOrigin(); !known || b.State == "" {
@@ -68,10 +69,12 @@ func (c RunRequest) rewindAndBegin(v *View, keep bool) (*Change, error) {
 
 // checkMayEndWork gives Conflict (SESSION_BUSY) if the session has live work that the request may
 // not end.
-func (c RunRequest) checkMayEndWork(v *View) error {
+func (c RunRequest) checkMayEndWork(views []*View) error {
+	v := views[0]
 	s := v.Session
-	if s.Status != Active && s.Waiting == 0 {
-		return nil
+	busy, err := isBusy(views)
+	if err != nil || !busy && s.Waiting == 0 {
+		return err
 	}
 	policy, err := c.busyPolicy(v)
 	switch {

@@ -188,7 +188,9 @@ func TestARewindEndsTheAwaitedChildren(t *testing.T) {
 	t.Parallel()
 	for name, decide := range map[string]func(...*View) (*Change, error){
 		"taken back": func(views ...*View) (*Change, error) {
-			change, _, err := regenerate().Decide(views...)
+			c := regenerate()
+			c.OnBusy = BusyInterrupt
+			change, _, err := c.Decide(views...)
 			return change, err
 		},
 		"rewound": deciding(RewindTo{Key: sessionKey, CheckpointID: "cp", Now: 50}.Decide),

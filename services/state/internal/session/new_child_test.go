@@ -140,7 +140,10 @@ func TestAnInterruptTravelsDownAndAResumeFollowsIt(t *testing.T) {
 	}
 	l.Children[0].Status = Interrupted
 	resume := Resume{RunRequest: RunRequest{Key: sessionKey, RunID: "next", Now: 100}}
-	got = f.run(t, "s", deciding(resume.Decide))
+	got = f.run(t, "s", func(views ...*View) (*Change, error) {
+		change, _, err := resume.Decide(views...)
+		return change, err
+	})
 	for _, id := range []string{"s", "k", "l", "ll"} {
 		if c := got[id]; c == nil || c.NewRun == nil || c.NewRun.Entry != EntryResume || c.NewRun.MessageID != "m" && id != "s" || c.Session.Status != Active {
 			t.Errorf("%s: got %+v", id, c)
@@ -157,8 +160,11 @@ func TestACallThatAnotherAnswerClosesEndsItsChild(t *testing.T) {
 	if s := got["k"].Session; s.Status != Failed || s.Failure.Reason != ParentFailed || got["s"].NewRun == nil || len(got["s"].Calls) != 1 || got["s"].Calls[0].Answer != AnswerTimeout {
 		t.Errorf("got child %+v, parent %+v", s, got["s"])
 	}
+	k := childView("k", "s")
+	k.Session.Status, k.Live, k.Calls = SuspendedClientTool, nil, []Call{call("of k")}
+	top.Children[0].Status = SuspendedClientTool
 	abandon := Send{RunRequest: RunRequest{Key: sessionKey, RunID: "next", Abandon: abandonAnswer, Now: 100}}
-	got = newFamily(top, childView("k", "s")).run(t, "s", func(views ...*View) (*Change, error) {
+	got = newFamily(top, k).run(t, "s", func(views ...*View) (*Change, error) {
 		change, _, err := abandon.Decide(views...)
 		return change, err
 	})

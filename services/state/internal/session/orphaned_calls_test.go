@@ -48,6 +48,8 @@ func TestNoLaterSuspensionWaitsForAnOrphanedCall(t *testing.T) {
 	if got := newFamily(waiting, childView("k", "s")).run(t, "k", finishAs("k", RunCompleted)); got["s"].NewRun == nil {
 		t.Error("the end of the last child does not continue the session")
 	}
+	waiting = afterFailure(t).withAwaitedChildren(map[string]Status{"k": Completed})
+	waiting.Session.Status, waiting.Live = SuspendedAwaitingChildren, nil
 	if _, _, err := (Resume{RunRequest: RunRequest{Key: sessionKey, RunID: "next"}}).Decide(waiting); err != nil {
 		t.Errorf("resume of a session that waits for no call: %v", err)
 	}

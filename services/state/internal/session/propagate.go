@@ -21,11 +21,12 @@ type Family struct {
 
 // The rows of a family member.
 var (
-	needParent  = Need{Current: true, Live: true, Calls: true, Children: true} // records a child, and may continue
-	needChild   = Need{Live: true, Journal: true, Calls: true, Children: true} // fails with its parent
-	needDeleted = Need{Children: true, Stored: true}                           // is deleted with its parent
-	needCalls   = Need{Calls: true, Children: true}                            // stops or resumes its children
-	needResume  = Need{Current: true, Calls: true, Children: true}             // is resumed with its parent
+	needParent  = Need{Current: true, Live: true, Calls: true, Children: true}                // records a child, and may continue
+	needChild   = Need{Live: true, Journal: true, Calls: true, Children: true}                // fails with its parent
+	needDeleted = Need{Children: true, Stored: true}                                          // is deleted with its parent
+	needCalls   = Need{Calls: true, Children: true}                                           // stops or resumes its children
+	needResume  = Need{Current: true, Calls: true, Children: true}                            // is resumed with its parent
+	needStopped = Need{Current: true, Live: true, Journal: true, Calls: true, Children: true} // is stopped for its parent
 )
 
 // Propagate adds the consequences to own, the change of a command in views[0]: the parent's
@@ -107,6 +108,10 @@ func (s *propagation) propagate(m *member) error {
 	}
 	s.answerNewCalls(m)
 	s.continueIfReady(m)
+	if m.change != nil && m.change.stopsWork != nil {
+		s.stopAwaited(m, *m.change.stopsWork)
+	}
+	s.interruptIdle(m)
 	ends := m.isDeleted() || m.fails()
 	if !s.startWaitingRun(m) {
 		return nil
@@ -121,6 +126,7 @@ func (s *propagation) propagate(m *member) error {
 	}
 	s.passUserOn(m)
 	switch {
+	case m.idle: // its children have stopped; others that it does not await go on
 	case m.wasInterrupted():
 		s.interruptChildren(m)
 	case m.wasResumed():

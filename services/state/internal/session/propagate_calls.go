@@ -139,11 +139,11 @@ func (s *propagation) resumeChildren(m *member) {
 		return
 	}
 	for _, row := range m.children() {
-		if len(m.openCallsOf(row)) == 0 || row.Location != Local || row.Status != Interrupted {
+		if len(m.openCallsOf(row)) == 0 || row.Location != Local || row.Status != Interrupted && row.Status != Paused {
 			continue
 		}
 		child := s.find(Key{m.target.Tenant, row.SessionID}, needResume)
-		if child == nil || child.after() == nil || child.after().Status != Interrupted || child.view.Current == nil {
+		if child == nil || child.after() == nil || child.after().Status != row.Status || child.view.Current == nil {
 			continue
 		}
 		after := child.touch(s.Now)

@@ -51,7 +51,7 @@ func (c Regenerate) Decide(views ...*View) (*Change, Started, error) {
 	case v.Session == nil:
 		return nil, Started{}, SessionNotFound(c.Key)
 	}
-	switch answered, err := c.alreadyAnswered(v, found); {
+	switch answered, err := c.alreadyAnswered(views, found); {
 	case err != nil:
 		return nil, Started{}, err
 	case answered:
@@ -60,7 +60,7 @@ func (c Regenerate) Decide(views ...*View) (*Change, Started, error) {
 		return nil, Started{}, c.findQuestion(v)
 	}
 	c.Messages = nil // the question stays in place
-	change, err := c.rewindAndBegin(v, true)
+	change, err := c.rewindAndBegin(views, true)
 	if err != nil {
 		return nil, Started{}, err
 	}
@@ -88,14 +88,18 @@ func (c Regenerate) canGoBack(v *View) (bool, error) {
 
 // alreadyAnswered reports whether the newest answer is the requested one. Conflict (RUN_STALE)
 // if the answer was replaced and the conversation has moved on since.
-func (c Regenerate) alreadyAnswered(v *View, found bool) (bool, error) {
+func (c Regenerate) alreadyAnswered(views []*View, found bool) (bool, error) {
+	v := views[0]
 	if v.Current == nil {
 		return false, nil
 	}
 	answer := v.Answer
 	if answer == nil || answer.Run == nil { // any answer
-		if !found || v.Session.Status != Active || !v.wroteNewestAnswer(v.RewindPoint.answeringRun()) {
+		if !found || !v.wroteNewestAnswer(v.RewindPoint.answeringRun()) {
 			return false, nil
+		}
+		if busy, err := isBusy(views); !busy || err != nil {
+			return false, err
 		}
 		policy, err := c.busyPolicy(v)
 		return policy == BusyReject || policy == BusyEnqueue, err

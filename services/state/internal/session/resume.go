@@ -25,11 +25,13 @@ func (c Resume) Need() Need {
 }
 
 // Decide begins the run.
-func (c Resume) Decide(v *View) (*Change, Started, error) {
+// The first view is the session's; the others may include its descendants.
+func (c Resume) Decide(views ...*View) (*Change, Started, error) {
+	v := views[0]
 	if v.KeyedRun != nil {
 		return c.answerRepeat(v, EntryResume)
 	}
-	if err := c.checkResumable(v); err != nil {
+	if err := c.checkResumable(views); err != nil {
 		return nil, Started{}, err
 	}
 	remaining := v.Session.MessageCount
@@ -60,8 +62,13 @@ func (c Resume) Decide(v *View) (*Change, Started, error) {
 	return change, change.started(), nil
 }
 
-func (c Resume) checkResumable(v *View) error {
+func (c Resume) checkResumable(views []*View) error {
+	v := views[0]
 	if err := c.checkTarget(v); err != nil {
+		return err
+	}
+	busy, err := isBusy(views)
+	if err != nil {
 		return err
 	}
 	s := v.Session
@@ -70,7 +77,7 @@ func (c Resume) checkResumable(v *View) error {
 		return SessionNotFound(c.Key)
 	case c.CheckpointID != "" && v.Checkpoint == nil:
 		return checkpointNotFound(c.CheckpointID)
-	case s.Status == Active, c.CheckpointID != "" && s.Waiting > 0:
+	case busy, c.CheckpointID != "" && s.Waiting > 0:
 		return sessionBusy(s)
 	case c.CheckpointID != "":
 		return nil
@@ -79,7 +86,7 @@ func (c Resume) checkResumable(v *View) error {
 	case !s.Status.Suspended():
 		return c.checkNotAborted(s)
 	}
-	if open := CountAwaited(v.Calls); open > 0 && c.Abandon == nil {
+	if open := len(slices.DeleteFunc(slices.Clone(v.Calls), func(call Call) bool { return !call.isAwaited() })); open > 0 && c.Abandon == nil {
 		return s.conflict("SESSION_SUSPENDED", "session %q waits for the answers to %d calls (%s); submit them or abandon them", c.SessionID, open, s.Status)
 	}
 	return nil

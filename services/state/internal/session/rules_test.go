@@ -54,6 +54,9 @@ const rules = `
 §8.1   no local child is recorded without a session              TestAStepCannotRecordALocalChildWithoutASession
 §8.1   a child is created with the call that it answers             TestAStepBeginsItsChildrenAndWaitsForThem TestACallOfASubAgentNeedsAChild
 §8.1   only a child answers the call of a sub-agent              TestOnlyItsChildAnswersTheCallOfASubAgent TestACallToAChildThatHasEndedIsAnsweredAtOnce
+§7.8   children at work make their parent busy                   TestASessionThatWaitsForWorkIsBusy TestAMessageWaitsForChildrenAtWorkAndAbandonsTheRest
+§7.8   the policies for children at work                         TestAMessageThatEndsTheWorkBeginsWhenTheChildrenHaveStopped TestARollbackUndoesTheRunThatWaitsForWork
+§7.8   the interrupt of the last working child travels up        TestASessionIsInterruptedWithItsLastWorkingChild
 §7.8   an interrupt and a resume travel down                     TestAnInterruptTravelsDownAndAResumeFollowsIt TestAStopDuringTheStepReachesItsChildren
 §7.6   a call that is closed ends its child                      TestACallThatAnotherAnswerClosesEndsItsChild
 §8.2   a companion answers all calls that wait for it            TestACompanionAnswersAllCallsThatWaitForIt

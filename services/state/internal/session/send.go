@@ -37,7 +37,11 @@ func (c Send) Decide(views ...*View) (*Change, Started, error) {
 		}
 		return nil, repeatedStart(v, run), nil
 	}
-	waits, err := c.admit(v)
+	atWork, err := awaitedAtWork(views)
+	if err != nil {
+		return nil, Started{}, err
+	}
+	waits, err := c.admit(v, len(atWork) > 0)
 	if err != nil {
 		return nil, Started{}, err
 	}
@@ -49,7 +53,7 @@ func (c Send) Decide(views ...*View) (*Change, Started, error) {
 		return nil, Started{}, err
 	}
 	if waits {
-		return c.enqueue(v)
+		return c.enqueue(v, atWork)
 	}
 	change, err := c.sessionChange(views)
 	if err != nil {
@@ -96,8 +100,9 @@ func (c Send) findRepeatedRun(v *View) (*Run, error) {
 	}
 }
 
-// admit checks whether a run may begin now or has to wait.
-func (c Send) admit(v *View) (waits bool, err error) {
+// admit checks whether a run may begin now or has to wait. works reports whether children of the session are at
+// work.
+func (c Send) admit(v *View, works bool) (waits bool, err error) {
 	s := v.Session
 	switch err := c.checkNewTarget(v); {
 	case err != nil:
@@ -111,14 +116,14 @@ func (c Send) admit(v *View) (waits bool, err error) {
 			"session %q exists and is not a sub-session of %q; omit the parent or use another session", c.SessionID, c.NewSession.ParentID)
 	}
 	switch {
-	case s.Status == Active:
-		return true, c.checkMayWait(v)
+	case s.Status == Active, works && (c.Abandon != nil || CountAwaited(v.Calls) == 0):
+		return true, c.checkMayWait(v, true)
 	case !s.Status.Suspended():
 		return false, nil
 	case c.Abandon == nil:
 		return false, s.conflict("SESSION_SUSPENDED", "session %q waits for an answer (%s); submit it or interrupt the session", c.SessionID, s.Status)
 	case s.Waiting > 0: // waiting runs come first
-		return true, c.checkMayWait(v)
+		return true, c.checkMayWait(v, false)
 	default:
 		return false, nil
 	}

@@ -2,7 +2,8 @@ package session
 
 import "slices"
 
-// runToUndo returns the run that ends with the change and was stopped with Undo; nil for none.
+// runToUndo returns the run that ends with the change, or with the suspension that the change ends, if it was
+// stopped with Undo; nil for none.
 func (m *member) runToUndo() *Run {
 	if m.change == nil || m.view.Session == nil {
 		return nil
@@ -12,6 +13,9 @@ func (m *member) runToUndo() *Run {
 		if r.RunID == m.view.Session.CurrentRunID && r.Status.Ended() && r.Stop != nil && r.Stop.Undo {
 			return r
 		}
+	}
+	if r := m.view.Current; m.view.Session.Status.Suspended() && r != nil && r.Stop != nil && r.Stop.Undo {
+		return r
 	}
 	return nil
 }
@@ -51,6 +55,11 @@ func (change *Change) undoRun(v *View, r *Run, before int32) {
 	}
 	change.Calls = calls
 	change.dropCallsOfRun(v, r.RunID)
+	for _, call := range change.unconsumedCalls(v) {
+		if call.RunID == r.RunID && !call.isOpen() {
+			change.DropCalls = append(change.DropCalls, call.CallID)
+		}
+	}
 	for _, call := range v.ReportedLate {
 		if call.Step <= before {
 			change.reportAgain(call)

@@ -10,12 +10,12 @@ import (
 
 // checkMayWait gives Conflict (SESSION_BUSY) if the run may not wait: the request expects a
 // certain session, or the policy rejects it. Exhausted (TOO_MANY_WAITING) at the limit.
-func (c Send) checkMayWait(v *View) error {
+func (c Send) checkMayWait(v *View, busy bool) error {
 	s := v.Session
 	if c.Expect.isSet() || c.LastSeenRunID != "" {
 		return sessionBusy(s)
 	}
-	if s.Status == Active {
+	if busy {
 		policy, err := c.busyPolicy(v)
 		if err != nil {
 			return err
@@ -33,7 +33,7 @@ func (c Send) checkMayWait(v *View) error {
 	return nil
 }
 
-// busyPolicy returns the policy for a session with a live run. It gives an IncompleteViewError to
+// busyPolicy returns the policy for a busy session. It gives an IncompleteViewError to
 // see the agent's.
 func (c RunRequest) busyPolicy(v *View) (BusyPolicy, error) {
 	switch {
@@ -59,13 +59,13 @@ func (c RunRequest) findWaitingRun(v *View, messageID string) (int, error) {
 }
 
 // enqueue returns the change that appends the run to the waiting ones. It applies the answers
-// of the request at once. In a suspended session it abandons the other calls, and the first
-// waiting run begins.
-func (c Send) enqueue(v *View) (*Change, Started, error) {
+// of the request at once. In a suspended session it abandons the other calls, except for those that
+// children at work answer. Without such calls the first waiting run begins.
+func (c Send) enqueue(v *View, atWork map[string]bool) (*Change, Started, error) {
 	s := v.nextVersion(c.Now)
 	change := &Change{Session: s}
 	policy := cmp.Or(c.OnBusy, BusyEnqueue)
-	if s.Status == Active {
+	if s.Status == Active || len(atWork) > 0 {
 		var err error
 		if policy, err = c.busyPolicy(v); err != nil {
 			return nil, Started{}, err
@@ -83,7 +83,17 @@ func (c Send) enqueue(v *View) (*Change, Started, error) {
 	if err := c.takeAnswers(change, v); err != nil {
 		return nil, Started{}, err
 	}
+	stop := Stop{Kind: StopInterrupt, Reason: fmt.Sprintf("superseded by run %s", c.RunID), At: c.Now, Undo: policy == BusyRollback}
 	switch {
+	case len(atWork) > 0:
+		change.abandonOpenCalls(v, c.abandonExcept(atWork), c.Now)
+		if policy == BusyEnqueue {
+			break
+		}
+		if v.Current == nil {
+			return nil, Started{}, &IncompleteViewError{[]Target{{Key: c.Key, Need: Need{Current: true}}}}
+		}
+		change.stopWork(v, stop)
 	case s.Status.Suspended():
 		change.abandonOpenCalls(v, c.Abandon, c.Now)
 		s.Status, s.Suspension, s.ExpiresAt = Paused, nil, 0
@@ -91,12 +101,25 @@ func (c Send) enqueue(v *View) (*Change, Started, error) {
 		return nil, Started{}, &IncompleteViewError{[]Target{{Key: c.Key, Need: Need{Live: true}}}}
 	case policy != BusyEnqueue:
 		live := *v.Live
-		live.addStop(Stop{Kind: StopInterrupt, Reason: fmt.Sprintf("superseded by run %s", c.RunID), At: c.Now, Undo: policy == BusyRollback})
+		live.addStop(stop)
 		change.Runs = []Run{live}
 	}
 	started := change.started()
 	started.Waiting = true
 	return change, started, nil
+}
+
+// abandonExcept returns Abandon for all but these calls.
+func (c Send) abandonExcept(calls map[string]bool) func(Call) []byte {
+	if c.Abandon == nil {
+		return nil
+	}
+	return func(call Call) []byte {
+		if calls[call.CallID] {
+			return nil
+		}
+		return c.Abandon(call)
+	}
 }
 
 // endWaitingRun ends a run before it began. Its messages are dropped. The session's position
@@ -133,7 +156,7 @@ func (s *propagation) startWaitingRun(m *member) (complete bool) {
 	after.Version++ // the ended run has the version before
 	if undone != nil && slices.ContainsFunc(m.view.Waiting, func(w WaitingRun) bool { return w.OnBusy == BusyRollback }) {
 		counted := m.view.Session.StepCount - undone.StepCount
-		if undone.FinishStep > 0 {
+		if undone.FinishStep > m.view.Session.StepCount {
 			counted++ // the last step counts for the run, but not yet for the session
 		}
 		m.change.undoRun(m.view, undone, undone.stepBefore(counted))

@@ -152,7 +152,7 @@ func (h *history) resumeAt(key session.Key) action {
 	if h.sessions[key] == nil {
 		return action{}
 	}
-	c := resume{session.Resume{RunRequest: h.drawPost(key), CheckpointID: h.drawCheckpoint(key), Addition: h.drawAddition()}}
+	c := session.Resume{RunRequest: h.drawPost(key), CheckpointID: h.drawCheckpoint(key), Addition: h.drawAddition()}
 	a := h.rewindingAction("resume at a checkpoint", c, func(p *modelSession, _ map[session.Key]*modelSession) string {
 		to := p.checkpoint(c.CheckpointID)
 		switch {
@@ -240,7 +240,7 @@ func (p *modelSession) setAnswers(ids []string, by session.AnswerKind) {
 }
 
 func (h *history) resume(key session.Key) action {
-	c := resume{session.Resume{RunRequest: h.drawPost(key), Addition: h.drawAddition()}}
+	c := session.Resume{RunRequest: h.drawPost(key), Addition: h.drawAddition()}
 	if rapid.Bool().Draw(h.T, "nothing new") {
 		c.Messages = nil
 	}

@@ -267,6 +267,51 @@ var families = []suiteCase{
 			}
 		}
 	}},
+	{"a message waits for children at work", func(h *harness) {
+		next := h.startWorkingTree(session.BusyEnqueue)
+		h.expectWaiting(at("root"), next.RunID)
+		h.finish(h.claimOf(at("grandchild")))
+		h.finish(h.claimOf(at("child")))
+		h.finish(h.claimOf(at("other")))
+		h.expectWaiting(at("root"), next.RunID)
+		h.finish(h.claimOf(at("root")))
+		s, run := h.session(at("root"))
+		same(h, "run after the work", run.RunID, next.RunID)
+		same(h, "status", s.Status, session.Active)
+	}},
+	{"a message interrupts children at work", func(h *harness) {
+		next := h.startWorkingTree(session.BusyInterrupt)
+		before := h.messageIDs(at("root"))
+		h.stopWorkingTree(next)
+		same(h, "messages", h.messageIDs(at("root")), append(before, next.Messages[0].ID))
+		calls := h.snapshot(at("root")).Calls
+		same(h, "calls", len(calls), 2)
+		for _, call := range calls {
+			same(h, "answer to "+call.CallID, call.Answer, session.AnswerAbandoned)
+		}
+	}},
+	{"a message rolls back the run whose children work", func(h *harness) {
+		next := h.startWorkingTree(session.BusyRollback)
+		before := h.messageIDs(at("root"))
+		h.stopWorkingTree(next)
+		same(h, "messages", h.messageIDs(at("root")), []string{before[0], next.Messages[0].ID})
+		same(h, "calls", len(h.snapshot(at("root")).Calls), 0)
+		same(h, "state", h.snapshot(at("root")).Session.State, "{}")
+	}},
+	{"a session whose last working child is interrupted is interrupted, and resumes it", func(h *harness) {
+		h.startTree()
+		h.awaitChildren("child")
+		h.commit(h.awaitingCommit(h.claimOf(at("child")), 1, "grandchild"))
+		h.must(h.interrupt(h.claimOf(at("grandchild"))))
+		for _, id := range []string{"root", "child", "grandchild"} {
+			same(h, id, h.snapshot(at(id)).Session.Status, session.Interrupted)
+		}
+		same(h, "a child that nobody awaits", h.snapshot(at("other")).Session.Status, session.Active)
+		h.start(h.resumeOf(at("root")))
+		for _, id := range []string{"root", "child", "grandchild"} {
+			same(h, id, h.snapshot(at(id)).Session.Status, session.Active)
+		}
+	}},
 	{"a failed parent fails its children", func(h *harness) {
 		h.startTree()
 		owner := h.claimOf(at("grandchild"))
@@ -334,6 +379,43 @@ func (h *harness) startTree() {
 		c.NewSession.ParentID = map[string]string{"child": "root", "other": "root", "grandchild": "child"}[id]
 		c.NewSession.Child.CallID = "call of " + id
 		h.start(c)
+	}
+}
+
+// startWorkingTree starts a root that waits for its children, of which one waits for the grandchild, and sends
+// the root a message that waits.
+func (h *harness) startWorkingTree(policy session.BusyPolicy) session.Send {
+	h.Helper()
+	h.startTree()
+	c := h.awaitingCommit(h.claimOf(at("root")), 1, "child", "other")
+	c.Ops = []session.StateOp{{Key: "n", Kind: session.OpReplace, Value: "1"}}
+	h.commit(c)
+	h.commit(h.awaitingCommit(h.claimOf(at("child")), 1, "grandchild"))
+	rejected := h.waitingOf(at("root"))
+	rejected.OnBusy, rejected.Abandon = session.BusyReject, abandonedResponse
+	_, err := h.tryStart(rejected)
+	h.refuses(err, fault.Conflict, "SESSION_BUSY")
+	next := h.waitingOf(at("root"))
+	next.OnBusy, next.Abandon = policy, abandonedResponse
+	h.start(next)
+	return next
+}
+
+// stopWorkingTree ends the runs of a tree whose root has a message that stops them.
+func (h *harness) stopWorkingTree(next session.Send) {
+	h.Helper()
+	for _, id := range []string{"grandchild", "other"} {
+		h.expectWaiting(at("root"), next.RunID)
+		if _, run := h.session(at(id)); run.Stop == nil || run.Stop.Kind != session.StopInterrupt {
+			h.Errorf("%s: got %+v", id, run)
+		}
+		h.must(h.interrupt(h.claimOf(at(id))))
+	}
+	s, run := h.session(at("root"))
+	same(h, "run after the work", run.RunID, next.RunID)
+	same(h, "status", s.Status, session.Active)
+	for _, id := range []string{"child", "grandchild", "other"} {
+		same(h, id, h.snapshot(at(id)).Session.Status, session.Failed)
 	}
 }
 

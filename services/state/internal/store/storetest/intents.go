@@ -12,16 +12,8 @@ type intent interface {
 	Decide(...*session.View) (*session.Change, session.Started, error)
 }
 
-// resume and retry adapt commands on one session to intent.
-type (
-	resume struct{ session.Resume }
-	retry  struct{ session.Retry }
-)
-
-// Decide decides on the session's own view.
-func (c resume) Decide(views ...*session.View) (*session.Change, session.Started, error) {
-	return c.Resume.Decide(views[0])
-}
+// retry adapts a command on one session to intent.
+type retry struct{ session.Retry }
 
 // Decide decides on the session's own view.
 func (c retry) Decide(views ...*session.View) (*session.Change, session.Started, error) {
@@ -37,7 +29,7 @@ func keyOf(c intent) session.Key {
 		return c.Key
 	case session.Regenerate:
 		return c.Key
-	case resume:
+	case session.Resume:
 		return c.Key
 	case retry:
 		return c.Key
@@ -60,14 +52,14 @@ var bodies = session.BodyFuncs{
 }
 
 // resumeOf returns a command to resume the session without messages.
-func (h *harness) resumeOf(key session.Key) resume {
+func (h *harness) resumeOf(key session.Key) session.Resume {
 	c := h.startOf(key).RunRequest
 	c.Messages, c.Limits = nil, limits
-	return resume{session.Resume{RunRequest: c}}
+	return session.Resume{RunRequest: c}
 }
 
 // resumeAt returns a command to resume the session at a checkpoint with one message.
-func (h *harness) resumeAt(key session.Key, checkpointID string) resume {
+func (h *harness) resumeAt(key session.Key, checkpointID string) session.Resume {
 	c := h.resumeOf(key)
 	c.Messages, c.CheckpointID = h.startOf(key).Messages, checkpointID
 	return c

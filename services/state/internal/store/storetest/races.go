@@ -247,7 +247,7 @@ func equalStarts(h *harness) map[string]func(session.Key) func(runID string) int
 			h.startSuspended(key, "c1", "c2")
 			c := h.resumeAt(key, h.checkpoints(key)[0].ID)
 			return func(runID string) intent {
-				return resume{session.Resume{RunRequest: keyed(c.RunRequest, runID), CheckpointID: c.CheckpointID}}
+				return session.Resume{RunRequest: keyed(c.RunRequest, runID), CheckpointID: c.CheckpointID}
 			}
 		},
 	}

@@ -176,7 +176,9 @@ var rewinds = []suiteCase{
 		h.startTree()
 		sent := h.messageIDs(at("root"))[0]
 		h.awaitChildren("child")
-		h.start(h.regenerateOf(at("root"), sent))
+		again := h.regenerateOf(at("root"), sent)
+		again.OnBusy = session.BusyInterrupt
+		h.start(again)
 		for id, want := range map[string]session.Status{"root": session.Active, "child": session.Failed, "grandchild": session.Failed, "other": session.Active} {
 			same(h, id, h.snapshot(at(id)).Session.Status, want)
 		}
