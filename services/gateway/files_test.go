@@ -253,6 +253,14 @@ func TestURLsOfFilesAreThoseOfTheClient(t *testing.T) {
 		"a proxy":      {[]string{"X-Forwarded-Proto", "https", "X-Forwarded-Host", "agents.example.com"}, "https://agents.example.com"},
 		"two proxies":  {[]string{"X-Forwarded-Proto", "https, http", "X-Forwarded-Host", "agents.example.com, inner"}, "https://agents.example.com"},
 		"a bad scheme": {[]string{"X-Forwarded-Proto", "javascript"}, h.url},
+		"a port":       {[]string{"X-Forwarded-Host", "agents.example.com:8443"}, "http://agents.example.com:8443"},
+		"an address":   {[]string{"X-Forwarded-Host", "[::1]:8443"}, "http://[::1]:8443"},
+		"a path":       {[]string{"X-Forwarded-Host", "evil.example/x"}, h.url},
+		"a user":       {[]string{"X-Forwarded-Host", "agents.example.com@evil.example"}, h.url},
+		"a query":      {[]string{"X-Forwarded-Host", "evil.example?"}, h.url},
+		"a fragment":   {[]string{"X-Forwarded-Host", "evil.example#"}, h.url},
+		"markup":       {[]string{"X-Forwarded-Host", `evil.example"><script>`}, h.url},
+		"a space":      {[]string{"X-Forwarded-Host", "evil.example x"}, h.url},
 	} {
 		got := h.fileURLs(t, "s1", tc.headers...)
 		if len(got) != 1 || !regexp.MustCompile(`^`+regexp.QuoteMeta(tc.want)+`/files/file_[a-z0-9]+$`).MatchString(got[0]) {
@@ -269,6 +277,36 @@ func TestURLsOfFilesAreThoseOfTheClient(t *testing.T) {
 	if len(got) != 1 || !strings.HasPrefix(got[0], "https://agents.example.com/holdfast/files/file_") {
 		t.Errorf("got %v, want the configured address", got)
 	}
+}
+
+func TestAFileIsGoneWithItsSessionAndItsUser(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	var urls []string
+	for _, session := range []string{"s1", "s2", "s3"} {
+		id := h.putFile(t, "default", "image/png", photo(9000))
+		file := &eventv1.Part{Part: &eventv1.Part_File{File: &eventv1.FilePart{Url: eventv1.FileURL(id), MediaType: "image/png"}}}
+		if _, err := h.State.StartRun(t.Context(), &statev1.StartRunRequest{
+			Tenant: "default", SessionId: session, AgentType: "demo", UserId: "u1",
+			Messages: []*eventv1.Message{{Id: "m1", Role: eventv1.Role_ROLE_USER, Parts: []*eventv1.Part{file}}},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		urls = append(urls, "/files/"+id)
+	}
+	wants := func(when string, statuses ...int) {
+		t.Helper()
+		for i, want := range statuses {
+			if got := h.request(t, http.MethodGet, urls[i], "").StatusCode; got != want {
+				t.Errorf("%s: got %d for file %d, want %d", when, got, i+1, want)
+			}
+		}
+	}
+	wants("at first", 200, 200, 200)
+	text(t, h.request(t, http.MethodDelete, "/sessions/s1", ""))
+	wants("after a session was deleted", 404, 200, 200)
+	text(t, h.request(t, http.MethodDelete, "/users/u1", ""))
+	wants("after the user was erased", 404, 404, 404)
 }
 
 func TestAnEditKeepsAFileThatTheClientSendsBack(t *testing.T) {

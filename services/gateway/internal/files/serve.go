@@ -7,6 +7,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,6 +28,10 @@ const fileNotFound = "FILE_NOT_FOUND"
 
 // maxAge is how long browsers may keep a file, in seconds. Its bytes never change.
 const maxAge = 365 * 24 * 60 * 60
+
+// maxRanges bounds the ranges of a request: each is read from the state service by a call of its own. A request with
+// more receives the whole file.
+const maxRanges = 4
 
 // Uploaded is the answer to an upload.
 type Uploaded struct {
@@ -60,6 +65,9 @@ func (f *Files) Routes() []httpapi.Route {
 	}
 }
 
+// isHost matches a name or an address with an optional port: nothing that would change the rest of a URL.
+var isHost = regexp.MustCompile(`^(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?$`)
+
 // Base returns the address of the gateway for the client of a request.
 func (f *Files) Base(r *http.Request) string {
 	if f.publicURL != "" {
@@ -72,8 +80,9 @@ func (f *Files) Base(r *http.Request) string {
 	if proto, _, _ := strings.Cut(r.Header.Get("X-Forwarded-Proto"), ","); slices.Contains([]string{"http", "https"}, strings.ToLower(strings.TrimSpace(proto))) {
 		scheme = strings.ToLower(strings.TrimSpace(proto))
 	}
-	if forwarded, _, _ := strings.Cut(r.Header.Get("X-Forwarded-Host"), ","); forwarded != "" {
-		host = strings.TrimSpace(forwarded)
+	forwarded, _, _ := strings.Cut(r.Header.Get("X-Forwarded-Host"), ",")
+	if forwarded = strings.TrimSpace(forwarded); isHost.MatchString(forwarded) {
+		host = forwarded
 	}
 	return scheme + "://" + host
 }
@@ -162,6 +171,9 @@ func (f *Files) Serve(w http.ResponseWriter, r *http.Request, _ string) error {
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cache-Control", "private, immutable, max-age="+strconv.Itoa(maxAge))
 	h.Set("ETag", `"`+hex.EncodeToString(bytes.file.GetSha256()[:16])+`"`)
+	if strings.Count(strings.Join(r.Header.Values("Range"), ","), ",") >= maxRanges {
+		r.Header.Del("Range") // RFC 9110 allows the whole file instead
+	}
 	http.ServeContent(w, r, "", time.Time{}, bytes)
 	if bytes.err != nil { // the client must not take the part for the whole
 		return httpapi.ErrCut

@@ -457,8 +457,9 @@ type EntityCount struct {
 // Files stores the descriptions of files, and which sessions refer to them.
 //
 // A file exists as long as a link to it. Adding or finding a file holds it: it makes a link
-// that lapses at a time. A written message links its session to its files; the link lapses when
-// the session is deleted. DropLapsed deletes lapsed links, and a file without links.
+// that lapses at a time. A written message links its session to its files. When the session is deleted,
+// its links lapse at once, and the holds of these files with them: File and FilesByID do not find a file
+// that no other session refers to. DropLapsed deletes lapsed links, and a file without links.
 //
 // Bytes are stored before their description and deleted after it. So that a crash loses none,
 // their deletion is scheduled before they are stored, and unscheduled with the description.

@@ -15,6 +15,9 @@ import (
 
 var fileColumns = table.Files.All()
 
+// linkedFile: the file has a link other than those that a deletion let lapse, whose lapses_at is 1.
+const linkedFile = `EXISTS (SELECT FROM file_links l WHERE l.tenant = f.tenant AND l.file_id = f.file_id AND l.lapses_at <> 1)`
+
 const fileByContent = `f.tenant = $1::text AND f.digest = $2::bytea AND f.media_type = $3::text`
 
 var (
@@ -32,8 +35,8 @@ var (
 		SELECT f.tenant, '', f.file_id, $4::bigint FROM files f WHERE ` + fileByContent + `
 		ON CONFLICT (tenant, session_id, file_id) DO UPDATE SET lapses_at = greatest(file_links.lapses_at, excluded.lapses_at)`)
 	readFileByContent = prepared(`SELECT ` + fileColumns.Select("f") + ` FROM files f WHERE ` + fileByContent)
-	readFileByID      = prepared(`SELECT f.tenant, ` + fileColumns.Select("f") + ` FROM files f WHERE f.file_id = $1::text`)
-	readFiles         = prepared(`SELECT ` + fileColumns.Select("f") + ` FROM files f WHERE f.tenant = $1::text AND f.file_id = ANY ($2::text[])`)
+	readFileByID      = prepared(`SELECT f.tenant, ` + fileColumns.Select("f") + ` FROM files f WHERE f.file_id = $1::text AND ` + linkedFile)
+	readFiles         = prepared(`SELECT ` + fileColumns.Select("f") + ` FROM files f WHERE f.tenant = $1::text AND f.file_id = ANY ($2::text[]) AND ` + linkedFile)
 )
 
 var readFilesOf = prepared(`SELECT ` + fileColumns.Select("f") + ` FROM files f JOIN file_links l USING (tenant, file_id)

@@ -138,9 +138,10 @@ var writes = [writesNumber]*statement{
 // keepLink revives a link of a deleted session with the same id.
 const keepLink = ` ON CONFLICT (tenant, session_id, file_id) DO UPDATE SET lapses_at = 0`
 
-// lapseLinks lets the links of a session lapse. A sweep deletes them, with their files.
+// lapseLinks lets the links of a session lapse, and the holds of its files. A sweep deletes them, with the files.
 var lapseLinks = forRows(keyed(""), func(v string) string {
-	return `UPDATE file_links t SET lapses_at = 1 FROM ` + v + ` WHERE ` + matches(table.Sessions.Primary())
+	return `UPDATE file_links t SET lapses_at = 1 FROM ` + v + ` JOIN file_links l ON l.tenant = v.tenant AND l.session_id = v.session_id
+		WHERE t.tenant = l.tenant AND t.session_id IN (l.session_id, '') AND t.file_id = l.file_id`
 })
 
 // rewind deletes the rows of a session beyond a bound.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"sync/atomic"
 
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
@@ -11,12 +12,13 @@ import (
 // writer writes the change of one session. After the first error, which it keeps, it
 // writes nothing more.
 type writer struct {
-	run  func(query string, args ...any) (changed int64, err error)
-	link func(fileID string) error // links the session to a file
-	key  session.Key
-	view *session.View // the rows before the change
-	root string        // of the session's family
-	err  error
+	run    func(query string, args ...any) (changed int64, err error)
+	link   func(fileID string) error // links the session to a file
+	key    session.Key
+	view   *session.View // the rows before the change
+	erased *atomic.Bool  // Store.erased
+	root   string        // of the session's family
+	err    error
 }
 
 // exec runs a statement with the tenant and the session id as its first arguments.
@@ -32,15 +34,16 @@ func (w *writer) exec(query string, args ...any) (changed int64) {
 func (w *writer) scope() [2]string { return [2]string{w.key.Tenant, w.key.SessionID} }
 
 // apply writes the change of a session. The view has no session when it is new.
-func apply(ctx context.Context, c *connection, key session.Key, view *session.View, change *session.Change) error {
+func (s *Store) apply(ctx context.Context, c *connection, key session.Key, view *session.View, change *session.Change) error {
 	before := view.Session
-	w := &writer{key: key, view: view, link: func(id string) error { return linkFile(ctx, c, key, id, 0) }, run: func(query string, args ...any) (int64, error) { return c.exec(ctx, query, args...) }}
+	w := &writer{key: key, view: view, erased: &s.erased, link: func(id string) error { return linkFile(ctx, c, key, id, 0) }, run: func(query string, args ...any) (int64, error) { return c.exec(ctx, query, args...) }}
 	for i := range change.Audit {
 		write(w, insertAudit, w.scope(), &change.Audit[i])
 	}
 	switch {
 	case change.Delete:
 		w.deleteSession(before)
+		w.erased.Store(true)
 		if e := change.LogErasure; e != nil {
 			write(w, upsertLogErasure, [2]string{e.Tenant, e.RootID}, e)
 		}

@@ -61,10 +61,11 @@ func (s *Store) AuditEvents(ctx context.Context, tenant string, q store.AuditQue
 	return page, wrap(ctx, err, "read the audit log of tenant %q", tenant)
 }
 
-// changeRows runs statements with the same arguments in one transaction, and returns how many rows the
+// changeRows runs statements that erase content, with the same arguments in one transaction. It returns how many rows the
 // last has changed.
 func (s *Store) changeRows(ctx context.Context, args []any, statements ...string) (changed int64, err error) {
 	err = s.committer.Do(ctx, nil, 0, func(ctx context.Context, c *connection) (refused, err error) {
+		s.erased.Store(true)
 		for _, statement := range statements {
 			if changed, err = c.exec(ctx, statement, args...); err != nil {
 				return nil, err

@@ -41,7 +41,7 @@ func (s *Store) UpdateDue(ctx context.Context, due store.Due, need session.Need,
 			if change == nil {
 				continue
 			}
-			if err := apply(ctx, c, one.key, v, change); err != nil {
+			if err := s.apply(ctx, c, one.key, v, change); err != nil {
 				return fmt.Errorf("write session %q of tenant %q: %w", one.key.SessionID, one.key.Tenant, err)
 			}
 			done = append(done, store.Decided{View: v, Change: change})

@@ -15,6 +15,9 @@ var (
 	insertFile  = insert(&table.Files)
 )
 
+// linkedFile: the file has a link other than those that a deletion let lapse, whose lapses_at is 1.
+const linkedFile = `EXISTS (SELECT 1 FROM file_links l WHERE l.tenant = f.tenant AND l.file_id = f.file_id AND l.lapses_at <> 1)`
+
 // fileWrite runs f with the batches of commands.
 func (s *Store) fileWrite(ctx context.Context, what string, f func(context.Context, *connection) (refused, err error)) error {
 	err := s.committer.Do(ctx, nil, 0, f)
@@ -109,7 +112,7 @@ func (s *Store) FindFile(ctx context.Context, tenant string, digest []byte, medi
 func (s *Store) File(ctx context.Context, id string) (tenant string, _ *session.File, err error) {
 	var f session.File
 	err = s.read(ctx, func(c *connection) error {
-		found, err := c.queryRow(ctx, `SELECT f.tenant, `+fileFields+` FROM files f WHERE f.file_id = ?`, arguments(id), fileColumns.Destinations([]any{&tenant}, &f)...)
+		found, err := c.queryRow(ctx, `SELECT f.tenant, `+fileFields+` FROM files f WHERE f.file_id = ? AND `+linkedFile, arguments(id), fileColumns.Destinations([]any{&tenant}, &f)...)
 		if err == nil && !found {
 			return store.FileNotFound()
 		}
@@ -121,7 +124,7 @@ func (s *Store) File(ctx context.Context, id string) (tenant string, _ *session.
 // FilesByID implements store.Files.
 func (s *Store) FilesByID(ctx context.Context, tenant string, ids []string) (files []session.File, err error) {
 	err = s.read(ctx, func(c *connection) error {
-		return c.forEach(ctx, `SELECT `+fileFields+` FROM files f WHERE f.tenant = ? AND f.file_id IN (SELECT value FROM json_each(?))`,
+		return c.forEach(ctx, `SELECT `+fileFields+` FROM files f WHERE f.tenant = ? AND f.file_id IN (SELECT value FROM json_each(?)) AND `+linkedFile,
 			arguments(tenant, jsonList(ids)), func(row scanner) error {
 				var f session.File
 				err := row.Scan(fileColumns.Destinations(nil, &f)...)
@@ -227,5 +230,9 @@ func (s *Store) ReadBlob(ctx context.Context, key session.FileKey, offset, lengt
 
 // DeleteBlob implements store.Blobs.
 func (s *Store) DeleteBlob(ctx context.Context, key session.FileKey) error {
-	return s.fileExec(ctx, "delete the bytes of a file", `DELETE FROM file_chunks WHERE tenant = ? AND file_id = ?`, key.Tenant, key.FileID)
+	return s.fileWrite(ctx, "delete the bytes of a file", func(ctx context.Context, c *connection) (refused, err error) {
+		s.erased.Store(true)
+		_, err = c.exec(ctx, `DELETE FROM file_chunks WHERE tenant = ? AND file_id = ?`, key.Tenant, key.FileID)
+		return nil, err
+	})
 }

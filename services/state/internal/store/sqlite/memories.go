@@ -91,6 +91,7 @@ func (s *Store) Recall(ctx context.Context, tenant string, q store.MemoryQuery) 
 // ForgetMemory implements store.Memories.
 func (s *Store) ForgetMemory(ctx context.Context, tenant, id string) (known bool, err error) {
 	err = s.committer.Do(ctx, nil, 0, func(ctx context.Context, c *connection) (refused, err error) {
+		s.erased.Store(true)
 		n, err := c.exec(ctx, `DELETE FROM memories WHERE tenant = ? AND memory_id = ?`, tenant, id)
 		if err == nil {
 			_, err = c.exec(ctx, `DELETE FROM memory_words WHERE tenant = ? AND memory_id = ?`, tenant, id)

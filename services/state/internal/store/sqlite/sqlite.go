@@ -15,6 +15,11 @@
 // UpdateDue and the registry use the writing connection between the batches. The
 // longest waiting caller gets it next, so neither starves.
 //
+// Deleted rows are overwritten with zeros (secure_delete). After a write that erases
+// content, a checkpoint moves the log into the file and truncates it, so neither has the
+// content when the command is answered. While a long read prevents the checkpoint, each
+// later write tries it again.
+//
 // A database in memory has a single connection for reads and writes. The database
 // ends with it.
 package sqlite
@@ -28,6 +33,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
@@ -59,6 +65,7 @@ type Store struct {
 	writer    *pool // of one connection
 	reader    *pool // the writer itself for a database in memory
 	committer *group.Committer[command]
+	erased    atomic.Bool // content was erased since the last truncation of the log
 	close     func() error
 }
 
@@ -148,6 +155,7 @@ func dataSource(path string, pragmas ...string) string {
 	q.Add("_pragma", fmt.Sprintf("busy_timeout(%d)", busyTimeout))
 	q.Add("_pragma", "journal_mode(WAL)")
 	q.Add("_pragma", "synchronous(FULL)")
+	q.Add("_pragma", "secure_delete(1)") // deleted rows are overwritten
 	for _, pragma := range pragmas {
 		q.Add("_pragma", pragma)
 	}
@@ -197,8 +205,36 @@ func (s *Store) read(ctx context.Context, f func(*connection) error) error {
 func (s *Store) write(ctx context.Context, f func(context.Context, *connection) error) error {
 	return s.writer.withConn(ctx, func(c *connection) error {
 		whole := context.WithoutCancel(ctx)
-		return c.inTransaction(whole, `BEGIN IMMEDIATE`, func() error { return f(whole, c) })
+		retried := s.erased.Load()
+		err := c.inTransaction(whole, `BEGIN IMMEDIATE`, func() error { return f(whole, c) })
+		if s.erased.Load() {
+			s.truncateLog(whole, c, retried)
+		}
+		return err
 	})
+}
+
+// truncateWait is how many milliseconds the truncation of the log waits for reads.
+const truncateWait = 200
+
+// truncateLog moves the log into the file and truncates it. It waits for the reads of this
+// process, unless it is retried. A read that lasts longer leaves it to the next write.
+func (s *Store) truncateLog(ctx context.Context, c *connection, retried bool) {
+	wait := truncateWait
+	if retried {
+		wait = 0
+	}
+	busy := true
+	row := c.conn.QueryRowContext(ctx, fmt.Sprintf(`PRAGMA busy_timeout = %d`, wait))
+	var ignored, frames, moved int64
+	err := row.Scan(&ignored)
+	if err == nil {
+		err = c.conn.QueryRowContext(ctx, `PRAGMA wal_checkpoint(TRUNCATE)`).Scan(&busy, &frames, &moved)
+	}
+	if err == nil && !busy {
+		s.erased.Store(false)
+	}
+	_ = c.conn.QueryRowContext(ctx, fmt.Sprintf(`PRAGMA busy_timeout = %d`, busyTimeout)).Scan(&ignored) // it cannot fail
 }
 
 // wrap adds what failed, and turns errors of the database into faults. It returns

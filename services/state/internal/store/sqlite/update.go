@@ -60,7 +60,7 @@ func (s *Store) Update(ctx context.Context, targets []session.Target, bytes int,
 			if change == nil {
 				continue
 			}
-			if err := apply(ctx, c, keys[i], views[i], change); err != nil {
+			if err := s.apply(ctx, c, keys[i], views[i], change); err != nil {
 				return nil, fmt.Errorf("write session %q of tenant %q: %w", keys[i].SessionID, keys[i].Tenant, err)
 			}
 		}

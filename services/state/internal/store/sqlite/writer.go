@@ -13,7 +13,9 @@ func (w *writer) deleteSession(before *session.Session) {
 	for _, table := range table.OfSession() {
 		w.exec(`DELETE FROM ` + table + ` WHERE tenant = ? AND session_id = ?`)
 	}
-	w.exec(`UPDATE file_links SET lapses_at = 1 WHERE tenant = ? AND session_id = ?`) // a sweep deletes them, with their files
+	// A sweep deletes the links and the holds of the files, with the files.
+	w.exec(`UPDATE file_links SET lapses_at = 1 WHERE tenant = ?1 AND session_id IN (?2, '')
+		AND file_id IN (SELECT file_id FROM file_links WHERE tenant = ?1 AND session_id = ?2)`)
 	if before != nil {
 		lost, _ := session.DiffFacets(before, nil)
 		w.facets(before.CreatedAt, lost, nil)

@@ -169,6 +169,39 @@ var files = []suiteCase{
 		h.expectLapsed("f1")
 		h.dropLapsed("f1", true)
 	}},
+	{"a file is gone with its last session", func(h *harness) {
+		readable := func(id string, want bool) {
+			h.Helper()
+			_, _, err := h.Store.File(h.Context(), id)
+			found, findErr := h.Store.FilesByID(h.Context(), "acme", []string{id})
+			h.must(findErr)
+			if want {
+				h.must(err)
+				same(h, "files with the id", len(found), 1)
+				return
+			}
+			h.refuses(err, fault.NotFound, "FILE_NOT_FOUND")
+			same(h, "files with the id", len(found), 0)
+		}
+		f := h.addFile("acme", "f1", "photo")
+		h.addFile("acme", "another", "another")
+		h.addFile("other", "foreign", "photo")
+		h.start(h.startWith(home, "f1"))
+		h.start(h.startWith(at("s2"), "f1", "another"))
+		h.must(h.delete(home))
+		readable("f1", true) // for the other session
+		h.must(h.delete(at("s2")))
+		readable("f1", false) // although its hold would last
+		readable("another", false)
+		_, _, err := h.Store.File(h.Context(), "foreign")
+		h.must(err)
+		h.expectLapsed("another", "f1")
+		_, err = h.Store.FindFile(h.Context(), "acme", f.Digest, f.MediaType, h.now+fileGrace) // uploaded again
+		h.must(err)
+		readable("f1", true)
+		h.dropLapsed("f1", false)
+		h.dropLapsed("another", true)
+	}},
 	{"a session with the id of a deleted one keeps its files", func(h *harness) {
 		h.addFile("acme", "f1", "photo")
 		h.start(h.startWith(home, "f1"))
