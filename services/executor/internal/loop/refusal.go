@@ -32,11 +32,12 @@ func (p *Planner) refused(asked CallModel, reply *Reply, f Failure, r model.Refu
 	if note, ok := p.learn(asked, r); ok {
 		return Commit{Step: p.step, Messages: []agent.Message{note}, Notes: true}
 	}
-	e := p.failReply(reply, f)
 	if r.Part == model.RefusedTool || r.Part == model.RefusedParameter {
-		return e
+		return p.failReply(reply, f)
 	}
-	note := p.lessonNote(lesson{Model: asked.Model, Turn: true}, turnSentence)
+	f.Error += " Later messages are sent without this one."
+	e := p.failReply(reply, f)
+	note := p.lessonNote(lesson{Model: asked.Model, Turn: true}, "The model refused this message.")
 	if c, ok := e.(Commit); ok {
 		c.Messages = append(c.Messages, note)
 		return c
@@ -47,7 +48,7 @@ func (p *Planner) refused(asked CallModel, reply *Reply, f Failure, r model.Refu
 
 // learn returns a note with the smallest lesson that changes the request; not ok if none does, or after maxRefusals.
 func (p *Planner) learn(asked CallModel, r model.Refusal) (note agent.Message, ok bool) {
-	if p.refusals() >= maxRefusals {
+	if len(p.Notices()) >= maxRefusals {
 		return agent.Message{}, false
 	}
 	for _, c := range p.candidates(asked, r) {
@@ -58,19 +59,6 @@ func (p *Planner) learn(asked CallModel, r model.Refusal) (note agent.Message, o
 		}
 	}
 	return agent.Message{}, false
-}
-
-// refusals returns the number of refusals of the run since its last reply.
-func (p *Planner) refusals() (n int) {
-	for _, m := range slices.Backward(p.runMessages(p.transcript)) {
-		switch {
-		case isLesson(m):
-			n++
-		case m.Role == agent.RoleAssistant:
-			return n
-		}
-	}
-	return n
 }
 
 func (p *Planner) lessonNote(l lesson, sentence string) agent.Message {
@@ -85,12 +73,21 @@ func (p *Planner) lessonNote(l lesson, sentence string) agent.Message {
 	}
 }
 
-// Notice returns the sentence for users of a note about a refusal.
-func Notice(m agent.Message) (sentence string, ok bool) {
-	if !isLesson(m) {
-		return "", false
+// Notice is a sentence for users about what a model has refused.
+type Notice struct{ ID, Text string }
+
+// Notices returns what the model has refused in this run since its last reply.
+func (p *Planner) Notices() (notices []Notice) {
+	for _, m := range slices.Backward(p.runMessages(p.transcript)) {
+		if m.Role == agent.RoleAssistant {
+			break
+		}
+		if isLesson(m) {
+			notices = append(notices, Notice{m.ID, m.Text()})
+		}
 	}
-	return m.Text(), true
+	slices.Reverse(notices)
+	return notices
 }
 
 // repeats reports whether the request after the note would be the refused one.
@@ -318,11 +315,7 @@ func (p *Planner) guessedRequests(asked CallModel) (list []candidate) {
 	)
 }
 
-// The sentences for users.
-const (
-	aloneSentence = "The model did not accept the conversation. Everything before the last message was left out."
-	turnSentence  = "The model refused this message. Later messages are sent without it."
-)
+const aloneSentence = "The model did not accept the conversation. Everything before the last message was left out."
 
 // refusalSentence returns the sentence of a run that fails because of a refusal; empty if nothing is known.
 func refusalSentence(r model.Refusal) string {

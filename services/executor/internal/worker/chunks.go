@@ -106,6 +106,9 @@ func replyChunk(event model.Event, reply *loop.Reply) *eventv1.Chunk {
 // planChunks returns the chunks of a step up to its plan.
 func planChunks(plan agent.Message, fates callFates) []*eventv1.Chunk {
 	chunks := []*eventv1.Chunk{stepStarted()}
+	for _, n := range fates.Notices() {
+		chunks = append(chunks, notice(n))
+	}
 	for _, p := range plan.Parts {
 		switch part := p.(type) {
 		case agent.Text:
@@ -183,10 +186,9 @@ func custom(e tool.Event) *eventv1.Chunk {
 // noticeEvent is the name of the custom event that says what a model has refused.
 const noticeEvent = "notice"
 
-// notice returns the event of a note for users.
-func notice(id, sentence string) *eventv1.Chunk {
-	data, _ := json.Marshal(map[string]string{"kind": "refusal", "text": sentence}) // texts always marshal
-	return custom(tool.Event{Name: noticeEvent, ID: id, Data: data})
+func notice(n loop.Notice) *eventv1.Chunk {
+	data, _ := json.Marshal(map[string]string{"kind": "refusal", "text": n.Text}) // texts always marshal
+	return custom(tool.Event{Name: noticeEvent, ID: n.ID, Data: data})
 }
 
 func statePatch(patch []byte) *eventv1.Chunk {

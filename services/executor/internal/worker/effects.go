@@ -16,7 +16,7 @@ func (r *runner) callModel(ctx context.Context, e loop.CallModel) error {
 	step := int32(e.Step)
 	cuttable, end := r.stopper.cuttable(ctx)
 	defer end()
-	if err := r.view.beginReply(cuttable, step, e.Request.Output != nil); err != nil {
+	if err := r.view.beginReply(cuttable, step, e.Request.Output != nil, r.planner.Notices()); err != nil {
 		return err
 	}
 	if cuttable.Err() != nil {

@@ -11,7 +11,7 @@ import (
 type shownReply struct {
 	begun    bool // readers have seen step_started
 	form     bool // the reply is JSON; readers do not see its text
-	content  bool // readers have seen a part of the reply
+	content  bool // readers have seen a part of the reply, or a notice
 	text     maphash.Hash
 	thinking maphash.Hash
 	calls    int

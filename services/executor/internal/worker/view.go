@@ -48,6 +48,8 @@ type callFates interface {
 	AwaitsClient(callID string) bool
 	// IsRefused reports whether the runtime refuses the call. A refused call has no start.
 	IsRefused(callID string) bool
+	// Notices are what the model has refused before the reply.
+	Notices() []loop.Notice
 }
 
 func newView(claim *statev1.Claim, c Config, p Peers, log *slog.Logger) *view {
@@ -111,10 +113,15 @@ func (v *view) showBegin(ctx context.Context, step int32) error {
 	return v.show(ctx, step, runStarted(run.GetTurn(), run.GetMessageId()))
 }
 
-// beginReply shows the start of a reply. Readers do not see the text of a form, which is JSON.
-func (v *view) beginReply(ctx context.Context, step int32, form bool) error {
-	v.reply = shownReply{begun: true, form: form}
-	return v.show(ctx, step, stepStarted())
+// beginReply shows the start of a reply, and what the model has refused before it. Readers do not see the text of a form,
+// which is JSON.
+func (v *view) beginReply(ctx context.Context, step int32, form bool, notices []loop.Notice) error {
+	v.reply = shownReply{begun: true, form: form, content: len(notices) > 0}
+	chunks := []*eventv1.Chunk{stepStarted()}
+	for _, n := range notices {
+		chunks = append(chunks, notice(n))
+	}
+	return v.show(ctx, step, chunks...)
 }
 
 // extendReply shows events of the reply.
@@ -250,9 +257,6 @@ func (v *view) showOpenCall(ctx context.Context, step int32, c loop.OpenCall) er
 // them to the state service.
 func (v *view) showMessage(ctx context.Context, e loop.Commit, m agent.Message, fates callFates) error {
 	step := int32(e.Step)
-	if sentence, ok := loop.Notice(m); ok {
-		return v.show(ctx, step, notice(m.ID, sentence))
-	}
 	switch {
 	case m.Role != agent.RoleAssistant, v.claimed.isDrain(e.Step, m):
 	case !v.reply.begun:

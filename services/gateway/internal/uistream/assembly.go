@@ -21,7 +21,7 @@ type NumberedChunk struct {
 func Continue(m UIMessage, chunks []NumberedChunk) UIMessage {
 	t := New(m.ID, DefaultMajor)
 	t.Replay(m) // the client's state
-	t.finishStep()
+	t.commitStep()
 	m.Parts = slices.Clone(m.Parts)
 	a := assembly{message: m, openBlocks: map[string]int{}, deltas: map[int]*strings.Builder{}}
 	for _, c := range chunks {

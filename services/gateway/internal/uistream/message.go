@@ -204,6 +204,7 @@ func (t *Translator) Replay(m UIMessage) []Part {
 	}
 	for _, p := range m.Parts {
 		parts = append(parts, t.replayPart(p)...)
+		t.step.shown = p.Type != "step-start"
 	}
 	return parts
 }

@@ -67,6 +67,7 @@ type conversationBuilder struct {
 type answerBuilder struct {
 	assembly
 	translator    *Translator // has consumed all parts so far; nil if it has not
+	chunks        int64       // given to the translator
 	run           string      // the run that writes the message
 	afterQuestion bool        // the question of the run precedes the message
 	step          int32       // of the last assistant message without a record
@@ -218,13 +219,14 @@ func (w *answerBuilder) addStep(messages []*eventv1.Message, record *eventv1.Ste
 	if w.translator == nil {
 		w.translator = New(w.message.ID, DefaultMajor)
 		w.translator.Replay(w.build())
-		w.translator.finishStep()
+		w.translator.commitStep()
 	}
 	var parts []Part
 	for _, chunk := range StepChunks(messages[0].GetStep(), messages, record) {
-		parts = append(parts, w.translator.Chunk(0, chunk)...)
+		w.chunks++
+		parts = append(parts, w.translator.Chunk(w.chunks, chunk)...)
 	}
-	for _, p := range append(parts, w.translator.finishStep()...) {
+	for _, p := range append(parts, w.translator.commitStep()...) {
 		w.apply(p)
 	}
 	for _, m := range messages {

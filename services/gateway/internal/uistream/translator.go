@@ -66,7 +66,8 @@ type Translator struct {
 // step is the current step of the client's message.
 type step struct {
 	open        bool  // start-step is sent, finish-step is not
-	void        bool  // step_started is void; the next attempt reuses the start-step
+	void        bool  // step_started is void; the next attempt, or the next step, reuses the start-step
+	shown       bool  // the client has more of the step than its start-step
 	sequence    int64 // of its step_started
 	shownBefore int64 // Translator.lastShown when the step began
 	number      int32
@@ -107,6 +108,7 @@ func (t *Translator) Chunk(sequence int64, c *eventv1.Chunk) []Part {
 	}
 	parts := t.chunk(sequence, c)
 	if slices.ContainsFunc(parts, func(p Part) bool { return !p.Transient && p.Type != "start" }) {
+		t.step.shown = t.step.shown || c.GetStepStarted() == nil
 		t.lastShown = sequence
 		if t.step.open || !isRepeatable(c) {
 			t.lastUnrepeatable = sequence
@@ -138,7 +140,7 @@ func (t *Translator) chunk(sequence int64, c *eventv1.Chunk) []Part {
 	case *eventv1.Chunk_StepStarted:
 		return t.startStep(sequence, c.GetStep())
 	case *eventv1.Chunk_StepCommitted:
-		return t.finishStep()
+		return t.commitStep()
 	case *eventv1.Chunk_TextDelta:
 		return t.grow(text, e.TextDelta.GetDelta())
 	case *eventv1.Chunk_Thinking:
@@ -217,6 +219,16 @@ func (t *Translator) finishStep() []Part {
 	}
 	t.step = step{}
 	return parts
+}
+
+// commitStep ends the step. Of a step without content, as after a refusal by the model, the client keeps the start-step for
+// the next step.
+func (t *Translator) commitStep() []Part {
+	if t.step.open && !t.step.shown {
+		t.voidStep()
+		return nil
+	}
+	return t.finishStep()
 }
 
 func (t *Translator) discardStep() []Part {
