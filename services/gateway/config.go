@@ -9,6 +9,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/pkg/rpc"
 	"github.com/holdfast-run/holdfast/pkg/telemetry"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/chat"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/files"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/auth"
 )
@@ -26,6 +27,7 @@ type Config struct {
 	DefaultAgent     string        `env:"HOLDFAST_GATEWAY_DEFAULT_AGENT" doc:"agent of new sessions that name none; empty for the only announced agent"`
 	AISDK            int           `env:"HOLDFAST_GATEWAY_AI_SDK" envDefault:"0" doc:"major version of the npm package ai of clients that do not tell theirs (parameter aiSdk); 0 sends them only parts known to all versions from 5 on"`
 	MessageMetadata  bool          `env:"HOLDFAST_GATEWAY_MESSAGE_METADATA" envDefault:"true" doc:"true adds the run, the agent and the usage to streamed messages as metadata; apps with a metadata schema of their own may want false"`
+	ChatMissing      string        `env:"HOLDFAST_GATEWAY_CHAT_MISSING" envDefault:"rewind" doc:"what POST /chat does if the client's conversation lacks newer messages of users: rewind removes them, refuse answers 409 RUN_STALE, keep only counts them in a header; clients that name their run are never guessed at"`
 	ChatHistory      bool          `env:"HOLDFAST_GATEWAY_CHAT_HISTORY" envDefault:"true" doc:"true stores the messages that a client sends before its first message to a new session, so that they are context for the agent; clients may invent them"`
 	MaxBodyBytes     int64         `env:"HOLDFAST_GATEWAY_MAX_BODY_BYTES" envDefault:"8388608" doc:"largest request body in bytes"`
 	BodyMemory       int64         `env:"HOLDFAST_GATEWAY_BODY_MEMORY" envDefault:"67108864" doc:"most bytes of request bodies above 64 KiB that are in memory at once, without files; further ones are refused for a moment"`
@@ -112,6 +114,8 @@ func (c Config) check() error {
 		return invalid("HOLDFAST_GATEWAY_API_KEYS or _JWT_ISSUER and HOLDFAST_GATEWAY_INSECURE_NO_AUTH contradict each other: set only one")
 	case c.AISDK != 0 && c.AISDK < 5:
 		return invalid("HOLDFAST_GATEWAY_AI_SDK is %d: it must be 5, 6, 7 or higher, or 0 for any", c.AISDK)
+	case !chat.KnowsMissingPolicy(c.ChatMissing):
+		return invalid("HOLDFAST_GATEWAY_CHAT_MISSING is %q: it must be rewind, refuse or keep", c.ChatMissing)
 	case c.MaxSnapshots <= 0 || c.MaxSocketChats <= 0:
 		return invalid("HOLDFAST_GATEWAY_MAX_SNAPSHOTS and _MAX_SOCKET_CHATS must be above 0")
 	case c.MaxBodyBytes <= 0 || c.MaxStreams <= 0 || c.MaxParts <= 0:

@@ -286,7 +286,7 @@ func (s *Service) chatRoutes(p *parts) []httpapi.Route {
 func (s *Service) newChat(p *parts) *chat.Chat {
 	c := s.config
 	return chat.New(
-		chat.Config{ReplayWindow: c.ReplayWindow, Padding: c.HeartbeatPadding, Major: uistream.Major(c.AISDK), Metadata: c.MessageMetadata, History: c.ChatHistory, MaxParts: c.MaxParts},
+		chat.Config{ReplayWindow: c.ReplayWindow, Padding: c.HeartbeatPadding, Major: uistream.Major(c.AISDK), Metadata: c.MessageMetadata, History: c.ChatHistory, Missing: chat.MissingPolicy(c.ChatMissing), MaxParts: c.MaxParts},
 		chat.Parts{
 			Runs: p.runs, Calls: p.calls, Sessions: p.sessions, Follower: p.follower, Streams: s.streams, Policy: p.policy, Files: p.files,
 			Limits: s.limits(c.MaxBodyBytes, "send the last message only, or raise HOLDFAST_GATEWAY_MAX_BODY_BYTES"),

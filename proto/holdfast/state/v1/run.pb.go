@@ -22,6 +22,62 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// MissingPolicy says what becomes of users' messages behind the newest of `earlier_message_ids`, when a request sends
+// a message. It needs one of the ids in the conversation. A client that repeats its whole conversation and lacks
+// the end has removed it, or has never seen it.
+type MissingPolicy int32
+
+const (
+	// They stay.
+	MissingPolicy_MISSING_POLICY_UNSPECIFIED MissingPolicy = 0
+	// The first of them is replaced, as by Edit. They stay if the client cannot have removed them: if a run is live or
+	// waits, unless `seen_run_id` shows that the client knows of it, or if another caller has sent one of them.
+	MissingPolicy_MISSING_POLICY_REWIND MissingPolicy = 1
+	// The request is refused: FAILED_PRECONDITION (RUN_STALE), unless a run is live or waits.
+	MissingPolicy_MISSING_POLICY_REFUSE MissingPolicy = 2
+)
+
+// Enum value maps for MissingPolicy.
+var (
+	MissingPolicy_name = map[int32]string{
+		0: "MISSING_POLICY_UNSPECIFIED",
+		1: "MISSING_POLICY_REWIND",
+		2: "MISSING_POLICY_REFUSE",
+	}
+	MissingPolicy_value = map[string]int32{
+		"MISSING_POLICY_UNSPECIFIED": 0,
+		"MISSING_POLICY_REWIND":      1,
+		"MISSING_POLICY_REFUSE":      2,
+	}
+)
+
+func (x MissingPolicy) Enum() *MissingPolicy {
+	p := new(MissingPolicy)
+	*p = x
+	return p
+}
+
+func (x MissingPolicy) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (MissingPolicy) Descriptor() protoreflect.EnumDescriptor {
+	return file_holdfast_state_v1_run_proto_enumTypes[0].Descriptor()
+}
+
+func (MissingPolicy) Type() protoreflect.EnumType {
+	return &file_holdfast_state_v1_run_proto_enumTypes[0]
+}
+
+func (x MissingPolicy) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use MissingPolicy.Descriptor instead.
+func (MissingPolicy) EnumDescriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_run_proto_rawDescGZIP(), []int{0}
+}
+
 type RequestStopResponse_Effect int32
 
 const (
@@ -61,11 +117,11 @@ func (x RequestStopResponse_Effect) String() string {
 }
 
 func (RequestStopResponse_Effect) Descriptor() protoreflect.EnumDescriptor {
-	return file_holdfast_state_v1_run_proto_enumTypes[0].Descriptor()
+	return file_holdfast_state_v1_run_proto_enumTypes[1].Descriptor()
 }
 
 func (RequestStopResponse_Effect) Type() protoreflect.EnumType {
-	return &file_holdfast_state_v1_run_proto_enumTypes[0]
+	return &file_holdfast_state_v1_run_proto_enumTypes[1]
 }
 
 func (x RequestStopResponse_Effect) Number() protoreflect.EnumNumber {
@@ -127,6 +183,8 @@ type StartRunRequest struct {
 	// Ids of users' messages that the client has. The response counts those that an existing session
 	// does not have. At most 1,000.
 	EarlierMessageIds []string `protobuf:"bytes,37,rep,name=earlier_message_ids,json=earlierMessageIds,proto3" json:"earlier_message_ids,omitempty"`
+	// What becomes of users' messages that the client lacks.
+	Missing MissingPolicy `protobuf:"varint,39,opt,name=missing,proto3,enum=holdfast.state.v1.MissingPolicy" json:"missing,omitempty"`
 	// Among the queued runs of the tenant, those with a higher priority are claimed first, and the
 	// oldest first within one. Continuations and children inherit it. INVALID_ARGUMENT
 	// (PRIORITY_INVALID) unless -100 to 100.
@@ -335,6 +393,13 @@ func (x *StartRunRequest) GetEarlierMessageIds() []string {
 		return x.EarlierMessageIds
 	}
 	return nil
+}
+
+func (x *StartRunRequest) GetMissing() MissingPolicy {
+	if x != nil {
+		return x.Missing
+	}
+	return MissingPolicy_MISSING_POLICY_UNSPECIFIED
 }
 
 func (x *StartRunRequest) GetPriority() int32 {
@@ -898,6 +963,10 @@ type StartRunResponse struct {
 	AbandonedCalls []string `protobuf:"bytes,6,rep,name=abandoned_calls,json=abandonedCalls,proto3" json:"abandoned_calls,omitempty"`
 	// How many of `earlier_message_ids` the session does not have. 0 for a new session.
 	UnknownMessages int32 `protobuf:"varint,7,opt,name=unknown_messages,json=unknownMessages,proto3" json:"unknown_messages,omitempty"`
+	// How many stored messages this request has removed.
+	RemovedMessages int64 `protobuf:"varint,8,opt,name=removed_messages,json=removedMessages,proto3" json:"removed_messages,omitempty"`
+	// How many users' messages that the client lacks stay in the conversation; at most 20 are counted.
+	MissingMessages int32 `protobuf:"varint,9,opt,name=missing_messages,json=missingMessages,proto3" json:"missing_messages,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -977,6 +1046,20 @@ func (x *StartRunResponse) GetAbandonedCalls() []string {
 func (x *StartRunResponse) GetUnknownMessages() int32 {
 	if x != nil {
 		return x.UnknownMessages
+	}
+	return 0
+}
+
+func (x *StartRunResponse) GetRemovedMessages() int64 {
+	if x != nil {
+		return x.RemovedMessages
+	}
+	return 0
+}
+
+func (x *StartRunResponse) GetMissingMessages() int32 {
+	if x != nil {
+		return x.MissingMessages
 	}
 	return 0
 }
@@ -1365,7 +1448,7 @@ var File_holdfast_state_v1_run_proto protoreflect.FileDescriptor
 
 const file_holdfast_state_v1_run_proto_rawDesc = "" +
 	"\n" +
-	"\x1bholdfast/state/v1/run.proto\x12\x11holdfast.state.v1\x1a\x1fholdfast/event/v1/message.proto\x1a\x1fholdfast/event/v1/options.proto\x1a\x1choldfast/state/v1/call.proto\x1a\x1dholdfast/state/v1/model.proto\"\x94\v\n" +
+	"\x1bholdfast/state/v1/run.proto\x12\x11holdfast.state.v1\x1a\x1fholdfast/event/v1/message.proto\x1a\x1fholdfast/event/v1/options.proto\x1a\x1choldfast/state/v1/call.proto\x1a\x1dholdfast/state/v1/model.proto\"\xd0\v\n" +
 	"\x0fStartRunRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
@@ -1397,7 +1480,8 @@ const file_holdfast_state_v1_run_proto_rawDesc = "" +
 	"\n" +
 	"must_exist\x18# \x01(\bR\tmustExist\x124\n" +
 	"\ahistory\x18$ \x03(\v2\x1a.holdfast.event.v1.MessageR\ahistory\x12.\n" +
-	"\x13earlier_message_ids\x18% \x03(\tR\x11earlierMessageIds\x12\x1a\n" +
+	"\x13earlier_message_ids\x18% \x03(\tR\x11earlierMessageIds\x12:\n" +
+	"\amissing\x18' \x01(\x0e2 .holdfast.state.v1.MissingPolicyR\amissing\x12\x1a\n" +
 	"\bpriority\x18& \x01(\x05R\bpriority\x12-\n" +
 	"\x04edit\x18\x19 \x01(\v2\x17.holdfast.state.v1.EditH\x00R\x04edit\x12?\n" +
 	"\n" +
@@ -1442,7 +1526,7 @@ const file_holdfast_state_v1_run_proto_rawDesc = "" +
 	"\bstatuses\x18\x01 \x03(\x0e2 .holdfast.state.v1.SessionStatusR\bstatuses\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\x12)\n" +
 	"\x0ecurrent_run_id\x18\x03 \x01(\tH\x00R\fcurrentRunId\x88\x01\x01B\x11\n" +
-	"\x0f_current_run_id\"\xa5\x02\n" +
+	"\x0f_current_run_id\"\xfb\x02\n" +
 	"\x10StartRunResponse\x124\n" +
 	"\asession\x18\x01 \x01(\v2\x1a.holdfast.state.v1.SessionR\asession\x12(\n" +
 	"\x03run\x18\x02 \x01(\v2\x16.holdfast.state.v1.RunR\x03run\x12'\n" +
@@ -1450,7 +1534,9 @@ const file_holdfast_state_v1_run_proto_rawDesc = "" +
 	"\brepeated\x18\x04 \x01(\bR\brepeated\x12\x18\n" +
 	"\awaiting\x18\x05 \x01(\bR\awaiting\x12'\n" +
 	"\x0fabandoned_calls\x18\x06 \x03(\tR\x0eabandonedCalls\x12)\n" +
-	"\x10unknown_messages\x18\a \x01(\x05R\x0funknownMessages\"\x90\x01\n" +
+	"\x10unknown_messages\x18\a \x01(\x05R\x0funknownMessages\x12)\n" +
+	"\x10removed_messages\x18\b \x01(\x03R\x0fremovedMessages\x12)\n" +
+	"\x10missing_messages\x18\t \x01(\x05R\x0fmissingMessages\"\x90\x01\n" +
 	"\rGetRunRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
@@ -1485,7 +1571,11 @@ const file_holdfast_state_v1_run_proto_rawDesc = "" +
 	"\x12EFFECT_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10EFFECT_REQUESTED\x10\x01\x12\x0f\n" +
 	"\vEFFECT_DONE\x10\x02\x12\x0f\n" +
-	"\vEFFECT_NONE\x10\x032\xa2\x03\n" +
+	"\vEFFECT_NONE\x10\x03*e\n" +
+	"\rMissingPolicy\x12\x1e\n" +
+	"\x1aMISSING_POLICY_UNSPECIFIED\x10\x00\x12\x19\n" +
+	"\x15MISSING_POLICY_REWIND\x10\x01\x12\x19\n" +
+	"\x15MISSING_POLICY_REFUSE\x10\x022\xa2\x03\n" +
 	"\n" +
 	"RunService\x12l\n" +
 	"\bStartRun\x12\".holdfast.state.v1.StartRunRequest\x1a#.holdfast.state.v1.StartRunResponse\"\x17\xf2\xe0\x18\agateway\xf2\xe0\x18\bexecutor\x12M\n" +
@@ -1505,82 +1595,84 @@ func file_holdfast_state_v1_run_proto_rawDescGZIP() []byte {
 	return file_holdfast_state_v1_run_proto_rawDescData
 }
 
-var file_holdfast_state_v1_run_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_holdfast_state_v1_run_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
 var file_holdfast_state_v1_run_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_holdfast_state_v1_run_proto_goTypes = []any{
-	(RequestStopResponse_Effect)(0), // 0: holdfast.state.v1.RequestStopResponse.Effect
-	(*StartRunRequest)(nil),         // 1: holdfast.state.v1.StartRunRequest
-	(*Edit)(nil),                    // 2: holdfast.state.v1.Edit
-	(*Regenerate)(nil),              // 3: holdfast.state.v1.Regenerate
-	(*Resume)(nil),                  // 4: holdfast.state.v1.Resume
-	(*Retry)(nil),                   // 5: holdfast.state.v1.Retry
-	(*Branch)(nil),                  // 6: holdfast.state.v1.Branch
-	(*Parent)(nil),                  // 7: holdfast.state.v1.Parent
-	(*Expectation)(nil),             // 8: holdfast.state.v1.Expectation
-	(*StartRunResponse)(nil),        // 9: holdfast.state.v1.StartRunResponse
-	(*GetRunRequest)(nil),           // 10: holdfast.state.v1.GetRunRequest
-	(*GetRunResponse)(nil),          // 11: holdfast.state.v1.GetRunResponse
-	(*ListRunsRequest)(nil),         // 12: holdfast.state.v1.ListRunsRequest
-	(*ListRunsResponse)(nil),        // 13: holdfast.state.v1.ListRunsResponse
-	(*RequestStopRequest)(nil),      // 14: holdfast.state.v1.RequestStopRequest
-	(*RequestStopResponse)(nil),     // 15: holdfast.state.v1.RequestStopResponse
-	nil,                             // 16: holdfast.state.v1.StartRunRequest.MetadataEntry
-	(*v1.Message)(nil),              // 17: holdfast.event.v1.Message
-	(BusyPolicy)(0),                 // 18: holdfast.state.v1.BusyPolicy
-	(*SubmittedAnswer)(nil),         // 19: holdfast.state.v1.SubmittedAnswer
-	(*Caller)(nil),                  // 20: holdfast.state.v1.Caller
-	(*StateOp)(nil),                 // 21: holdfast.state.v1.StateOp
-	(SubSessionMode)(0),             // 22: holdfast.state.v1.SubSessionMode
-	(SessionStatus)(0),              // 23: holdfast.state.v1.SessionStatus
-	(*Session)(nil),                 // 24: holdfast.state.v1.Session
-	(*Run)(nil),                     // 25: holdfast.state.v1.Run
-	(StopKind)(0),                   // 26: holdfast.state.v1.StopKind
+	(MissingPolicy)(0),              // 0: holdfast.state.v1.MissingPolicy
+	(RequestStopResponse_Effect)(0), // 1: holdfast.state.v1.RequestStopResponse.Effect
+	(*StartRunRequest)(nil),         // 2: holdfast.state.v1.StartRunRequest
+	(*Edit)(nil),                    // 3: holdfast.state.v1.Edit
+	(*Regenerate)(nil),              // 4: holdfast.state.v1.Regenerate
+	(*Resume)(nil),                  // 5: holdfast.state.v1.Resume
+	(*Retry)(nil),                   // 6: holdfast.state.v1.Retry
+	(*Branch)(nil),                  // 7: holdfast.state.v1.Branch
+	(*Parent)(nil),                  // 8: holdfast.state.v1.Parent
+	(*Expectation)(nil),             // 9: holdfast.state.v1.Expectation
+	(*StartRunResponse)(nil),        // 10: holdfast.state.v1.StartRunResponse
+	(*GetRunRequest)(nil),           // 11: holdfast.state.v1.GetRunRequest
+	(*GetRunResponse)(nil),          // 12: holdfast.state.v1.GetRunResponse
+	(*ListRunsRequest)(nil),         // 13: holdfast.state.v1.ListRunsRequest
+	(*ListRunsResponse)(nil),        // 14: holdfast.state.v1.ListRunsResponse
+	(*RequestStopRequest)(nil),      // 15: holdfast.state.v1.RequestStopRequest
+	(*RequestStopResponse)(nil),     // 16: holdfast.state.v1.RequestStopResponse
+	nil,                             // 17: holdfast.state.v1.StartRunRequest.MetadataEntry
+	(*v1.Message)(nil),              // 18: holdfast.event.v1.Message
+	(BusyPolicy)(0),                 // 19: holdfast.state.v1.BusyPolicy
+	(*SubmittedAnswer)(nil),         // 20: holdfast.state.v1.SubmittedAnswer
+	(*Caller)(nil),                  // 21: holdfast.state.v1.Caller
+	(*StateOp)(nil),                 // 22: holdfast.state.v1.StateOp
+	(SubSessionMode)(0),             // 23: holdfast.state.v1.SubSessionMode
+	(SessionStatus)(0),              // 24: holdfast.state.v1.SessionStatus
+	(*Session)(nil),                 // 25: holdfast.state.v1.Session
+	(*Run)(nil),                     // 26: holdfast.state.v1.Run
+	(StopKind)(0),                   // 27: holdfast.state.v1.StopKind
 }
 var file_holdfast_state_v1_run_proto_depIdxs = []int32{
-	17, // 0: holdfast.state.v1.StartRunRequest.messages:type_name -> holdfast.event.v1.Message
-	16, // 1: holdfast.state.v1.StartRunRequest.metadata:type_name -> holdfast.state.v1.StartRunRequest.MetadataEntry
-	7,  // 2: holdfast.state.v1.StartRunRequest.parent:type_name -> holdfast.state.v1.Parent
-	8,  // 3: holdfast.state.v1.StartRunRequest.expect:type_name -> holdfast.state.v1.Expectation
-	18, // 4: holdfast.state.v1.StartRunRequest.on_busy:type_name -> holdfast.state.v1.BusyPolicy
-	18, // 5: holdfast.state.v1.StartRunRequest.default_on_busy:type_name -> holdfast.state.v1.BusyPolicy
-	19, // 6: holdfast.state.v1.StartRunRequest.answers:type_name -> holdfast.state.v1.SubmittedAnswer
-	17, // 7: holdfast.state.v1.StartRunRequest.history:type_name -> holdfast.event.v1.Message
-	2,  // 8: holdfast.state.v1.StartRunRequest.edit:type_name -> holdfast.state.v1.Edit
-	3,  // 9: holdfast.state.v1.StartRunRequest.regenerate:type_name -> holdfast.state.v1.Regenerate
-	4,  // 10: holdfast.state.v1.StartRunRequest.resume:type_name -> holdfast.state.v1.Resume
-	5,  // 11: holdfast.state.v1.StartRunRequest.retry:type_name -> holdfast.state.v1.Retry
-	6,  // 12: holdfast.state.v1.StartRunRequest.branch:type_name -> holdfast.state.v1.Branch
-	20, // 13: holdfast.state.v1.StartRunRequest.caller:type_name -> holdfast.state.v1.Caller
-	17, // 14: holdfast.state.v1.Resume.append_messages:type_name -> holdfast.event.v1.Message
-	21, // 15: holdfast.state.v1.Resume.state_ops:type_name -> holdfast.state.v1.StateOp
-	17, // 16: holdfast.state.v1.Retry.append_messages:type_name -> holdfast.event.v1.Message
-	21, // 17: holdfast.state.v1.Retry.state_ops:type_name -> holdfast.state.v1.StateOp
-	17, // 18: holdfast.state.v1.Branch.append_messages:type_name -> holdfast.event.v1.Message
-	21, // 19: holdfast.state.v1.Branch.state_ops:type_name -> holdfast.state.v1.StateOp
-	22, // 20: holdfast.state.v1.Parent.mode:type_name -> holdfast.state.v1.SubSessionMode
-	23, // 21: holdfast.state.v1.Expectation.statuses:type_name -> holdfast.state.v1.SessionStatus
-	24, // 22: holdfast.state.v1.StartRunResponse.session:type_name -> holdfast.state.v1.Session
-	25, // 23: holdfast.state.v1.StartRunResponse.run:type_name -> holdfast.state.v1.Run
-	20, // 24: holdfast.state.v1.GetRunRequest.caller:type_name -> holdfast.state.v1.Caller
-	25, // 25: holdfast.state.v1.GetRunResponse.run:type_name -> holdfast.state.v1.Run
-	20, // 26: holdfast.state.v1.ListRunsRequest.caller:type_name -> holdfast.state.v1.Caller
-	25, // 27: holdfast.state.v1.ListRunsResponse.runs:type_name -> holdfast.state.v1.Run
-	26, // 28: holdfast.state.v1.RequestStopRequest.kind:type_name -> holdfast.state.v1.StopKind
-	20, // 29: holdfast.state.v1.RequestStopRequest.caller:type_name -> holdfast.state.v1.Caller
-	0,  // 30: holdfast.state.v1.RequestStopResponse.effect:type_name -> holdfast.state.v1.RequestStopResponse.Effect
-	1,  // 31: holdfast.state.v1.RunService.StartRun:input_type -> holdfast.state.v1.StartRunRequest
-	10, // 32: holdfast.state.v1.RunService.GetRun:input_type -> holdfast.state.v1.GetRunRequest
-	12, // 33: holdfast.state.v1.RunService.ListRuns:input_type -> holdfast.state.v1.ListRunsRequest
-	14, // 34: holdfast.state.v1.RunService.RequestStop:input_type -> holdfast.state.v1.RequestStopRequest
-	9,  // 35: holdfast.state.v1.RunService.StartRun:output_type -> holdfast.state.v1.StartRunResponse
-	11, // 36: holdfast.state.v1.RunService.GetRun:output_type -> holdfast.state.v1.GetRunResponse
-	13, // 37: holdfast.state.v1.RunService.ListRuns:output_type -> holdfast.state.v1.ListRunsResponse
-	15, // 38: holdfast.state.v1.RunService.RequestStop:output_type -> holdfast.state.v1.RequestStopResponse
-	35, // [35:39] is the sub-list for method output_type
-	31, // [31:35] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	18, // 0: holdfast.state.v1.StartRunRequest.messages:type_name -> holdfast.event.v1.Message
+	17, // 1: holdfast.state.v1.StartRunRequest.metadata:type_name -> holdfast.state.v1.StartRunRequest.MetadataEntry
+	8,  // 2: holdfast.state.v1.StartRunRequest.parent:type_name -> holdfast.state.v1.Parent
+	9,  // 3: holdfast.state.v1.StartRunRequest.expect:type_name -> holdfast.state.v1.Expectation
+	19, // 4: holdfast.state.v1.StartRunRequest.on_busy:type_name -> holdfast.state.v1.BusyPolicy
+	19, // 5: holdfast.state.v1.StartRunRequest.default_on_busy:type_name -> holdfast.state.v1.BusyPolicy
+	20, // 6: holdfast.state.v1.StartRunRequest.answers:type_name -> holdfast.state.v1.SubmittedAnswer
+	18, // 7: holdfast.state.v1.StartRunRequest.history:type_name -> holdfast.event.v1.Message
+	0,  // 8: holdfast.state.v1.StartRunRequest.missing:type_name -> holdfast.state.v1.MissingPolicy
+	3,  // 9: holdfast.state.v1.StartRunRequest.edit:type_name -> holdfast.state.v1.Edit
+	4,  // 10: holdfast.state.v1.StartRunRequest.regenerate:type_name -> holdfast.state.v1.Regenerate
+	5,  // 11: holdfast.state.v1.StartRunRequest.resume:type_name -> holdfast.state.v1.Resume
+	6,  // 12: holdfast.state.v1.StartRunRequest.retry:type_name -> holdfast.state.v1.Retry
+	7,  // 13: holdfast.state.v1.StartRunRequest.branch:type_name -> holdfast.state.v1.Branch
+	21, // 14: holdfast.state.v1.StartRunRequest.caller:type_name -> holdfast.state.v1.Caller
+	18, // 15: holdfast.state.v1.Resume.append_messages:type_name -> holdfast.event.v1.Message
+	22, // 16: holdfast.state.v1.Resume.state_ops:type_name -> holdfast.state.v1.StateOp
+	18, // 17: holdfast.state.v1.Retry.append_messages:type_name -> holdfast.event.v1.Message
+	22, // 18: holdfast.state.v1.Retry.state_ops:type_name -> holdfast.state.v1.StateOp
+	18, // 19: holdfast.state.v1.Branch.append_messages:type_name -> holdfast.event.v1.Message
+	22, // 20: holdfast.state.v1.Branch.state_ops:type_name -> holdfast.state.v1.StateOp
+	23, // 21: holdfast.state.v1.Parent.mode:type_name -> holdfast.state.v1.SubSessionMode
+	24, // 22: holdfast.state.v1.Expectation.statuses:type_name -> holdfast.state.v1.SessionStatus
+	25, // 23: holdfast.state.v1.StartRunResponse.session:type_name -> holdfast.state.v1.Session
+	26, // 24: holdfast.state.v1.StartRunResponse.run:type_name -> holdfast.state.v1.Run
+	21, // 25: holdfast.state.v1.GetRunRequest.caller:type_name -> holdfast.state.v1.Caller
+	26, // 26: holdfast.state.v1.GetRunResponse.run:type_name -> holdfast.state.v1.Run
+	21, // 27: holdfast.state.v1.ListRunsRequest.caller:type_name -> holdfast.state.v1.Caller
+	26, // 28: holdfast.state.v1.ListRunsResponse.runs:type_name -> holdfast.state.v1.Run
+	27, // 29: holdfast.state.v1.RequestStopRequest.kind:type_name -> holdfast.state.v1.StopKind
+	21, // 30: holdfast.state.v1.RequestStopRequest.caller:type_name -> holdfast.state.v1.Caller
+	1,  // 31: holdfast.state.v1.RequestStopResponse.effect:type_name -> holdfast.state.v1.RequestStopResponse.Effect
+	2,  // 32: holdfast.state.v1.RunService.StartRun:input_type -> holdfast.state.v1.StartRunRequest
+	11, // 33: holdfast.state.v1.RunService.GetRun:input_type -> holdfast.state.v1.GetRunRequest
+	13, // 34: holdfast.state.v1.RunService.ListRuns:input_type -> holdfast.state.v1.ListRunsRequest
+	15, // 35: holdfast.state.v1.RunService.RequestStop:input_type -> holdfast.state.v1.RequestStopRequest
+	10, // 36: holdfast.state.v1.RunService.StartRun:output_type -> holdfast.state.v1.StartRunResponse
+	12, // 37: holdfast.state.v1.RunService.GetRun:output_type -> holdfast.state.v1.GetRunResponse
+	14, // 38: holdfast.state.v1.RunService.ListRuns:output_type -> holdfast.state.v1.ListRunsResponse
+	16, // 39: holdfast.state.v1.RunService.RequestStop:output_type -> holdfast.state.v1.RequestStopResponse
+	36, // [36:40] is the sub-list for method output_type
+	32, // [32:36] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_state_v1_run_proto_init() }
@@ -1603,7 +1695,7 @@ func file_holdfast_state_v1_run_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_state_v1_run_proto_rawDesc), len(file_holdfast_state_v1_run_proto_rawDesc)),
-			NumEnums:      1,
+			NumEnums:      2,
 			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   1,

@@ -74,6 +74,7 @@ type Config struct {
 	Metadata     bool // whether messages name their run and its usage
 	MaxParts     int  // of the decoded messages of a body
 	History      bool // whether new sessions take in the client's conversation
+	Missing      statev1.MissingPolicy
 }
 
 // Chat serves the routes. It may be used by many goroutines.
@@ -224,8 +225,12 @@ func (c *Chat) stream(ctx context.Context, w http.ResponseWriter, r *http.Reques
 	h.Set("X-Vercel-Ai-Ui-Message-Stream", "v1")
 	h.Set(httpapi.SessionHeader, headerText(e.SessionID()))
 	h.Set(httpapi.RunHeader, headerText(e.RunID()))
-	if e.ignored > 0 {
-		h.Set(httpapi.IgnoredHeader, strconv.Itoa(e.ignored))
+	for name, messages := range map[string]int{
+		httpapi.IgnoredHeader: e.counts.ignored, httpapi.RemovedHeader: e.counts.removed, httpapi.MissingHeader: e.counts.missing,
+	} {
+		if messages > 0 {
+			h.Set(name, strconv.Itoa(messages))
+		}
 	}
 	if e.Deliver(ctx, sseOutput{sse.NewWriter(w, r, c.config.Padding)}) != nil {
 		return httpapi.ErrCut

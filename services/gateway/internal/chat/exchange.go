@@ -17,12 +17,20 @@ import (
 
 // Request is a POST /chat, over any transport.
 type Request struct {
-	Tenant string
-	Major  uistream.Major // of the client's package ai; 0 for the configured one
-	Header http.Header    // with the request key, on-busy and run id, if any
-	Body   []byte         // JSON
+	Tenant      string
+	Major       uistream.Major // of the client's package ai; 0 for the configured one
+	Header      http.Header    // with the request key, on-busy and run id, if any
+	Body        []byte         // JSON
+	KeepMissing bool           // removes no messages that the client's conversation lacks, whatever the configured policy is
 	// OnBusy applies if neither the request nor the agent has a policy; unspecified interrupts.
 	OnBusy statev1.BusyPolicy
+}
+
+// counts are messages with which the conversations of client and session differ.
+type counts struct {
+	ignored int // messages of the client that the session does not have
+	removed int // messages of the session that the request has removed
+	missing int // users' messages that the client lacks and the session keeps
 }
 
 // ReopenRequest resumes a lost stream.
@@ -58,7 +66,7 @@ type Exchange struct {
 	run     *statev1.Run
 	major   uistream.Major
 	after   Place
-	ignored int     // messages of the client that the session does not have
+	counts  counts
 	resent  *resent // nil if the client has not sent the message
 }
 

@@ -34,6 +34,9 @@ func (p *post) startTakingIn(ctx context.Context, r *statev1.StartRunRequest) (*
 	defer func() { list.raw = nil }() // a stream may last long
 	earlier := list.earlier(p.operation.intent)
 	r.EarlierMessageIds = userIDs(earlier)
+	if i := p.operation.intent; (i == send || i == edit) && !p.request.KeepMissing {
+		r.Missing = p.chat.config.Missing
+	}
 	r.MustExist = p.chat.config.History && len(earlier) > 0 && len(r.GetMessages()) > 0 && r.GetSeenRunId() == ""
 	started, err := p.startWithAnswers(ctx, r)
 	takesIn := r.GetMustExist() && fault.ReasonOf(err) == sessionNotFound
@@ -46,10 +49,11 @@ func (p *post) startTakingIn(ctx context.Context, r *statev1.StartRunRequest) (*
 	}
 	switch {
 	case !started.GetSessionCreated(): // another request may have created it meanwhile
-		p.ignored = int(started.GetUnknownMessages())
+		p.counts.ignored = int(started.GetUnknownMessages())
 	case !takesIn:
-		p.ignored = len(earlier)
+		p.counts.ignored = len(earlier)
 	}
+	p.counts.removed, p.counts.missing = int(started.GetRemovedMessages()), int(started.GetMissingMessages())
 	return started, err
 }
 

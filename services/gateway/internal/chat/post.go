@@ -55,7 +55,7 @@ type post struct {
 	operation operation
 	key       string // from the client; "" for none
 	busy      statev1.BusyPolicy
-	ignored   int // how many of the client's earlier messages the session does not have
+	counts    counts
 }
 
 // open is Open for a decoded body.
@@ -169,7 +169,7 @@ func pathOf(run *statev1.Run) string {
 }
 
 func (p *post) exchange(path string, session *statev1.Session, run *statev1.Run) *Exchange {
-	return &Exchange{chat: p.chat, path: path, session: session, run: run, major: p.chat.majorOr(p.request.Major), ignored: p.ignored}
+	return &Exchange{chat: p.chat, path: path, session: session, run: run, major: p.chat.majorOr(p.request.Major), counts: p.counts}
 }
 
 func containsRun(runs []*statev1.Run, id string) bool {

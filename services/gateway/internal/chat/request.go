@@ -63,6 +63,21 @@ var busyPolicies = map[string]statev1.BusyPolicy{
 	"rollback":  statev1.BusyPolicy_BUSY_POLICY_ROLLBACK,
 }
 
+var missingPolicies = map[string]statev1.MissingPolicy{
+	"keep":   statev1.MissingPolicy_MISSING_POLICY_UNSPECIFIED,
+	"rewind": statev1.MissingPolicy_MISSING_POLICY_REWIND,
+	"refuse": statev1.MissingPolicy_MISSING_POLICY_REFUSE,
+}
+
+// MissingPolicy returns the policy with the name, for Config.
+func MissingPolicy(name string) statev1.MissingPolicy { return missingPolicies[name] }
+
+// KnowsMissingPolicy reports whether a policy has the name.
+func KnowsMissingPolicy(name string) bool {
+	_, known := missingPolicies[name]
+	return known
+}
+
 // onBusy returns the policy of the body, or else of the header. Invalid (ON_BUSY_INVALID).
 func onBusy(h http.Header, body *request) (statev1.BusyPolicy, error) {
 	name := body.OnBusy

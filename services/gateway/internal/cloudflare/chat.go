@@ -216,7 +216,7 @@ func (c *connection) openChat(f received) (*chat.Exchange, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := chat.Request{Tenant: c.tenant, Major: c.major, Header: http.Header{requestKeyHeader: {f.ID}}, OnBusy: statev1.BusyPolicy_BUSY_POLICY_ENQUEUE}
+	r := chat.Request{Tenant: c.tenant, Major: c.major, Header: http.Header{requestKeyHeader: {f.ID}}, OnBusy: statev1.BusyPolicy_BUSY_POLICY_ENQUEUE, KeepMissing: true} // these clients say what they remove
 	ctx := retry.Request(c.ctx)
 	if r.Body, err = json.Marshal(body); err != nil {
 		return nil, err

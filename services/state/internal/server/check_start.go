@@ -19,7 +19,8 @@ func (l Limits) checkStart(r *statev1.StartRunRequest) error {
 		checkTimeout(r.GetTimeoutMs()),
 		checkPriority(r.GetPriority()),
 		checkBusy(r.GetOnBusy()),
-		checkBusy(r.GetDefaultOnBusy())); err != nil {
+		checkBusy(r.GetDefaultOnBusy()),
+		checkMissing(r.GetMissing())); err != nil {
 		return err
 	}
 	if len(r.GetAnswers()) > 0 && !r.GetAbandonCalls() {
@@ -39,6 +40,13 @@ const maxPriority = 100
 func checkPriority(priority int32) error {
 	if priority < -maxPriority || priority > maxPriority {
 		return invalid("PRIORITY_INVALID", "priority is %d; it must be -%d to %d", priority, maxPriority, maxPriority)
+	}
+	return nil
+}
+
+func checkMissing(p statev1.MissingPolicy) error {
+	if _, known := missingIn[p]; !known {
+		return invalid("MISSING_POLICY_INVALID", "%s is not a policy for missing messages; the policies are REWIND and REFUSE", p)
 	}
 	return nil
 }

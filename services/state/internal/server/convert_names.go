@@ -51,6 +51,12 @@ var busyOut = map[session.BusyPolicy]statev1.BusyPolicy{
 
 var busyIn = inverse(busyOut)
 
+var missingIn = map[statev1.MissingPolicy]session.MissingPolicy{
+	statev1.MissingPolicy_MISSING_POLICY_UNSPECIFIED: session.MissingStays,
+	statev1.MissingPolicy_MISSING_POLICY_REWIND:      session.MissingIsRemoved,
+	statev1.MissingPolicy_MISSING_POLICY_REFUSE:      session.MissingIsRefused,
+}
+
 var stopOutKinds = map[session.StopKind]statev1.StopKind{
 	session.StopInterrupt: statev1.StopKind_STOP_KIND_INTERRUPT,
 	session.StopAbort:     statev1.StopKind_STOP_KIND_ABORT,

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"os"
@@ -124,6 +125,13 @@ func (s *scene) post(a act, r *statev1.StartRunRequest) string {
 	if sends {
 		r.AgentType = "support"
 	}
+	if has := a.options["has"]; has != "" {
+		r.EarlierMessageIds = strings.Split(has, ",")
+		r.Missing = statev1.MissingPolicy(statev1.MissingPolicy_value["MISSING_POLICY_"+strings.ToUpper(cmp.Or(a.options["missing"], "rewind"))])
+	}
+	if by := a.options["by"]; by != "" {
+		r.Caller = &statev1.Caller{Actor: "user:" + by}
+	}
 	if len(r.GetMessages()) == 0 && a.text != "" {
 		r.Messages = []*eventv1.Message{said(eventv1.Role_ROLE_USER, "", a.text)}
 	}
@@ -140,6 +148,12 @@ func (s *scene) post(a act, r *statev1.StartRunRequest) string {
 		what = "waits"
 	case got.GetSessionCreated():
 		what = "begun in a new session"
+	}
+	if n := got.GetRemovedMessages(); n > 0 {
+		what += fmt.Sprintf(", %d removed", n)
+	}
+	if n := got.GetMissingMessages(); n > 0 {
+		what += fmt.Sprintf(", %d missing at the client", n)
 	}
 	return s.name(got.GetRun().GetRunId()) + " " + what + "; " + s.conversationOf()
 }

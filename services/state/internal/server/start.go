@@ -53,7 +53,7 @@ func (s *runService) StartRun(ctx context.Context, r *statev1.StartRunRequest) (
 	return &statev1.StartRunResponse{
 		Session: sessionOut(&started.Session), Run: runOut(post.Key, &started.Run),
 		SessionCreated: started.Created, Repeated: started.Repeated, Waiting: started.Waiting,
-		AbandonedCalls: started.Abandoned, UnknownMessages: int32(started.Unknown),
+		AbandonedCalls: started.Abandoned, UnknownMessages: int32(started.Unknown), RemovedMessages: started.Removed, MissingMessages: int32(started.Missing),
 	}, nil
 }
 
@@ -179,6 +179,7 @@ func (s *runService) newSend(r *statev1.StartRunRequest, post session.RunRequest
 		ParentID: r.GetParent().GetSessionId(), Child: newChildIn(r.GetParent()), Owner: post.By.Owner, UserID: user, OrganizationID: r.GetOrganizationId(),
 		Tags: r.GetTags(), Metadata: r.GetMetadata(), State: cmp.Or(r.GetCustomState(), "{}"), MaxTree: s.limits.Tree,
 	}}
+	send.Missing = missingIn[r.GetMissing()]
 	send.History, err = historyIn(r.GetHistory(), post, s.ids)
 	return send, err
 }

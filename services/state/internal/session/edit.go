@@ -47,7 +47,9 @@ func (c Edit) Decide(views ...*View) (*Change, Started, error) {
 	if err != nil {
 		return nil, Started{}, err
 	}
-	return change, change.started(), nil
+	started := change.started()
+	started.Removed = v.Session.MessageCount - v.RewindPoint.Message.Ordinal
+	return change, started, nil
 }
 
 // sendOrReplaceWaiting is Send, but first ends the run that waits with the target and those behind it.

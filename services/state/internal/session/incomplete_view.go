@@ -64,6 +64,7 @@ func (n Need) union(m Need) Need {
 	n.Stored = n.Stored || m.Stored
 	n.RewindToMessage = cmp.Or(m.RewindToMessage, n.RewindToMessage)
 	n.AnswerID = cmp.Or(m.AnswerID, n.AnswerID)
+	n.AskedFrom = cmp.Or(m.AskedFrom, n.AskedFrom)
 	if m.ExecutorID != "" {
 		n.ExecutorID, n.Tail = m.ExecutorID, m.Tail
 	}

@@ -64,7 +64,9 @@ func (c Regenerate) Decide(views ...*View) (*Change, Started, error) {
 	if err != nil {
 		return nil, Started{}, err
 	}
-	return change, change.started(), nil
+	started := change.started()
+	started.Removed = v.Session.MessageCount - v.RewindPoint.Message.Ordinal - 1
+	return change, started, nil
 }
 
 // findWaitingTarget returns the run that waits with the target; nil for none.

@@ -60,6 +60,8 @@ type Started struct {
 
 	Abandoned []string // ids of the calls abandoned for Run
 	Unknown   int      // how many of the client's messages the session does not have
+	Removed   int64    // how many stored messages the request has removed
+	Missing   int      // how many users' messages stay that the client lacks
 }
 
 func (c RunRequest) need() Need {

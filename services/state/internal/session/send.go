@@ -18,11 +18,16 @@ import (
 type Send struct {
 	RunRequest
 	History    []Message // the conversation of a new session before Messages
-	NewSession Create    // of a new session, without Key, AgentType, Now and Schemas; ParentID also refuses an existing session with another parent
+	Missing    MissingPolicy
+	NewSession Create // of a new session, without Key, AgentType, Now and Schemas; ParentID also refuses an existing session with another parent
 }
 
 // Need lists the rows for Decide.
-func (c Send) Need() Need { return c.need() }
+func (c Send) Need() Need {
+	need := c.need()
+	need.Current = need.Current || c.checksMissing()
+	return need
+}
 
 // Decide sends the messages. The first view is the session's; the others may include the
 // parent.
@@ -41,6 +46,22 @@ func (c Send) Decide(views ...*View) (*Change, Started, error) {
 	if err != nil {
 		return nil, Started{}, err
 	}
+	missing, err := c.findMissing(v, len(atWork) > 0)
+	if err != nil {
+		return nil, Started{}, err
+	}
+	if missing.replaced != "" {
+		c.Missing = MissingStays
+		return Edit{Send: c, Target: missing.replaced}.Decide(views...)
+	}
+	change, started, err := c.send(views, atWork)
+	started.Missing = missing.stay
+	return change, started, err
+}
+
+// send sends the messages of a new request. atWork are the children of the session that are at work.
+func (c Send) send(views []*View, atWork map[string]bool) (*Change, Started, error) {
+	v := views[0]
 	waits, err := c.admit(v, len(atWork) > 0)
 	if err != nil {
 		return nil, Started{}, err

@@ -41,6 +41,7 @@ type Need struct {
 	Undo            bool   // KeptMessages, ReportedLate, StartState, FormerCheckpoint
 	RewindToMessage string // RewindPoint: id of the message; empty for none
 	AnswerID        string // Answer: id of an assistant message; empty for none
+	AskedFrom       int64  // Asked: the first ordinal; 0 for none
 	FailedStep      bool   // Failed
 	Stored          bool
 }
@@ -84,6 +85,7 @@ type View struct {
 
 	RewindPoint *RewindPoint // nil if the conversation does not have the message
 	Answer      *AnswerRun   // nil if there is no such message or session
+	Asked       []Asked      // from Need.AskedFrom on, in the order of the conversation, at most MaxQuestions; nil if they were not read
 	Failed      *FailedStep  // of the newest run; nil before the first
 	Stored      Removed      // the rows that belong to the session, by table
 }
@@ -103,7 +105,13 @@ type AnswerRun struct {
 	Questions       []Message // user messages before the answer, outside of steps: the newest first, at most MaxQuestions
 }
 
-// MaxQuestions is how many user messages are searched for the question of an answer.
+// Asked is a message of a user outside of steps that belongs to a run.
+type Asked struct {
+	Message
+	StartedBy string // of the run
+}
+
+// MaxQuestions is how many user messages are searched for the question of an answer, or for those that a client lacks.
 const MaxQuestions = 20
 
 // FailedStep is the part of the newest run that a retry replaces or keeps.

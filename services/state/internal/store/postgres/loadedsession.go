@@ -92,6 +92,9 @@ func (s *loadedSession) complete() error {
 	if s.Need.AnswerID != "" && v.Answer == nil {
 		v.Answer = &session.AnswerRun{}
 	}
+	if s.Need.AskedFrom > 0 && v.Asked == nil {
+		v.Asked = []session.Asked{}
+	}
 	if s.Need.OwnAgent && v.OwnAgent == nil {
 		v.OwnAgent = &session.Agent{}
 	}

@@ -188,6 +188,11 @@ var (
 			AND role = 'user' AND step = 0 ORDER BY ordinal DESC LIMIT %d) m
 		ORDER BY v.n, m.ordinal DESC`, session.MaxQuestions))
 
+	readAsked = forViews(`r.started_by, `+messageRead.Select("m"), keyed("ordinal bigint"), fmt.Sprintf(`
+		CROSS JOIN LATERAL (SELECT * FROM messages WHERE tenant = v.tenant AND session_id = v.session_id AND ordinal >= v.ordinal
+			AND role = 'user' AND step = 0 AND run_id <> '' ORDER BY ordinal LIMIT %d) m`, session.MaxQuestions)+joinOne("r", "runs", "run_id", "m.run_id")+`
+		ORDER BY v.n, m.ordinal`)
+
 	// The checkpoint for a retry of the newest run.
 	failedCheckpoint = newest + `
 		CROSS JOIN LATERAL (SELECT * FROM checkpoints WHERE tenant = v.tenant AND session_id = v.session_id

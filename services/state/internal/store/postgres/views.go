@@ -34,6 +34,7 @@ func (r *reader) loadViews(ctx context.Context, conn *pgx.Conn) error {
 	r.undo()
 	r.back()
 	r.answer()
+	r.asked()
 	r.retry()
 	r.stored()
 	if err := r.run(ctx, conn); err != nil {
@@ -265,6 +266,17 @@ func (r *reader) answer() {
 			a.Questions = append(a.Questions, *m)
 		}
 	})
+}
+
+// asked reads users' messages from a place in the conversation on.
+func (r *reader) asked() {
+	read(r, readAsked, func(l *lookup, s *loadedSession) {
+		if from := s.Need.AskedFrom; from > 0 {
+			l.add(s).more(from)
+		}
+	}, func(to []any, m *session.Asked) []any {
+		return messageRead.Destinations(append(to, &m.StartedBy), &m.Message)
+	}, func(s *loadedSession, m *session.Asked) { s.view.Asked = append(s.view.Asked, *m) })
 }
 
 // stored counts the rows of sessions to delete.

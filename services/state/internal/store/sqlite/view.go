@@ -41,7 +41,7 @@ func loadView(ctx context.Context, c *connection, key session.Key, need session.
 }
 
 var viewLoaders = []func(context.Context, *connection, session.Key, session.Need, *session.View) error{
-	loadRuns, loadJournal, loadCheckpoint, loadMessages, loadCalls, loadState, loadWaiting, loadUndo, loadRewindPoint, loadAnswer, loadFailedStep, countStored,
+	loadRuns, loadJournal, loadCheckpoint, loadMessages, loadCalls, loadState, loadWaiting, loadUndo, loadRewindPoint, loadAnswer, loadAsked, loadFailedStep, countStored,
 }
 
 const planExists = `, EXISTS (SELECT 1 FROM plans p WHERE p.tenant = s.tenant AND p.session_id = s.session_id)`

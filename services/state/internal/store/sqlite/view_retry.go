@@ -36,6 +36,26 @@ func loadAnswer(ctx context.Context, c *connection, key session.Key, need sessio
 	return err
 }
 
+// loadAsked loads users' messages from a place in the conversation on.
+func loadAsked(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) error {
+	if need.AskedFrom == 0 {
+		return nil
+	}
+	messages, err := readMessages(ctx, c, `SELECT `+messageFields+` FROM messages m WHERE m.tenant = ? AND m.session_id = ? AND m.ordinal >= ?
+		AND m.role = 'user' AND m.step = 0 AND m.run_id <> '' ORDER BY m.ordinal LIMIT 0 + ?`, key.Tenant, key.SessionID, need.AskedFrom, session.MaxQuestions)
+	v.Asked = make([]session.Asked, 0, len(messages))
+	for _, m := range messages {
+		if err != nil {
+			return err
+		}
+		var run *session.Run
+		if run, err = readRun(ctx, c, runByID, key, m.RunID); run != nil {
+			v.Asked = append(v.Asked, session.Asked{Message: m, StartedBy: run.StartedBy})
+		}
+	}
+	return err
+}
+
 // loadFailedStep loads the checkpoint for a retry of the newest run.
 func loadFailedStep(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) error {
 	if !need.FailedStep || v.Session.CurrentRunID == "" {

@@ -157,6 +157,26 @@ var edits = []suiteCase{
 		}
 		same(h, "messages after the edit", h.messageIDs(home), []string{"h1"})
 	}},
+	{"messages that a client lacks are found with their senders, and removed", func(h *harness) {
+		first, second := h.runTurn(home, 1, "one"), h.runTurn(home, 2, "two")
+		h.append(home, "appended") // has no run
+		h.runTurn(home, 3, "three")
+		asked := h.readView(home, session.Need{AskedFrom: 1}).Asked
+		same(h, "messages behind the first", len(asked), 2)
+		same(h, "the first of them", asked[0].ID, second.message)
+		same(h, "its sender", asked[0].StartedBy, "")
+		if asked := h.readView(home, session.Need{AskedFrom: 100}).Asked; asked == nil || len(asked) > 0 {
+			h.Errorf("behind the end: got %v, want an empty list", asked)
+		}
+		if asked := h.readView(home, session.Need{Current: true}).Asked; asked != nil {
+			h.Errorf("without a need: got %v", asked)
+		}
+		c := h.startOf(home)
+		c.EarlierIDs, c.Missing = []string{first.message}, session.MissingIsRemoved
+		got := h.start(c)
+		same(h, "messages that remain", h.messageIDs(home), []string{first.message, first.answer, c.Messages[0].ID})
+		same(h, "removed", got.Removed, int64(5))
+	}},
 	{"a rewind ends live work unless the policy rejects it", func(h *harness) {
 		for _, policy := range []session.BusyPolicy{session.BusyEnqueue, session.BusyInterrupt, session.BusyRollback} {
 			key := session.Key{Tenant: home.Tenant, SessionID: string(policy)}
