@@ -8,12 +8,12 @@ const report = (check, got) => process.stdout.write(`${JSON.stringify({ check, g
 const browser = await chromium.launch({ executablePath, headless: true, args: ['--no-sandbox', '--disable-gpu'], timeout });
 
 const complaints = [];
-async function open(host) {
+async function open(host, more = {}) {
   const tab = await (await browser.newContext()).newPage();
   tab.setDefaultTimeout(timeout);
   tab.on('pageerror', (error) => complaints.push(String(error)));
   tab.on('console', (message) => message.type() === 'error' && complaints.push(message.text()));
-  await tab.goto(`${page}/?${new URLSearchParams({ name: 'room', host, key })}`);
+  await tab.goto(`${page}/?${new URLSearchParams({ name: 'room', host, key, ...more })}`);
   await tab.waitForSelector('main[data-identified=true]', { state: 'attached' });
   return tab;
 }
@@ -84,6 +84,18 @@ await send(b, 'Hello again');
 await Promise.all([shows(a, 'Hello again'), shows(b, 'You said “Hello again”')]);
 await ready(b);
 report('after stop', await last(b));
+
+// A page whose tools answer by themselves shows each answer once.
+const c = await open(first, { name: 'tools', answer: 'blue' });
+const answers = [];
+for (let turn = 1; turn <= 5; turn++) {
+  await send(c, 'Ask me something');
+  await c.waitForFunction((turns) => document.querySelector('main').textContent.split('waited for that').length > turns, turn);
+  await ready(c);
+  const { messages } = await look(c);
+  answers.push([messages.length, messages.filter((m) => JSON.stringify(m).includes('waited for that')).length]);
+}
+report('a tool of the page', answers);
 
 await a.evaluate(() => window.chat.clearHistory());
 await Promise.all([a, b].map((tab) => tab.waitForFunction(() => document.querySelectorAll('article').length === 0)));

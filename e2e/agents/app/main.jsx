@@ -15,7 +15,11 @@ function Page() {
     protocols: ['holdfast.v2', `holdfast.key.${query.get('key')}`],
     onStateUpdate: setState,
   });
-  const chat = useAgentChat({ agent, headers: { Authorization: `Bearer ${query.get('key')}` } });
+  const chat = useAgentChat({
+    agent,
+    headers: { Authorization: `Bearer ${query.get('key')}` },
+    onToolCall: query.get('answer') ? ({ toolCall, addToolOutput }) => addToolOutput({ toolCallId: toolCall.toolCallId, output: query.get('answer') }) : undefined,
+  });
   Object.assign(window, { agent, chat });
   const busy = chat.isStreaming || chat.status !== 'ready';
   return (
