@@ -28,6 +28,15 @@ func EncodeArguments(text string) json.RawMessage {
 	return quoted
 }
 
+// NonEmptyObject returns the text of arguments that arrived as JSON, "" for an empty object however it is written.
+func NonEmptyObject(arguments json.RawMessage) string {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(arguments, &members) == nil && len(members) == 0 {
+		return ""
+	}
+	return string(arguments)
+}
+
 // ArgumentsObject returns arguments as a JSON object, for servers that require one. Any other JSON value is put
 // under "invalid_arguments"; invalid JSON becomes {}.
 func ArgumentsObject(arguments json.RawMessage) json.RawMessage {

@@ -150,7 +150,7 @@ func (a *assembler) endBlock(index int64) []model.Event {
 	case "tool_use":
 		arguments := b.arguments.String()
 		if arguments == "" {
-			arguments = string(b.input) // without deltas, content_block_start holds them all
+			arguments = model.NonEmptyObject(b.input) // without deltas, content_block_start holds them all
 		}
 		return []model.Event{model.CallEnd{Index: b.call, Arguments: model.EncodeArguments(arguments)}}
 	}

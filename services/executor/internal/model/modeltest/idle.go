@@ -2,6 +2,7 @@ package modeltest
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"testing"
@@ -20,9 +21,14 @@ const idleTimeout = time.Minute
 // event stream with some text.
 func RunIdleTimeout(t *testing.T, connect Connect, first string) {
 	for name, test := range map[string]func(*testing.T, Connect, string){
-		"a provider that never responds times out": testNoResponse,
-		"a stream without further data times out":  testSilentStream,
-		"a slow consumer causes no timeout":        testSlowConsumer,
+		"a provider that never responds times out":                    testNoResponse,
+		"a stream without further data times out":                     testSilentStream,
+		"a slow consumer causes no timeout":                           testSlowConsumer,
+		"keep-alives extend a call only for a while":                  testKeepAlives,
+		"bytes of an unfinished event extend a call only for a while": testTrickle,
+		"events extend a call":                                        testEvents,
+		"an error that trickles times out":                            testTricklingError,
+		"the caller's deadline ends a call that trickles":             testDeadline,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -44,6 +50,79 @@ func testSilentStream(t *testing.T, connect Connect, first string) {
 	})
 	if reply := expectTimeout(t, connect(t, client, idleTimeout), idleTimeout+idleTimeout/2); reply.Text == "" {
 		t.Error("got no text before the timeout")
+	}
+}
+
+// keepAlives is how many idle timeouts a call may last without an event.
+const keepAlives = 3
+
+// every writes a text again and again until the request is cancelled.
+func every(pause time.Duration, text string) func(<-chan struct{}, io.Writer) {
+	return func(done <-chan struct{}, w io.Writer) {
+		for {
+			select {
+			case <-done:
+				return
+			case <-time.After(pause):
+				writeText(w, text)
+			}
+		}
+	}
+}
+
+func testKeepAlives(t *testing.T, connect Connect, first string) {
+	client := streamingClient(func(done <-chan struct{}, w io.Writer) {
+		writeText(w, first)
+		every(idleTimeout/4, ": keep-alive\n\n")(done, w)
+	})
+	if reply := expectTimeout(t, connect(t, client, idleTimeout), keepAlives*idleTimeout); reply.Text == "" {
+		t.Error("got no text before the timeout")
+	}
+}
+
+func testTrickle(t *testing.T, connect Connect, _ string) {
+	expectTimeout(t, connect(t, streamingClient(every(time.Second, "x")), idleTimeout), keepAlives*idleTimeout)
+}
+
+// testEvents checks that a provider which sends events for an hour is not cut.
+func testEvents(t *testing.T, connect Connect, first string) {
+	const times = 60
+	client := streamingClient(func(done <-chan struct{}, w io.Writer) {
+		for range times {
+			writeText(w, first)
+			time.Sleep(idleTimeout * 3 / 4)
+			writeText(w, ": keep-alive\n\n")
+			time.Sleep(idleTimeout * 3 / 4)
+		}
+	})
+	reply := Collect(t, connect(t, client, idleTimeout).Generate(t.Context(), NewRequest(Slow)))
+	reply.expectError(t, model.Error{Code: model.CodeUnavailable, Retryable: true})
+	if reply.Deltas == 0 {
+		t.Error("got no text")
+	}
+}
+
+func testTricklingError(t *testing.T, connect Connect, _ string) {
+	client := streamingClient(every(time.Second, "x"))
+	inner := client.Transport
+	client.Transport = roundTrip(func(r *http.Request) (*http.Response, error) {
+		res, err := inner.RoundTrip(r)
+		if err == nil {
+			res.StatusCode = http.StatusInternalServerError
+		}
+		return res, err
+	})
+	expectTimeout(t, connect(t, client, idleTimeout), idleTimeout)
+}
+
+func testDeadline(t *testing.T, connect Connect, first string) {
+	const limit = 10 * time.Second
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	start := time.Now()
+	reply := Collect(t, connect(t, streamingClient(every(time.Second, first)), idleTimeout).Generate(ctx, NewRequest(Slow)))
+	if took := time.Since(start); took != limit || !errors.Is(reply.Err, context.DeadlineExceeded) {
+		t.Errorf("the call took %v and gave the error %v, want %v and %v", took, reply.Err, limit, context.DeadlineExceeded)
 	}
 }
 

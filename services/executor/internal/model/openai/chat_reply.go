@@ -276,6 +276,9 @@ func (a *chatAssembler) findCall(fragment callFragment) *call {
 				return other
 			}
 		}
+		if fragment.Function.Name != "" && c != nil && c.wireID != "" {
+			return nil
+		}
 	}
 	if c == nil || c.endsBefore(fragment) {
 		return nil
