@@ -26,7 +26,10 @@ func set[T comparable](field func(*Profile) *T, value T) func(*Profile) bool {
 	}
 }
 
-// lessons are tried in order, and the first that is new counts.
+// noSystem matches refusals of system messages, or of their place.
+var noSystem = regexp.MustCompile(`(?i)system (message|role|prompt).{0,60}(at the (beginning|start)|must be (the )?first|only .{0,20}first|not supported)|unexpected role .?system|only user.{0,20}(assistant|model).{0,60}roles are supported`)
+
+// lessons are tried in order, and the first that is new counts. Each is learned once, so that two refusals that contradict each other end.
 var lessons = []lesson{
 	{
 		regexp.MustCompile(`(?i)reasoning_content.{0,40}(must be passed back|is missing|is required)`),
@@ -52,18 +55,18 @@ var lessons = []lesson{
 		set(func(p *Profile) *string { return &p.Reasoning }, ReasoningNever),
 	},
 	{
-		regexp.MustCompile(`(?i)system (message|role|prompt).{0,60}(at the (beginning|start)|must be (the )?first|only .{0,20}first|not supported)|unexpected role .?system|only user.{0,20}(assistant|model).{0,60}roles are supported`),
+		noSystem,
 		func(p *Profile) bool {
-			switch p.System {
-			case SystemAnywhere, SystemDeveloper:
+			changed := p.System == SystemAnywhere || p.System == SystemDeveloper
+			if changed {
 				p.System = SystemFirst
-			case SystemFirst:
-				p.System = SystemUser
-			default:
-				return false
 			}
-			return true
+			return changed
 		},
+	},
+	{
+		noSystem,
+		set(func(p *Profile) *string { return &p.System }, SystemUser),
 	},
 	{
 		regexp.MustCompile(`(?i)role.{0,10}developer|developer.{0,20}role`),
@@ -122,17 +125,11 @@ var lessons = []lesson{
 	},
 	{
 		regexp.MustCompile(`(?i)response_format|json_schema|structured output`),
-		func(p *Profile) bool {
-			switch {
-			case p.Output == OutputSchema:
-				p.Output = OutputObject
-			case !slices.Contains(p.Omit, "response_format"):
-				p.Omit = append(p.Omit, "response_format")
-			default:
-				return false
-			}
-			return true
-		},
+		set(func(p *Profile) *string { return &p.Output }, OutputObject),
+	},
+	{
+		regexp.MustCompile(`(?i)response_format`),
+		func(p *Profile) bool { p.Omit = append(p.Omit, "response_format"); return true },
 	},
 	{
 		regexp.MustCompile(`(?i)tool_choice`),
@@ -172,9 +169,11 @@ func Learn(p Profile, refusal string, body json.RawMessage, build func(Profile) 
 		next, err := build(candidate)
 		return err == nil && !bytes.Equal(next, body)
 	}
-	for _, l := range lessons {
+	for i, l := range lessons {
+		bit := uint64(1) << i
 		learned = p.clone()
-		if l.says.MatchString(refusal) && l.learn(&learned) && changesBody(learned) {
+		learned.taught |= bit
+		if p.taught&bit == 0 && l.says.MatchString(refusal) && l.learn(&learned) && changesBody(learned) {
 			return learned, true
 		}
 	}

@@ -55,6 +55,8 @@ type Profile struct {
 	Output string `json:"output"`
 	// Omit are members of a request that are not sent.
 	Omit []string `json:"omit"`
+
+	taught uint64 // the lessons learned so far, by their place
 }
 
 // The names of the limit.

@@ -20,7 +20,7 @@ var rows = sync.OnceValue(func() []Row {
 		},
 		{
 			// The models of OpenAI. A first chunk without choices has the results of the content filter.
-			Name: "azure", Address: at(`\.(openai\.azure|services\.ai\.azure|cognitiveservices\.azure)\.(com|us|cn)(:|/|$)`),
+			Name: "azure", Address: at(`^[^/]*\.(openai\.azure|services\.ai\.azure|cognitiveservices\.azure)\.(com|us|cn)(:|/|$)`),
 			Fields: `{"outputLimit":"max_completion_tokens","system":"anywhere","alternateRoles":false,"emptyText":true,
 				"callContent":"omitted","reasoning":"never"}`,
 			Sources: []string{
@@ -30,7 +30,7 @@ var rows = sync.OnceValue(func() []Row {
 		},
 		{
 			// Passes requests on to other providers, whose families apply. Signatures of the model are in reasoning_details.
-			Name: "openrouter", Address: at(`(^|\.)openrouter\.ai(:|/|$)`),
+			Name: "openrouter", Address: at(`^([^/]*\.)?openrouter\.ai(:|/|$)`),
 			Fields: `{"media":["image","file"],"reasoning":"calls"}`,
 			Sources: []string{
 				"https://openrouter.ai/docs/use-cases/reasoning-tokens",
@@ -39,7 +39,7 @@ var rows = sync.OnceValue(func() []Row {
 		},
 		{
 			// Thinking must come back with all messages that have calls, also of earlier turns. Texts only. No JSON schema.
-			Name: "deepseek", Address: at(`(^|\.)deepseek\.com(:|/|$)`),
+			Name: "deepseek", Address: at(`^([^/]*\.)?deepseek\.com(:|/|$)`),
 			Fields: `{"media":[],"reasoning":"calls","reasoningField":"reasoning_content","reasoningFiller":".","output":"json_object"}`,
 			Sources: []string{
 				"https://api-docs.deepseek.com/guides/thinking_mode",
@@ -49,7 +49,7 @@ var rows = sync.OnceValue(func() []Row {
 		},
 		{
 			// The same rule for thinking; a text that is not empty passes where none was recorded.
-			Name: "kimi", Address: at(`(^|\.)(moonshot\.(ai|cn)|kimi\.com)(:|/|$)`),
+			Name: "kimi", Address: at(`^([^/]*\.)?(moonshot\.(ai|cn)|kimi\.com)(:|/|$)`),
 			Fields: `{"reasoning":"calls","reasoningField":"reasoning_content","reasoningFiller":"."}`,
 			Sources: []string{
 				"https://platform.moonshot.ai/docs/guide/use-kimi-k2-thinking-model",
@@ -59,7 +59,7 @@ var rows = sync.OnceValue(func() []Row {
 		{
 			// Unknown members are refused: max_completion_tokens, stream_options (usage comes anyway), reasoning. Ids have exactly
 			// nine letters and digits. A message of the user may not follow a tool's result. "any" demands a call.
-			Name: "mistral", Address: at(`(^|\.)mistral\.ai(:|/|$)`),
+			Name: "mistral", Address: at(`^([^/]*\.)?mistral\.ai(:|/|$)`),
 			Fields: `{"streamOptions":false,"reasoning":"never","callExtra":false,"callIDs":"alphanumeric","callIDMin":9,"callIDMax":9,
 				"answerAfterTool":true,"requiredChoice":"any"}`,
 			Sources: []string{
@@ -72,7 +72,7 @@ var rows = sync.OnceValue(func() []Row {
 		},
 		{
 			// Unknown members of messages are refused, reasoning_content among them.
-			Name: "groq", Address: at(`(^|\.)groq\.com(:|/|$)`),
+			Name: "groq", Address: at(`^([^/]*\.)?groq\.com(:|/|$)`),
 			Fields: `{"outputLimit":"max_completion_tokens","reasoning":"never","callExtra":false}`,
 			Sources: []string{
 				"https://console.groq.com/docs/openai",
@@ -81,18 +81,18 @@ var rows = sync.OnceValue(func() []Row {
 			},
 		},
 		{
-			Name: "together", Address: at(`(^|\.)together\.(xyz|ai)(:|/|$)`),
+			Name: "together", Address: at(`^([^/]*\.)?together\.(xyz|ai)(:|/|$)`),
 			Fields:  `{"callExtra":false}`,
 			Sources: []string{"https://docs.together.ai/docs/openai-api-compatibility", "https://docs.together.ai/reference/chat-completions-1"},
 		},
 		{
 			// Interleaved thinking: reasoning_content of the turn comes back.
-			Name: "fireworks", Address: at(`(^|\.)fireworks\.ai(:|/|$)`),
+			Name: "fireworks", Address: at(`^([^/]*\.)?fireworks\.ai(:|/|$)`),
 			Fields:  `{"reasoningField":"reasoning_content","callExtra":false}`,
 			Sources: []string{"https://docs.fireworks.ai/guides/reasoning", "https://docs.fireworks.ai/tools-sdks/openai-compatibility"},
 		},
 		{
-			Name: "xai", Address: at(`(^|\.)x\.ai(:|/|$)`),
+			Name: "xai", Address: at(`^([^/]*\.)?x\.ai(:|/|$)`),
 			Fields: `{"outputLimit":"max_completion_tokens","system":"anywhere","alternateRoles":false,"callExtra":false}`,
 			Sources: []string{
 				"https://docs.x.ai/docs/api-reference#chat-completions",
@@ -101,7 +101,7 @@ var rows = sync.OnceValue(func() []Row {
 		},
 		{
 			// Reasoning is not read. Signatures are in the extra_content of calls.
-			Name: "gemini", Address: at(`^generativelanguage\.googleapis\.com(:\d+)?/.*openai|aiplatform\.googleapis\.com(:\d+)?/.*openapi`),
+			Name: "gemini", Address: at(`^generativelanguage\.googleapis\.com(:\d+)?/.*openai|^[^/]*aiplatform\.googleapis\.com(:\d+)?/.*openapi`),
 			Fields: `{"reasoning":"never"}`,
 			Sources: []string{
 				"https://ai.google.dev/gemini-api/docs/openai",
@@ -145,13 +145,13 @@ var rows = sync.OnceValue(func() []Row {
 		},
 		{
 			// Documents, strict tools and the choice of a tool are ignored. Reasoning arrives and comes back as "reasoning".
-			Name: "ollama", Address: at(`(^|\.)ollama\.com(:|/|$)|:11434(/|$)`),
+			Name: "ollama", Address: at(`^([^/]*\.)?ollama\.com(:|/|$)|^[^/]*:11434(/|$)`),
 			Fields:  `{"reasoningField":"reasoning","callExtra":false,"strict":false}`,
 			Sources: []string{"https://docs.ollama.com/api/openai-compatibility"},
 		},
 		{
 			// Content must be a string, also beside calls.
-			Name: "lmstudio", Address: at(`:1234(/|$)`),
+			Name: "lmstudio", Address: at(`^[^/]*:1234(/|$)`),
 			Fields: `{"callExtra":false}`,
 			Sources: []string{
 				"https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues/261",
