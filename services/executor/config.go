@@ -19,7 +19,7 @@ type Config struct {
 	CallTimeout       time.Duration `env:"HOLDFAST_EXECUTOR_CALL_TIMEOUT" envDefault:"10s" doc:"limit of one attempt at a call to the state or stream service"`
 	DrainGrace        time.Duration `env:"HOLDFAST_EXECUTOR_DRAIN_GRACE" envDefault:"5s" doc:"time for the steps in flight at shutdown; at least 4s below HOLDFAST_SHUTDOWN_GRACE"`
 
-	ModelTimeout  time.Duration `env:"HOLDFAST_EXECUTOR_MODEL_TIMEOUT" envDefault:"10m" doc:"limit of one model call"`
+	ModelTimeout  time.Duration `env:"HOLDFAST_EXECUTOR_MODEL_TIMEOUT" envDefault:"10m" doc:"limit of one model call, whatever arrives; a call that reaches it is not repeated, the agent's next model is asked"`
 	ToolTimeout   time.Duration `env:"HOLDFAST_EXECUTOR_TOOL_TIMEOUT" envDefault:"60s" doc:"limit of a call of a tool that names none"`
 	ParallelCalls int           `env:"HOLDFAST_EXECUTOR_PARALLEL_CALLS" envDefault:"8" doc:"calls of one step at once"`
 	HookTimeout   time.Duration `env:"HOLDFAST_EXECUTOR_HOOK_TIMEOUT" envDefault:"10s" doc:"limit of one call of a hook, and of the other functions of an agent that have no limit of their own"`

@@ -116,8 +116,9 @@ func (a *agentCode) classify(parent, limited context.Context, err error) error {
 	case parent.Err() != nil:
 		return context.Cause(parent)
 	case limited.Err() != nil:
+		// Not retryable: a user would wait for the whole limit again, at the same model. Its fallback is asked.
 		return modelFailure{&model.Error{
-			Code: model.CodeTimeout, Retryable: true, Err: err,
+			Code: model.CodeTimeout, Err: err,
 			Message: fmt.Sprintf("the reply was not whole within %v", a.modelTimeout),
 		}}
 	}
