@@ -141,8 +141,12 @@ func FinishBody(body, options json.RawMessage, omit ...string) (json.RawMessage,
 	if len(omit) == 0 || json.Unmarshal(merged, &members) != nil {
 		return merged, nil
 	}
+	before := len(members)
 	for _, name := range omit {
 		delete(members, name)
+	}
+	if len(members) == before {
+		return merged, nil // equal requests have equal bytes
 	}
 	return json.Marshal(members)
 }
