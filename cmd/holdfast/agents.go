@@ -22,7 +22,8 @@ func newAgents(t *cli.Terminal, g *cli.Gateway) *cobra.Command {
 		Use: "check FILE…", Short: "Check files of agents, and print each mistake with its file and line", Args: cli.Arguments(1, maxAgentFiles),
 		Long: `Check files of agents as an executor in this environment reads them, with its API keys and permitted hosts:
 files, folders or patterns. Each mistake has a line with its file, line and column, and the command then
-ends with 1. It connects the MCP servers that the files name and the environment permits.`,
+ends with 1. An executor serves what has no mistake; the command asks for everything. It connects the MCP servers
+that the files name and the environment permits; a server that does not answer is a mistake too.`,
 		RunE: func(c *cobra.Command, args []string) error { return checkAgents(c.Context(), t, args) },
 	}
 	describe := &cobra.Command{
@@ -62,12 +63,14 @@ func checkAgents(ctx context.Context, t *cli.Terminal, files []string) (err erro
 		defer func() { _ = registry.Close() }()
 	}
 	mistakes := []string{}
-	switch reason := fault.ReasonOf(err); {
-	case reason == "AGENTS_INVALID" || reason == "MCP_UNAVAILABLE":
+	switch {
+	case fault.ReasonOf(err) == "AGENTS_INVALID":
 		f, _ := fault.From(err)
 		mistakes = strings.Split(f.Detail, "\n")
 	case err != nil:
 		return err
+	default:
+		mistakes = append(mistakes, registry.Diagnose()...)
 	}
 	switch {
 	case t.JSON:

@@ -1,7 +1,8 @@
 // Package schema checks JSON values against JSON Schemas.
 //
-// It implements draft 2020-12, and the keywords of draft-07 with other names (definitions,
-// dependencies, items as a list, additionalItems). format, contentEncoding and other annotations are
+// It implements draft 2020-12, the keywords of older drafts with other names or values (definitions, dependencies, items as
+// a list, additionalItems, exclusiveMinimum and exclusiveMaximum as booleans, required as a boolean, $recursiveRef), and
+// nullable of OpenAPI 3.0. A keyword that is null counts as missing. format, contentEncoding and other annotations are
 // not checked. References must stay within the schema: nothing is ever loaded. A $dynamicRef is a
 // $ref. $id and $anchor are compared literally, and the first of two equal ones counts; a relative
 // $id is not resolved.

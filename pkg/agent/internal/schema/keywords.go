@@ -21,7 +21,7 @@ func (r *reader) read(n *node) {
 	r.readName("$id", "")
 	r.readName("$anchor", "#")
 	r.readName("$dynamicAnchor", "#")
-	for _, keyword := range []string{"$ref", "$dynamicRef"} {
+	for _, keyword := range []string{"$ref", "$dynamicRef", "$recursiveRef"} {
 		if ref, ok := r.text(keyword); ok {
 			r.links = append(r.links, link{from: r.location, ref: ref})
 		}
@@ -48,8 +48,14 @@ func (r *reader) readName(keyword, prefix string) {
 
 func (r *reader) readValue(n *node) {
 	n.types = r.types()
-	if list, ok := r.object["enum"]; ok {
+	if n.types != nil && r.object["nullable"] == true && !slices.Contains(n.types, "null") {
+		n.types = append(n.types, "null") // of OpenAPI 3.0
+	}
+	if list, ok := r.value("enum"); ok {
 		values, ok := list.([]any)
+		if r.object["nullable"] == true {
+			values = append(slices.Clone(values), nil)
+		}
 		if !ok {
 			r.fail("enum", "a list")
 			return
@@ -65,8 +71,8 @@ func (r *reader) readValue(n *node) {
 	if n.multipleOf != nil && n.multipleOf.sign() <= 0 {
 		r.fail("multipleOf", "a number above 0")
 	}
-	n.minimum, n.maximum = r.bound("minimum"), r.bound("maximum")
-	n.exclusiveMinimum, n.exclusiveMaximum = r.bound("exclusiveMinimum"), r.bound("exclusiveMaximum")
+	n.minimum, n.exclusiveMinimum = r.bounds("minimum", "exclusiveMinimum")
+	n.maximum, n.exclusiveMaximum = r.bounds("maximum", "exclusiveMaximum")
 	n.minLength, n.maxLength = r.count("minLength"), r.count("maxLength")
 	if text, ok := r.text("pattern"); ok {
 		pattern, err := r.pattern(text)
@@ -131,7 +137,14 @@ func (r *reader) readObject(n *node) {
 	n.propertyNames = r.schema("propertyNames")
 	n.unevaluated = r.schema("unevaluatedProperties")
 	r.tracks = r.tracks || n.unevaluated != nil || n.unevaluatedItems != nil
-	n.required = r.texts("required", r.object["required"])
+	if _, ofDraft3 := r.object["required"].(bool); !ofDraft3 { // a boolean is about the object around it
+		n.required = r.texts("required", r.object["required"])
+	}
+	for name, property := range sorted(r.members("properties")) {
+		if of, ok := property.(map[string]any); ok && of["required"] == true && !slices.Contains(n.required, name) {
+			n.required = append(n.required, name)
+		}
+	}
 	n.minProperties, n.maxProperties = r.count("minProperties"), r.count("maxProperties")
 	r.readDependencies(n)
 }
@@ -169,8 +182,14 @@ func (r *reader) fail(keyword, want string) {
 	}
 }
 
+// value returns the value of a keyword. Null counts as missing: generators write it for what they do not set.
+func (r *reader) value(keyword string) (any, bool) {
+	value := r.object[keyword]
+	return value, value != nil
+}
+
 func (r *reader) text(keyword string) (string, bool) {
-	value, ok := r.object[keyword]
+	value, ok := r.value(keyword)
 	if !ok {
 		return "", false
 	}
@@ -219,8 +238,20 @@ func (r *reader) types() []string {
 	return distinct
 }
 
+// bounds returns a bound and its exclusive form, which is a boolean in draft 4.
+func (r *reader) bounds(inclusive, exclusive string) (including, excluding *decimalBound) {
+	isExclusive, ofDraft4 := r.object[exclusive].(bool)
+	switch {
+	case !ofDraft4:
+		return r.bound(inclusive), r.bound(exclusive)
+	case isExclusive:
+		return nil, r.bound(inclusive)
+	}
+	return r.bound(inclusive), nil
+}
+
 func (r *reader) bound(keyword string) *decimalBound {
-	value, ok := r.object[keyword]
+	value, ok := r.value(keyword)
 	if !ok {
 		return nil
 	}
@@ -253,7 +284,7 @@ func (r *reader) count(keyword string) *int {
 }
 
 func (r *reader) members(keyword string) map[string]any {
-	value, ok := r.object[keyword]
+	value, ok := r.value(keyword)
 	if !ok {
 		return nil
 	}
@@ -265,14 +296,14 @@ func (r *reader) members(keyword string) map[string]any {
 }
 
 func (r *reader) schema(keyword string) *node {
-	if _, ok := r.object[keyword]; !ok {
+	if _, ok := r.value(keyword); !ok {
 		return nil
 	}
 	return r.compiled(r.location.child(keyword))
 }
 
 func (r *reader) list(keyword string) []*node {
-	value, ok := r.object[keyword]
+	value, ok := r.value(keyword)
 	if !ok {
 		return nil
 	}

@@ -96,7 +96,7 @@ func TestSchemasThatCannotBeCheckedAreRefused(t *testing.T) {
 		`"x"`:                                  "an object or a boolean",
 		`{"type":"any"}`:                       `at /type: there is no type "any"`,
 		`{"properties":{"a":{"type":1}}}`:      "at /properties/a/type",
-		`{"required":true}`:                    "a list of strings",
+		`{"required":1}`:                       "a list of strings",
 		`{"minimum":"1"}`:                      "minimum must be a number",
 		`{"maxItems":-1}`:                      "0 or more",
 		`{"multipleOf":0}`:                     "above 0",

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -21,17 +22,24 @@ const (
 	maxTreeDepth   = 100
 )
 
-// agent reads an agent. at is the place of its name.
-func (r *reader) agent(d declaration) (a Agent, at value) {
+// agent reads an agent. at is the place of its name. The agent is usable if only some of its tools or fallbacks have a
+// mistake; then it does not have them.
+func (r *reader) agent(d declaration) (a Agent, at value, usable bool) {
+	part, before := Part{Kind: AgentPart}, r.count()
+	leave := r.within(part)
+	defer func() { leave() }()
 	if _, ok := d.members(); !ok {
 		d.mistake("an agent must be an object with fields")
-		return Agent{}, d.value
+		return Agent{}, d.value, false
 	}
 	o := newObject(d.value, "")
 	name, at := readName(o)
+	part.Name = name
+	r.part = part
+	unnamed := r.count()
 	o.defaults = d.defaults // set late: defaults do not apply to the name
 	stateSchema := o.schema("stateSchema")
-	a = Agent{Agent: agent.Agent{
+	a = Agent{File: d.file.name, Agent: agent.Agent{
 		Name: name, Description: o.text("description"), SystemPrompt: o.prose("systemPrompt"), Prompt: readPrompt(o, stateSchema),
 		StateSchema: stateSchema, OutputSchema: o.schema("outputSchema"),
 		Completion:   agent.Completion(o.oneOf("completion", string(agent.CompletionTool), string(agent.CompletionNative))),
@@ -46,22 +54,45 @@ func (r *reader) agent(d declaration) (a Agent, at value) {
 	if o.has("remote") {
 		a.Remote = r.readRemote(o)
 	} else {
-		r.providers.readModels(o, &a)
+		r.readModels(o, &a)
 	}
-	placed, mounts := r.readTools(o)
+	placed, mounts, complete := r.readTools(o)
 	a.mounts = mounts
-	for _, t := range placed {
-		tool := t.withSetState(o, a.StateSchema)
-		a.Tools = append(a.Tools, tool)
-		if !t.mounted {
-			a.own = append(a.own, tool)
-		}
+	for i := range placed {
+		placed[i].tool = r.withSetState(o, &placed[i], a.StateSchema)
+		a.Tools = append(a.Tools, placed[i].tool)
 	}
-	a.StopWhen = readStopWhen(o, a.Tools)
+	a.StopWhen = readStopWhen(o, a.Tools, complete)
 	o.end()
 	reportContradictions(o, a.Agent)
 	reportProblems(o, a.Agent, placed)
-	return a, at
+	a.keepTools(placed)
+	implied := slices.ContainsFunc(r.implied, func(p Problem) bool { return p.Part == part })
+	return a, at, unnamed == before && !implied && !r.hasSince(before, part)
+}
+
+// withSetState returns a tool with the writes of setState. Their mistakes are the tool's.
+func (r *reader) withSetState(o *object, t *placedTool, stateSchema json.RawMessage) agent.Tool {
+	defer r.within(Part{Kind: ToolPart, Name: t.tool.Name, Agent: r.part.Name})()
+	before := r.count()
+	tool := t.withSetState(o, stateSchema)
+	t.wrong = t.wrong || r.count() > before
+	return tool
+}
+
+// keepTools leaves out the tools with a mistake.
+func (a *Agent) keepTools(placed []placedTool) {
+	a.Tools = nil
+	for _, t := range placed {
+		switch {
+		case t.wrong:
+			a.without = append(a.without, t.tool.Name)
+			continue
+		case !t.mounted:
+			a.own = append(a.own, t.tool)
+		}
+		a.Tools = append(a.Tools, t.tool)
+	}
 }
 
 // reportContradictions reports fields that do not go together.
@@ -93,11 +124,14 @@ func reportProblems(o *object, a agent.Agent, tools []placedTool) {
 		i, err := strconv.Atoi(number)
 		switch {
 		case listed && name == "tools" && err == nil && i < len(tools):
-			if t := tools[i]; !t.wrong {
+			if t := &tools[i]; !t.wrong {
 				if rest != "" {
 					rest += ": "
 				}
+				leave := o.file.within(Part{Kind: ToolPart, Name: t.tool.Name, Agent: a.Name})
 				t.at.mistake("%s: tool %q: %s%s", o.what, t.tool.Name, rest, p.Text)
+				t.wrong = true
+				leave()
 			}
 		case !o.isWrong(name):
 			o.mistakeAt(name, "%s: %s", p.Field, p.Text)
@@ -198,23 +232,41 @@ func (r *reader) readRemote(o *object) *agent.Remote {
 	return remote
 }
 
-// readModels reads the model of an agent and its fallbacks.
-func (p *providers) readModels(o *object, a *Agent) {
+// readModels reads the model of an agent and its fallbacks. A fallback that cannot be used is left out.
+func (r *reader) readModels(o *object, a *Agent) {
+	p := r.providers
 	at, _ := o.field("model")
 	a.Model = o.text("model")
 	a.Models, a.Governors = map[string]model.Model{}, map[string][]model.Governor{}
-	if !o.isWrong("model") {
+	if before := r.count(); !o.isWrong("model") {
 		if m, ok := p.find(o, at, a.Model); ok {
 			a.addModel(p, a.Model, m)
+		} else if r.count() == before { // the mistake is the provider's
+			r.imply(r.part, "its model %q cannot be used", a.Model)
 		}
 	}
-	a.Fallbacks = o.distinct("fallbacks")
 	at, _ = o.field("fallbacks")
-	for _, name := range a.Fallbacks {
-		if m, ok := p.find(o, at, name); ok {
-			a.addModel(p, name, m)
+	for _, name := range o.distinct("fallbacks") {
+		provider, _, _ := strings.Cut(name, "/")
+		part := Part{Kind: ProviderPart, Name: provider, Agent: a.Name}
+		before := r.count()
+		leave := r.within(part)
+		m, ok := p.find(o, at, name)
+		leave()
+		if !ok && r.count() == before {
+			r.imply(part, "the fallback %q cannot be used", name)
 		}
+		if !ok {
+			continue
+		}
+		a.Fallbacks = append(a.Fallbacks, name)
+		a.addModel(p, name, m)
 	}
+}
+
+// imply records a problem that follows from a mistake elsewhere.
+func (r *reader) imply(p Part, format string, args ...any) {
+	r.implied = append(r.implied, Problem{Part: p, Text: fmt.Sprintf(format, args...)})
 }
 
 func (a *Agent) addModel(p *providers, full string, m model.Model) {

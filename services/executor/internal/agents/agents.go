@@ -2,6 +2,7 @@ package agents
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
@@ -27,7 +28,8 @@ type Known struct {
 	HTTP httptool.Peers
 	// MCP restricts what MCP servers may use.
 	MCP mcptool.Allowed
-	// Connect connects an allowed MCP server. It is called concurrently.
+	// Connect connects an allowed MCP server. It is called concurrently. A server that cannot be reached is none of
+	// its errors: the server says so itself, and keeps trying.
 	Connect func(ctx context.Context, c mcptool.Config) (Server, error)
 }
 
@@ -40,8 +42,36 @@ type Agent struct {
 	// provider/name.
 	Governors map[string][]model.Governor
 
-	own    []agent.Tool // without the tools of MCP servers
-	mounts []*Mount
+	// File is the file that declares the agent.
+	File string
+
+	own     []agent.Tool // without the tools of MCP servers
+	without []string     // names of own tools with a mistake, which no MCP server replaces
+	mounts  []*Mount
+}
+
+// WaitsFor says which required MCP server or tool is not there yet; "" if the agent can be served.
+func (a Agent) WaitsFor() string {
+	for _, m := range a.mounts {
+		if missing := m.missing(); m.required && missing != "" {
+			return missing
+		}
+	}
+	return ""
+}
+
+// Problems returns what the agent lacks now: tools that its MCP servers do not have.
+func (a Agent) Problems() []Problem {
+	var problems []Problem
+	if missing := a.WaitsFor(); missing != "" {
+		problems = append(problems, Problem{Part: Part{Kind: AgentPart, Name: a.Name}, Text: "it waits: " + missing})
+	}
+	for _, m := range a.mounts {
+		for _, name := range m.absent() {
+			problems = append(problems, Problem{Part: Part{Kind: ToolPart, Name: name, Agent: a.Name}, Text: fmt.Sprintf("the MCP server %q has no such tool", m.name)})
+		}
+	}
+	return problems
 }
 
 // WithCurrentTools returns the agent with the current tools of its MCP servers. If two tools have the same
@@ -54,7 +84,8 @@ func (a Agent) WithCurrentTools() agent.Agent {
 	now.Tools = slices.Clone(a.own)
 	for _, m := range a.mounts {
 		for _, t := range m.tools() {
-			if !slices.ContainsFunc(now.Tools, func(other agent.Tool) bool { return other.Name == t.Name }) {
+			taken := slices.ContainsFunc(now.Tools, func(other agent.Tool) bool { return other.Name == t.Name })
+			if !taken && !slices.Contains(a.without, t.Name) {
 				now.Tools = append(now.Tools, t)
 			}
 		}
@@ -73,18 +104,24 @@ func (a Agent) Servers() []Server {
 	return servers
 }
 
-// Set is the agents of some files.
+// Set is the agents of some files that can be served.
 type Set struct {
 	Agents   []Agent
 	Versions *Versions
+	// Problems are the parts with mistakes, and the parts that need them.
+	Problems []Problem
+	// Incomplete has the names of agents with a mistake. Those among Agents lack tools or fallbacks.
+	Incomplete map[string]bool
+	// Unread are the files of which not all agents could be read.
+	Unread []string
 }
 
 // Load reads agents from files. Each path is a file, a folder or a pattern. The trail is returned with
 // every error too.
 //
-// Faults: NotFound (AGENTS_NOT_FOUND); Invalid (AGENTS_INVALID) with all mistakes of all files, one
-// per line of the detail as file:line:column: text; Unavailable (MCP_UNAVAILABLE), with the same
-// detail, if the only mistakes are MCP servers without an answer.
+// Faults: NotFound (AGENTS_NOT_FOUND) if there is no file at all; Invalid (AGENTS_INVALID) with all mistakes of all
+// files, one per line of the detail as file:line:column: text. With mistakes there is a set too: of everything that
+// does not have them.
 func Load(ctx context.Context, paths []string, known Known) (*Set, *Versions, error) {
 	r := newReader(known)
 	if err := r.load(paths); err != nil {

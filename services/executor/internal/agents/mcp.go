@@ -17,15 +17,39 @@ import (
 
 // Server is a connected MCP server.
 type Server interface {
-	// Tools returns its current tools. They must not be modified.
+	// Tools returns its current tools; nil until it has named them. They must not be modified.
 	Tools() []agent.Tool
 }
 
 // Mount is the tools of an MCP server in an agent.
 type Mount struct {
 	Server    Server
+	name      string   // of the server
 	only      []string // names of the tools; empty for all
+	required  bool     // the agent is not served without these tools
 	behaviour behaviour
+}
+
+// absent returns the listed tools that the server does not have. Until it has named its tools, nothing is known.
+func (m *Mount) absent() []string {
+	tools := m.Server.Tools()
+	if tools == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(m.only), func(name string) bool {
+		return slices.ContainsFunc(tools, func(t agent.Tool) bool { return t.Name == name })
+	})
+}
+
+// missing says what the mount lacks; "" for nothing.
+func (m *Mount) missing() string {
+	if m.Server.Tools() == nil {
+		return fmt.Sprintf("the MCP server %q, which it requires, has not been reached yet", m.name)
+	}
+	if absent := m.absent(); len(absent) > 0 {
+		return fmt.Sprintf("the MCP server %q has no tool %s, which it requires", m.name, strings.Join(absent, ", "))
+	}
+	return ""
 }
 
 // tools returns the current tools.
@@ -115,10 +139,11 @@ func (s *servers) connect(ctx context.Context) {
 	failures := make([]error, len(names))
 	var connecting sync.WaitGroup
 	for i, name := range names {
-		connecting.Go(func() {
-			declared := s.declared[name]
-			declared.server, failures[i] = s.known.Connect(ctx, declared.config)
-		})
+		declared := s.declared[name]
+		if declared.wrong {
+			continue
+		}
+		connecting.Go(func() { declared.server, failures[i] = s.known.Connect(ctx, declared.config) })
 	}
 	connecting.Wait()
 	for i, name := range names {
@@ -126,19 +151,19 @@ func (s *servers) connect(ctx context.Context) {
 			continue
 		}
 		declared := s.declared[name]
-		declared.wrong = true
+		declared.wrong, declared.server = true, nil
+		leave := declared.at.file.within(Part{Kind: ServerPart, Name: name})
 		declared.at.mistake("%s", detail(failures[i]))
-		if fault.ReasonOf(failures[i]) == "MCP_UNAVAILABLE" {
-			declared.at.file.unavailable++
-		}
+		leave()
 	}
 }
 
 // mount reads {mcp: server}: the tools of an MCP server, or some of them.
-func (s *servers) mount(o, entry *object) ([]placedTool, *Mount) {
+func (r *reader) mount(o, entry *object) ([]placedTool, *Mount) {
+	s, before := r.servers, r.count()
 	name := entry.text("mcp")
 	entry.what = fmt.Sprintf("%s: MCP server %q", o.what, name)
-	mount := &Mount{only: entry.distinct("tools"), behaviour: readBehaviour(entry)}
+	mount := &Mount{name: name, only: entry.distinct("tools"), required: entry.isTrue("required"), behaviour: readBehaviour(entry)}
 	if a := mount.behaviour.approval; a != nil {
 		a.arguments = nil // the mount outlives the file
 	}
@@ -150,6 +175,11 @@ func (s *servers) mount(o, entry *object) ([]placedTool, *Mount) {
 		return nil, nil
 	}
 	if declared.wrong || declared.server == nil {
+		part := Part{Kind: ServerPart, Name: name, Agent: r.part.Agent}
+		if mount.required {
+			part = Part{Kind: AgentPart, Name: r.part.Agent}
+		}
+		r.imply(part, "the MCP server %q cannot be used", name)
 		return nil, nil
 	}
 	mount.Server = declared.server
@@ -157,15 +187,19 @@ func (s *servers) mount(o, entry *object) ([]placedTool, *Mount) {
 	for _, t := range declared.server.Tools() {
 		names = append(names, t.Name)
 	}
-	for _, only := range mount.only {
-		if !slices.Contains(names, only) {
-			entry.mistakeAt("tools", "it has no tool %q; known: %s%s", only, strings.Join(names, ", "), suggest(only, names))
-		}
+	wrong := r.count() > before
+	for _, only := range mount.absent() {
+		leave := r.within(Part{Kind: ToolPart, Name: only, Agent: r.part.Agent})
+		entry.mistakeAt("tools", "it has no tool %q; known: %s%s", only, strings.Join(names, ", "), suggest(only, names))
+		leave()
+	}
+	if wrong {
+		return nil, nil // for example an approval that cannot be read
 	}
 	at, _ := entry.field("mcp")
 	var placed []placedTool
 	for _, t := range mount.tools() {
-		placed = append(placed, placedTool{tool: t, at: at, mounted: true, wrong: len(entry.wrong) > 0})
+		placed = append(placed, placedTool{tool: t, at: at, mounted: true})
 	}
 	return placed, mount
 }

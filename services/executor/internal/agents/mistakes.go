@@ -22,24 +22,78 @@ type mistake struct {
 	file string
 	place
 	text string
+	part Part
+}
+
+// Kinds of parts.
+const (
+	FilePart     = "file"
+	ProviderPart = "provider"
+	ServerPart   = "mcpServer"
+	ToolPart     = "tool"
+	AgentPart    = "agent"
+)
+
+// Part is what a mistake takes out of service.
+type Part struct {
+	Kind string
+	// Name is the path of a file, and the name of anything else. It may be empty: an agent may lack a name.
+	Name string
+	// Agent has the tool or the fallback; empty for a part of its own.
+	Agent string
+}
+
+// Problem is a part that is out of service, or that lacks something.
+type Problem struct {
+	Part
+	// Text is the reason. It names no secret, but may name files and addresses.
+	Text string
+	// Output is the end of what the child process of a server wrote to its standard error. It may have secrets.
+	Output string
 }
 
 // mistakes collects what is wrong with the files of a set.
 type mistakes struct {
 	list  []mistake
 	order map[string]int // file name to its number, in the order of reading
-	// unavailable counts the mistakes that are MCP servers without an answer.
-	unavailable int
+	part  Part           // what is read now
 }
 
 func (m *mistakes) add(file string, at place, format string, args ...any) {
-	m.list = append(m.list, mistake{file, at, fmt.Sprintf(format, args...)})
+	m.list = append(m.list, mistake{file, at, fmt.Sprintf(format, args...), m.part})
 }
 
 func (m *mistakes) count() int { return len(m.list) }
 
-// err lists the mistakes by file and line: Invalid (AGENTS_INVALID), or Unavailable
-// (MCP_UNAVAILABLE) if MCP servers that do not answer are the only ones. Nil without mistakes.
+// within attributes the mistakes until leave to a part.
+func (m *mistakes) within(p Part) (leave func()) {
+	outer := m.part
+	m.part = p
+	return func() { m.part = outer }
+}
+
+// hasSince reports whether a mistake of a part was added behind the first ones.
+func (m *mistakes) hasSince(first int, p Part) bool {
+	return slices.ContainsFunc(m.list[first:], func(one mistake) bool { return one.part == p })
+}
+
+// problems returns the mistakes as problems of their parts, one for each part.
+func (m *mistakes) problems() []Problem {
+	var problems []Problem
+	for _, one := range m.list {
+		line := fmt.Sprintf("%s:%v: %s", one.file, one.place, one.text)
+		i := slices.IndexFunc(problems, func(p Problem) bool { return p.Part == one.part })
+		switch {
+		case i < 0:
+			problems = append(problems, Problem{Part: one.part, Text: line})
+		case !slices.Contains(strings.Split(problems[i].Text, "\n"), line):
+			problems[i].Text += "\n" + line
+		}
+	}
+	return problems
+}
+
+// err lists the mistakes by file and line: Invalid (AGENTS_INVALID). Nil without mistakes.
 func (m *mistakes) err() error {
 	if len(m.list) == 0 {
 		return nil
@@ -48,18 +102,16 @@ func (m *mistakes) err() error {
 		return cmp.Or(m.order[a.file]-m.order[b.file], a.line-b.line, a.column-b.column)
 	})
 	var lines []string
-	seen := map[mistake]bool{}
+	seen := map[string]bool{}
 	for _, at := range m.list {
-		if !seen[at] {
-			lines = append(lines, fmt.Sprintf("%s:%v: %s", at.file, at.place, at.text))
+		line := fmt.Sprintf("%s:%v: %s", at.file, at.place, at.text)
+		if !seen[line] {
+			lines = append(lines, line)
 		}
-		seen[at] = true
+		seen[line] = true
 	}
 	if more := len(lines) - maxMistakes; more > 0 {
 		lines = append(lines[:maxMistakes], fmt.Sprintf("and %d more", more))
-	}
-	if len(m.list) == m.unavailable {
-		return fault.New(fault.Unavailable, "MCP_UNAVAILABLE", "%s", strings.Join(lines, "\n"))
 	}
 	return fault.New(fault.Invalid, "AGENTS_INVALID", "%s", strings.Join(lines, "\n"))
 }

@@ -21,6 +21,8 @@ type reader struct {
 	tools     *tools
 	servers   *servers
 	agents    []declaration
+	unread    []string  // files
+	implied   []Problem // of agents that need a part with a mistake
 }
 
 // declaration is an agent in a file.
@@ -41,20 +43,36 @@ func newReader(known Known) *reader {
 
 // load reads the files of the patterns, and their included files.
 func (r *reader) load(patterns []string) error {
+	var missing []error
+	read := 0
 	for _, pattern := range patterns {
 		found := r.trail.find(pattern)
 		if len(found) == 0 {
-			return fault.New(fault.NotFound, "AGENTS_NOT_FOUND", "there is no agents file %q", pattern)
+			missing = append(missing, fault.New(fault.NotFound, "AGENTS_NOT_FOUND", "there is no agents file %q", pattern))
+			r.unreadable(pattern, "there is no such file")
 		}
 		for _, path := range found {
 			source, err := r.trail.read(path)
 			if err != nil {
-				return fault.New(fault.NotFound, "AGENTS_NOT_FOUND", "the agents cannot be read: %v", err)
+				missing = append(missing, fault.New(fault.NotFound, "AGENTS_NOT_FOUND", "the agents cannot be read: %v", err))
+				r.unreadable(path, err.Error())
+				continue
 			}
+			read++
 			r.take(source, path)
 		}
 	}
+	if read == 0 && len(missing) > 0 {
+		return missing[0]
+	}
 	return nil
+}
+
+// unreadable records a file that cannot be read.
+func (r *reader) unreadable(path, reason string) {
+	defer r.within(Part{Kind: FilePart, Name: path})()
+	r.unread = append(r.unread, path)
+	r.add(path, place{1, 1}, "the file cannot be read: %s", reason)
 }
 
 // include reads the files that a file includes.
@@ -74,6 +92,7 @@ func (r *reader) include(o *object) {
 			source, err := r.trail.read(path)
 			if err != nil {
 				item.mistake("the included file cannot be read: %v", err)
+				r.unread = append(r.unread, path)
 				continue
 			}
 			r.take(source, path)
@@ -98,23 +117,31 @@ func (r *reader) take(s Source, path string) {
 		r.add(s.Name, place{1, 1}, "there are more than %d files of agents", maxFiles)
 		return
 	}
-	if f := r.parse(s); f != nil {
-		r.files = append(r.files, f)
-		r.declare(f)
+	defer r.within(Part{Kind: FilePart, Name: s.Name})()
+	f := r.parse(s)
+	if f == nil {
+		r.unread = append(r.unread, s.Name)
+		return
 	}
+	r.files = append(r.files, f)
+	r.declare(f)
 }
 
 func (r *reader) declare(f *file) {
 	o := newObject(f.root, "")
 	r.include(o)
 	for _, m := range o.entries("models") {
+		leave := r.within(Part{Kind: ProviderPart, Name: m.name})
 		r.providers.declare(m)
+		leave()
 	}
 	for _, item := range o.list("tools") {
 		r.tools.declare(item)
 	}
 	for _, m := range o.entries("mcpServers") {
+		leave := r.within(Part{Kind: ServerPart, Name: m.name})
 		r.servers.declare(m)
+		leave()
 	}
 	var defaults *object
 	if v, ok := o.field("defaults"); ok {
@@ -134,19 +161,26 @@ func (r *reader) set(ctx context.Context) (*Set, error) {
 	if len(r.agents) == 0 && len(r.files) > 0 {
 		r.files[0].at(1, 1).mistake(`no agents: name at least one under "agents"`)
 	}
-	if r.count() == 0 {
-		r.servers.connect(ctx)
-	}
-	set := &Set{Versions: r.trail}
+	r.servers.connect(ctx)
+	set := &Set{Versions: r.trail, Incomplete: map[string]bool{}, Unread: r.unread}
 	seen := map[string]value{}
 	ended := map[*object]bool{}
 	for _, d := range r.agents {
-		a, at := r.agent(d)
-		if former, ok := seen[a.Name]; ok && a.Name != "" {
+		before := len(r.implied) + r.count()
+		a, at, usable := r.agent(d)
+		former, twice := seen[a.Name]
+		if twice && a.Name != "" {
+			leave := r.within(Part{Kind: AgentPart, Name: a.Name})
 			at.mistake("the agent %q is declared twice, first at %s:%v", a.Name, former.file.name, former.place)
+			leave()
+		}
+		if len(r.implied)+r.count() > before || !usable {
+			set.Incomplete[a.Name] = true
+		}
+		if usable && !twice {
+			set.Agents = append(set.Agents, a)
 		}
 		seen[a.Name] = at
-		set.Agents = append(set.Agents, a)
 	}
 	for _, d := range r.agents { // all agents of a file have read their defaults
 		if d.defaults != nil && !ended[d.defaults] {
@@ -154,10 +188,9 @@ func (r *reader) set(ctx context.Context) (*Set, error) {
 			ended[d.defaults] = true
 		}
 	}
-	if err := r.err(); err != nil {
-		return nil, err
-	}
-	return set, nil
+	err := r.err() // sorts the mistakes
+	set.Problems = append(r.problems(), r.implied...)
+	return set, err
 }
 
 // path resolves a path in a file against the folder of the file.

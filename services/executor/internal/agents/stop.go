@@ -8,8 +8,9 @@ import (
 )
 
 // readStopWhen reads a rule that ends a run after a step: {tool: name} or {stateEquals: {key: value}}. In
-// a list of rules, any one is enough. Nil if the field is missing.
-func readStopWhen(o *object, tools []agent.Tool) func(agent.Progress) bool {
+// a list of rules, any one is enough. Nil if the field is missing. The tools may be incomplete, while an MCP server cannot
+// be reached.
+func readStopWhen(o *object, tools []agent.Tool, complete bool) func(agent.Progress) bool {
 	v, ok := o.field("stopWhen")
 	if !ok {
 		return nil
@@ -30,7 +31,7 @@ func readStopWhen(o *object, tools []agent.Tool) func(agent.Progress) bool {
 		switch {
 		case (tool == "") == (state == nil):
 			rule.mistakeAt("tool", "give either {tool: name} or {stateEquals: {key: value}}")
-		case tool != "" && !slices.Contains(names, tool):
+		case tool != "" && complete && !slices.Contains(names, tool):
 			rule.mistakeAt("tool", "the agent has no tool %q%s", tool, suggest(tool, names))
 		case tool != "":
 			rules = append(rules, calledTool(tool))

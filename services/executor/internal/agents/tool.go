@@ -42,6 +42,7 @@ type declaredTool struct {
 
 // declare adds a tool for all agents. Several files may declare the same tool.
 func (ts *tools) declare(v value) {
+	defer v.file.within(Part{Kind: ToolPart, Name: nameOf(v)})()
 	t := ts.read(v, "tools")
 	if t.tool.Name == "" {
 		return
@@ -59,25 +60,66 @@ func (ts *tools) declare(v value) {
 	ts.declared[t.tool.Name] = &declaredTool{placedTool: t, text: text}
 }
 
-// readTools reads the tools of an agent: names, {use: name}, {mcp: server}, {subAgent: type} and declarations.
-func (r *reader) readTools(o *object) (placed []placedTool, mounts []*Mount) {
+// nameOf returns the name in a declaration, for the mistakes in it.
+func nameOf(v value) string {
+	members, _ := v.members()
+	for _, m := range members {
+		if text, ok := m.text(); ok && slices.Contains([]string{"name", "use", "subAgent", "mcp"}, m.name) {
+			return text
+		}
+	}
+	text, _ := v.text()
+	return text
+}
+
+// readTools reads the tools of an agent: names, {use: name}, {mcp: server}, {subAgent: type} and declarations. They are
+// complete unless an MCP server has not named its tools yet, or a tool cannot be read.
+func (r *reader) readTools(o *object) (placed []placedTool, mounts []*Mount, complete bool) {
 	seen := map[string]bool{}
+	complete = true
 	for _, item := range o.list("tools") {
+		part := Part{Kind: ToolPart, Name: nameOf(item), Agent: r.part.Name}
+		if members, _ := item.members(); slices.ContainsFunc(members, func(m member) bool { return m.name == "mcp" }) {
+			part.Kind = ServerPart
+		}
+		before := r.count()
+		leave := r.within(part)
 		found, mount := r.readTool(o, item)
+		leave()
+		wrong := mount == nil && r.count() > before // its settings, for example the approval, may be incomplete
 		if mount != nil {
 			mounts = append(mounts, mount)
+			complete = complete && mount.Server.Tools() != nil
 		}
+		complete = complete && (mount != nil || len(found) > 0)
 		for _, t := range found {
+			t.wrong = t.wrong || wrong
 			name := t.tool.Name
 			if seen[name] && name != "" {
+				leave := r.within(Part{Kind: ToolPart, Name: name, Agent: r.part.Name})
 				t.at.mistake("%s: the tool %q is listed twice", o.what, name)
+				leave()
+				excludeTwice(placed, t)
 				continue
 			}
 			seen[name] = true
 			placed = append(placed, t)
 		}
 	}
-	return placed, mounts
+	return placed, mounts, complete
+}
+
+// excludeTwice leaves out a tool that is listed twice with settings of its own: either entry may be the one that was
+// meant. A tool of an MCP server yields to one of the agent.
+func excludeTwice(placed []placedTool, again placedTool) {
+	first := slices.IndexFunc(placed, func(t placedTool) bool { return t.tool.Name == again.tool.Name })
+	switch {
+	case again.mounted:
+	case placed[first].mounted:
+		placed[first] = again
+	default:
+		placed[first].wrong = true
+	}
 }
 
 func (r *reader) readTool(o *object, item value) ([]placedTool, *Mount) {
@@ -91,7 +133,7 @@ func (r *reader) readTool(o *object, item value) ([]placedTool, *Mount) {
 	entry := newObject(item, o.what+": tools")
 	switch {
 	case entry.has("mcp"):
-		return r.servers.mount(o, entry)
+		return r.mount(o, entry)
 	case entry.has("subAgent"):
 		return []placedTool{readSubAgent(o, entry)}, nil
 	case entry.has("use"):

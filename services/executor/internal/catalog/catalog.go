@@ -21,8 +21,21 @@ type Catalog interface {
 	// (AGENT_NOT_FOUND): there is no such type, or no longer. Other errors come from a factory and
 	// fail the run.
 	Resolve(ctx context.Context, f For) (Agent, error)
-	// Changed returns a channel. It is closed when Types changes after the call; nil for never.
+	// Problems returns what is out of service, to announce too.
+	Problems() []Problem
+	// Changed returns a channel. It is closed when Types or Problems change after the call; nil for never.
 	Changed() <-chan struct{}
+}
+
+// Problem is a part of the agents that is out of service, or that lacks something.
+type Problem struct {
+	Kind string // file, provider, mcpServer, tool or agent
+	// Name is the path of a file, and the name of anything else.
+	Name string
+	// Agent is the agent that has the tool or the fallback; empty for a part of its own.
+	Agent string
+	// Text is the reason. It may name files and addresses.
+	Text string
 }
 
 // Type describes an agent without its run.
@@ -82,6 +95,9 @@ func (s Static) Resolve(_ context.Context, f For) (Agent, error) {
 	}
 	return Agent{}, fault.New(fault.NotFound, "AGENT_NOT_FOUND", "there is no agent %q here", f.AgentType)
 }
+
+// Problems returns nil.
+func (s Static) Problems() []Problem { return nil }
 
 // Changed returns nil.
 func (s Static) Changed() <-chan struct{} { return nil }

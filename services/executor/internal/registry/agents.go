@@ -49,6 +49,10 @@ type Agents struct {
 	list    []agents.Agent // by name
 	servers []*lease
 	once    sync.Once
+
+	problems   []agents.Problem // in the files
+	incomplete map[string]bool  // names of agents with a mistake
+	unread     []string         // files of which not all agents could be read
 }
 
 // ParseAgents reads agents in YAML (see docs/agents-yaml.md). Relative
@@ -73,9 +77,16 @@ func ParseAgents(data []byte, dir string, lookupEnv func(string) (string, bool))
 		return nil, err
 	}
 	l := &loader{config: c, lookupEnv: lookupEnv, log: slog.Default(), servers: &mcpServers{}}
-	return l.load(func(known agents.Known) (*agents.Set, error) {
+	set, err := l.load(func(known agents.Known) (*agents.Set, error) {
 		return agents.Parse(context.Background(), agents.Source{Name: "agents.yaml", Dir: dir, Data: data}, known)
 	})
+	if err != nil {
+		if set != nil {
+			set.Close()
+		}
+		return nil, err
+	}
+	return set, nil
 }
 
 // With returns the agents of both sets. An agent of others replaces one of the same name. The
@@ -139,20 +150,22 @@ type loader struct {
 	leases []*lease // of the new set
 }
 
-// load makes a set of the agents from read. On failure nothing stays open.
+// load makes a set of the agents from read. Beside AGENTS_INVALID there may be a set, of everything without a mistake;
+// after any other failure nothing stays open.
 func (l *loader) load(read func(agents.Known) (*agents.Set, error)) (*Agents, error) {
 	if err := l.config.check(); err != nil {
 		return nil, err
 	}
 	set, err := read(l.known())
 	loaded := &Agents{servers: l.leases}
-	if err != nil {
+	if set == nil {
 		loaded.Close()
 		return nil, err
 	}
-	loaded.list = set.Agents
+	loaded.list, loaded.problems = set.Agents, set.Problems
+	loaded.incomplete, loaded.unread = set.Incomplete, set.Unread
 	sortByName(loaded.list)
-	return loaded, nil
+	return loaded, err
 }
 
 // known returns everything that files may refer to.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -24,8 +25,15 @@ type Catalog struct {
 	hooks     agent.Hooks
 	lookupEnv func(string) (string, bool)
 
-	mu      sync.Mutex
-	engines map[string]model.Model // of built-in providers, opened on first use
+	mu        sync.Mutex
+	engines   map[string]model.Model // of built-in providers, opened on first use
+	announced *announcement          // what was read last; nil before
+}
+
+// announcement is what an executor announces.
+type announcement struct {
+	types    []catalog.Type
+	problems []catalog.Problem
 }
 
 var _ catalog.Catalog = (*Catalog)(nil)
@@ -33,7 +41,8 @@ var _ catalog.Catalog = (*Catalog)(nil)
 // NewCatalog returns the catalog of a registry. The hooks are called after those of each agent.
 // lookupEnv finds the API keys of providers for agents registered in Go.
 //
-// Invalid (MODEL_INVALID): the detail has one line for each unusable model.
+// An agent whose model cannot be used is not announced, and is one of the Problems. Invalid (MODEL_INVALID) if there is no
+// other agent: the detail has one line for each unusable model.
 func NewCatalog(r *Registry, hooks agent.Hooks, lookupEnv func(string) (string, bool)) (*Catalog, error) {
 	c := &Catalog{registry: r, hooks: hooks, lookupEnv: lookupEnv, engines: map[string]model.Model{}}
 	return c, c.check()
@@ -45,6 +54,9 @@ const releaseInterval = time.Second
 // Run follows the files of the registry, and releases the MCP servers of ended runs,
 // until ctx ends. live returns the held runs.
 func (c *Catalog) Run(ctx context.Context, live func() []string, log *slog.Logger) {
+	for _, p := range c.unusable() {
+		log.WarnContext(ctx, "a part of the agents is out of service", "kind", p.Kind, "name", p.Name, "agent", p.Agent, "error", p.Text)
+	}
 	var following sync.WaitGroup
 	defer following.Wait()
 	following.Go(func() { c.registry.follow(ctx, log) })
@@ -56,8 +68,56 @@ func (c *Catalog) Run(ctx context.Context, live func() []string, log *slog.Logge
 			return
 		case <-ticks.C:
 			c.releaseEnded(live)
+			c.refresh(ctx, log)
 		}
 	}
+}
+
+// refresh has the agents announced again if they can be served no longer, or again, or if their problems have changed.
+// It notices what no call changes: an MCP server that comes back, or another list of its tools.
+func (c *Catalog) refresh(ctx context.Context, log *slog.Logger) {
+	c.registry.report(ctx, log)
+	c.mu.Lock()
+	announced := c.announced
+	c.mu.Unlock()
+	if announced == nil {
+		return
+	}
+	if now := c.current(); !slices.Equal(now.types, announced.types) || !slices.Equal(now.problems, announced.problems) {
+		c.registry.announceAgain()
+	}
+}
+
+// announceAgain closes the channel of Changed.
+func (r *Registry) announceAgain() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+// current returns what can be announced now.
+func (c *Catalog) current() announcement {
+	unusable := c.unusable()
+	c.registry.mu.Lock()
+	types := c.registry.types()
+	c.registry.mu.Unlock()
+	types = slices.DeleteFunc(types, func(t catalog.Type) bool {
+		return slices.ContainsFunc(unusable, func(p Problem) bool { return p.Kind == agents.AgentPart && p.Name == t.Name })
+	})
+	return announcement{types, append(c.registry.Problems(), unusable...)}
+}
+
+// Problems returns what is out of service.
+func (c *Catalog) Problems() []catalog.Problem {
+	now := c.current()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.announced == nil {
+		c.announced = &announcement{types: now.types}
+	}
+	c.announced.problems = now.problems
+	return now.problems
 }
 
 // releaseEnded releases the MCP servers of ended runs.
@@ -69,12 +129,17 @@ func (c *Catalog) releaseEnded(live func() []string) {
 
 // Types returns the types to announce.
 func (c *Catalog) Types() []catalog.Type {
-	c.registry.mu.Lock()
-	defer c.registry.mu.Unlock()
-	return c.registry.types()
+	now := c.current()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.announced == nil {
+		c.announced = &announcement{problems: now.problems}
+	}
+	c.announced.types = now.types
+	return now.types
 }
 
-// Changed returns a channel. It is closed when Types changes after the call.
+// Changed returns a channel. It is closed when Types or Problems change after the call.
 func (c *Catalog) Changed() <-chan struct{} {
 	c.registry.mu.Lock()
 	defer c.registry.mu.Unlock()
@@ -99,9 +164,11 @@ func (c *Catalog) Resolve(ctx context.Context, f catalog.For) (resolved catalog.
 		resolved.Agent = e.current()
 	}
 	if resolved.Models == nil {
-		if resolved.Models, err = c.models(resolved.Agent); err != nil {
+		var broken map[string]error
+		if resolved.Models, broken, err = c.models(resolved.Agent); err != nil {
 			return catalog.Agent{}, err
 		}
+		resolved.Fallbacks = slices.DeleteFunc(slices.Clone(resolved.Fallbacks), func(full string) bool { return broken[full] != nil })
 	}
 	resolved.Governors = c.registry.governors(resolved.Models, e.yaml)
 	if !reflect.ValueOf(c.hooks).IsZero() {
@@ -160,25 +227,38 @@ func callFactory(ctx context.Context, factory Factory, f catalog.For) (agent.Age
 	return a, a.Check()
 }
 
-// models returns the models of an agent and its fallbacks, by provider/name. Invalid
-// (MODEL_INVALID).
-func (c *Catalog) models(a agent.Agent) (map[string]model.Model, error) {
-	models := map[string]model.Model{}
+// models returns the models of an agent and its fallbacks, by provider/name, and what is wrong with its other fallbacks.
+// Invalid (MODEL_INVALID): its model cannot be used.
+func (c *Catalog) models(a agent.Agent) (models map[string]model.Model, broken map[string]error, err error) {
+	models, broken = map[string]model.Model{}, map[string]error{}
 	if a.Remote != nil {
-		return models, nil
+		return models, broken, nil
 	}
-	for _, full := range append([]string{a.Model}, a.Fallbacks...) {
-		provider, name, ok := strings.Cut(full, "/")
-		if !ok || provider == "" || name == "" {
-			return nil, fault.New(fault.Invalid, "MODEL_INVALID", "agent %q: the model is %q, it must be provider/name, for example openai/gpt-5", a.Name, full)
-		}
-		engine, err := c.engine(provider)
+	if models[a.Model], err = c.model(a, a.Model); err != nil {
+		return nil, nil, err
+	}
+	for _, full := range a.Fallbacks {
+		m, err := c.model(a, full)
 		if err != nil {
-			return nil, fault.New(fault.Invalid, "MODEL_INVALID", "agent %q: the provider %q: %v", a.Name, provider, err)
+			broken[full] = err
+			continue
 		}
-		models[full] = engine
+		models[full] = m
 	}
-	return models, nil
+	return models, broken, nil
+}
+
+// model returns a model of an agent. Invalid (MODEL_INVALID).
+func (c *Catalog) model(a agent.Agent, full string) (model.Model, error) {
+	provider, name, ok := strings.Cut(full, "/")
+	if !ok || provider == "" || name == "" {
+		return nil, fault.New(fault.Invalid, "MODEL_INVALID", "agent %q: the model is %q, it must be provider/name, for example openai/gpt-5", a.Name, full)
+	}
+	engine, err := c.engine(provider)
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "MODEL_INVALID", "agent %q: the provider %q: %v", a.Name, provider, err)
+	}
+	return engine, nil
 }
 
 // engine returns the model of a provider. All agents share it.
@@ -202,27 +282,47 @@ func (c *Catalog) engine(provider string) (model.Model, error) {
 	return engine, nil
 }
 
-// check opens the models of all agents registered in Go: Invalid (MODEL_INVALID).
-func (c *Catalog) check() error {
+// unusable returns what is wrong with the models of agents registered in Go, by agent.
+func (c *Catalog) unusable() []Problem {
 	c.registry.mu.Lock()
-	var agents []agent.Agent
+	var definitions []agent.Agent
 	for _, e := range c.registry.entries {
 		if e.make == nil && e.yaml == nil {
-			agents = append(agents, e.definition)
+			definitions = append(definitions, e.definition)
 		}
 	}
 	c.registry.mu.Unlock()
-	slices.SortFunc(agents, func(a, b agent.Agent) int { return strings.Compare(a.Name, b.Name) })
-	var problems []string
-	for _, a := range agents {
-		if _, err := c.models(a); err != nil {
-			problems = append(problems, detail(err))
+	slices.SortFunc(definitions, func(a, b agent.Agent) int { return strings.Compare(a.Name, b.Name) })
+	var problems []Problem
+	for _, a := range definitions {
+		_, broken, err := c.models(a)
+		if err != nil {
+			problems = append(problems, Problem{Kind: agents.AgentPart, Name: a.Name, Text: detail(err)})
+		}
+		for _, full := range slices.Sorted(maps.Keys(broken)) {
+			provider, _, _ := strings.Cut(full, "/")
+			problems = append(problems, Problem{Kind: agents.ProviderPart, Name: provider, Agent: a.Name, Text: detail(broken[full])})
 		}
 	}
-	if len(problems) > 0 {
-		return fault.New(fault.Invalid, "MODEL_INVALID", "%s", strings.Join(problems, "\n"))
+	return problems
+}
+
+// check returns Invalid (MODEL_INVALID) if there are agents, and none has a model that can be used.
+func (c *Catalog) check() error {
+	var texts []string
+	without := 0 // agents without a model
+	for _, p := range c.unusable() {
+		texts = append(texts, p.Text)
+		if p.Kind == agents.AgentPart {
+			without++
+		}
 	}
-	return nil
+	c.registry.mu.Lock()
+	defer c.registry.mu.Unlock()
+	if without < len(c.registry.entries) || without == 0 {
+		return nil
+	}
+	return fault.New(fault.Invalid, "MODEL_INVALID", "%s", strings.Join(texts, "\n"))
 }
 
 // detail returns the detail of a fault, without kind and reason.

@@ -84,12 +84,25 @@ func TestAnUnknownModelIsReportedAtTheStart(t *testing.T) {
 	a, b, d := demo("a"), demo("b"), demo("d")
 	a.Model, b.Fallbacks = "anthropic/x", []string{"azure/x"}
 	_, c := newRegistry(t, a, b, d)
-	err := c.check()
-	if fault.ReasonOf(err) != "MODEL_INVALID" || !strings.Contains(err.Error(), "ANTHROPIC_API_KEY is not set") || !strings.Contains(err.Error(), `agent "b": the provider "azure"`) || strings.Contains(err.Error(), `"d"`) {
-		t.Errorf("check = %v, want what is wrong with a and b", err)
+	want := []Problem{
+		{Kind: "agent", Name: "a", Text: `agent "a": the provider "anthropic": the environment variable ANTHROPIC_API_KEY is not set; it must hold the API key`},
+		{Kind: "provider", Name: "azure", Agent: "b", Text: `agent "b": the provider "azure": it is unknown; register a model for it with Registry.Model`},
+	}
+	if got := c.Problems(); c.check() != nil || !slices.Equal(got, want) {
+		t.Errorf("check = %v, problems = %v, want none and %v", c.check(), got, want)
+	}
+	if got := c.Types(); len(got) != 2 || got[0].Name != "b" || got[1].Name != "d" {
+		t.Errorf("types = %v, want b and d", got)
 	}
 	if _, err := resolve(t, c, "a"); fault.ReasonOf(err) != "MODEL_INVALID" {
 		t.Errorf("Resolve = %v, want MODEL_INVALID", err)
+	}
+	if got, err := resolve(t, c, "b"); err != nil || len(got.Fallbacks) != 0 || len(got.Models) != 1 {
+		t.Errorf("Resolve = %v, %v, want the agent without its fallback", got, err)
+	}
+	_, alone := newRegistry(t, a)
+	if err := alone.check(); fault.ReasonOf(err) != "MODEL_INVALID" || !strings.Contains(err.Error(), "ANTHROPIC_API_KEY is not set") {
+		t.Errorf("check = %v, want MODEL_INVALID where there is no other agent", err)
 	}
 }
 
@@ -236,13 +249,21 @@ func TestFilesThatChangeAreServedWithoutARestart(t *testing.T) {
 
 		agentsFile(t, path, "third", "  - {name: go, model: scripted/demo}\n")
 		time.Sleep(time.Minute)
-		if line := <-log.lines; prompt() != "second one" || len(log.lines) > 0 || !strings.Contains(line, "AGENT_EXISTS") {
-			t.Errorf("a name that Go holds: prompt %q, %d more lines, log %q; want the former agents and one line", prompt(), len(log.lines), line)
+		<-log.lines
+		if got := r.Problems(); prompt() != "third" || len(got) != 1 || !strings.Contains(got[0].Text, "AGENT_EXISTS") || len(log.lines) > 0 {
+			t.Errorf("a name that Go holds: prompt %q, problems %v; want the other agent and one problem", prompt(), got)
 		}
 		agentsFile(t, path, "fourth", "  - {nmae: other}\n")
 		time.Sleep(time.Minute)
-		if line := <-log.lines; prompt() != "second one" || len(log.lines) > 0 || !strings.Contains(line, "agents.yaml:4:") {
-			t.Errorf("a mistake: prompt %q, %d more lines, log %q; want the former agents and one line", prompt(), len(log.lines), line)
+		<-log.lines
+		if got := r.Problems(); prompt() != "fourth" || len(got) == 0 || !strings.Contains(got[0].Text, "agents.yaml:4:") || len(log.lines) > 0 {
+			t.Errorf("a mistake: prompt %q, problems %v; want the other agent and the mistake", prompt(), got)
+		}
+		agentsFile(t, path, "fourth and a half\n    no: yaml: [")
+		time.Sleep(time.Minute)
+		<-log.lines
+		if got := r.Problems(); prompt() != "fourth" || len(got) != 1 || got[0].Kind != "file" || len(log.lines) > 0 {
+			t.Errorf("a file that is not YAML: prompt %q, problems %v; want the former agent and the file", prompt(), got)
 		}
 
 		before := c.Changed()

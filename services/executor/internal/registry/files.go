@@ -26,19 +26,18 @@ type files struct {
 
 	loaded  *agents.Versions // the files as last read, also when they were invalid
 	changed *agents.Versions // as last seen, when they have changed since; nil otherwise
-	backoff time.Duration    // between two attempts at unchanged files; 0 makes none
-	pending time.Duration    // remaining of backoff
 }
 
 // Load serves the agents in the YAML files that the configuration names (see
 // docs/agents-yaml.md). They replace the agents of an earlier Load or Use. An
 // executor that runs with the registry follows the files.
 //
-// Invalid (AGENTS_INVALID): the detail has one line for each mistake, with the
-// file's name and the line in it. NotFound (AGENTS_NOT_FOUND): there is no such file.
-// Conflict (AGENT_EXISTS): an agent registered in Go has the name. Invalid (CONFIG_INVALID,
-// HOSTS_INVALID). Unavailable (MCP_UNAVAILABLE): the files are valid, but MCP servers that
-// they name do not answer.
+// A mistake takes only its part out of service: a file that is not YAML, a provider, an MCP server, a tool, an agent.
+// Problems returns these parts. An agent that was read without mistakes before keeps its former definition.
+//
+// Invalid (AGENTS_INVALID): there are mistakes, and no agent at all to serve. The detail has one line for each mistake,
+// with the file's name and the line in it. NotFound (AGENTS_NOT_FOUND): there is no file at all. Invalid (CONFIG_INVALID,
+// HOSTS_INVALID). TooLarge (TOO_MANY_AGENTS).
 func (r *Registry) Load(ctx context.Context, c AgentsConfig, p Peers) error {
 	f := &files{registry: r, config: c, lookupEnv: p.LookupEnv, log: cmp.Or(p.Log, slog.Default())}
 	if f.lookupEnv == nil {
@@ -72,30 +71,19 @@ func (f *files) read(ctx context.Context) error {
 		f.loaded, f.changed = trail, nil
 		return set, err
 	})
-	f.retry(fault.ReasonOf(err) == "MCP_UNAVAILABLE")
-	if err != nil {
+	if set == nil {
 		return err
 	}
-	if err := f.registry.Use(set); err != nil {
+	former, err := f.registry.serve(set, err)
+	if err != nil {
 		set.Close()
 		return err
 	}
-	return nil
-}
-
-// maxBackoff is the longest time between two attempts at valid files whose MCP servers do not
-// answer.
-const maxBackoff = time.Minute
-
-// retry plans another attempt at the files as they are, or none. The first one follows at the
-// next check. Then the time doubles.
-func (f *files) retry(needed bool) {
-	if !needed {
-		f.backoff, f.pending = 0, 0
-		return
+	if former != nil {
+		former.Close()
 	}
-	f.backoff = min(max(2*f.backoff, f.config.AgentsPoll), max(maxBackoff, f.config.AgentsPoll))
-	f.pending = f.backoff
+	f.registry.report(ctx, f.log)
+	return nil
 }
 
 // check compares the files with the loaded ones, and reports whether to log the result. It reads changed files
@@ -105,11 +93,7 @@ func (f *files) check(ctx context.Context) (report bool, err error) {
 	switch {
 	case f.loaded.Equal(now):
 		f.changed = nil
-		if f.pending -= f.config.AgentsPoll; f.backoff == 0 || f.pending > 0 {
-			return false, nil
-		}
-		err = f.read(ctx)
-		return f.backoff == 0, err
+		return false, nil
 	case now.Equal(f.changed):
 		return true, f.read(ctx)
 	default:
@@ -175,12 +159,9 @@ func ReloadAndLog(ctx context.Context, r *Registry, log *slog.Logger) {
 
 // logReload logs the result of a reload.
 func (r *Registry) logReload(ctx context.Context, log *slog.Logger, err error) {
-	switch {
-	case fault.ReasonOf(err) == "MCP_UNAVAILABLE":
-		log.ErrorContext(ctx, "MCP servers of the agents do not answer; the former agents stay", "error", err)
-	case err != nil:
-		log.ErrorContext(ctx, "the files of agents have mistakes; the former agents stay", "error", err)
-	default:
-		log.InfoContext(ctx, "the files of agents were reloaded", "agents", r.Types())
+	if err != nil {
+		log.ErrorContext(ctx, "the files of agents cannot be used; the former agents stay", "error", err)
+		return
 	}
+	log.InfoContext(ctx, "the files of agents were reloaded", "agents", r.Types())
 }

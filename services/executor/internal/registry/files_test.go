@@ -14,7 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/agent"
 )
 
 // follow loads the file, and returns a function that checks it once.
@@ -29,13 +29,12 @@ func follow(t *testing.T, path string) (r *Registry, look func() (bool, error)) 
 	return r, func() (bool, error) { return r.check(t.Context(), r.source()) }
 }
 
-func TestFilesWithAnUnavailableMCPServerAreRetriedLessAndLessOften(t *testing.T) {
+func TestAnMCPServerThatComesBackIsServedWithoutARestart(t *testing.T) {
 	t.Parallel()
-	var asked atomic.Int64
 	var up atomic.Bool
 	serving := mcpHandler()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-		if asked.Add(1); up.Load() {
+		if up.Load() {
 			serving.ServeHTTP(w, q)
 			return
 		}
@@ -43,44 +42,63 @@ func TestFilesWithAnUnavailableMCPServerAreRetriedLessAndLessOften(t *testing.T)
 	}))
 	t.Cleanup(server.Close)
 	path := filepath.Join(t.TempDir(), "agents.yaml")
-	agentsFile(t, path, "former")
-	r, look := follow(t, path)
-	wordsFile(t, path, server.URL, "x", "{mcp: words}")
-
-	var tries, news int
-	for range 190 {
-		before := asked.Load()
-		report, err := look()
-		if report {
-			news++
-			if fault.ReasonOf(err) != "MCP_UNAVAILABLE" {
-				t.Fatalf("look = %v, want MCP_UNAVAILABLE", err)
-			}
-		}
-		if asked.Load() > before {
-			tries++
-		}
+	wordsFile(t, path, server.URL, "x", "{mcp: words}, calculate")
+	file, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if news != 1 || tries < 8 || tries > 9 || !r.Has("yaml") { // at 2, 3, 5, 9, 17, 33, 65, 125 and 185 seconds
-		t.Errorf("reported %d times, tried %d times, types %q; want 1, 8 or 9 and the former agents", news, tries, r.Types())
+	text := string(file) + "  - {name: waiter, model: scripted/demo, tools: [{mcp: words, required: true}]}\n" +
+		"  - {name: picky, model: scripted/demo, tools: [{mcp: words, required: true, tools: [say_nothing]}]}\n" +
+		"  - {name: stopper, model: scripted/demo, tools: [{mcp: words, tools: [say_shout, say_nothing]}], stopWhen: {tool: say_shout}}\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, look := follow(t, path)
+	c, err := NewCatalog(r, agent.Hooks{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := r.Types(), []string{"stopper", "talker"}; !slices.Equal(got, want) {
+		t.Fatalf("types = %q, want %q: the others require the server", got, want)
+	}
+	if a, err := resolve(t, c, "talker"); err != nil || !slices.Equal(toolNames(a), []string{"calculate"}) {
+		t.Errorf("tools = %q, %v, want those that need no server", toolNames(a), err)
+	}
+	_, _ = c.Types(), c.Problems() // as announced
+	changed := c.Changed()
+	c.refresh(t.Context(), slog.New(slog.DiscardHandler))
+	select {
+	case <-changed:
+		t.Error("an outage that goes on is announced again")
+	default:
 	}
 	up.Store(true)
-	for i := 0; !r.Has("talker"); i++ {
-		if i > 60 {
-			t.Fatal("the server is back, and its agents are not served")
-		}
-		if report, err := look(); report && err != nil {
-			t.Fatal(err)
-		}
-	}
-	before := asked.Load()
-	for range 100 {
-		if report, err := look(); report || err != nil {
-			t.Fatalf("look = %v, %v, want no report", report, err)
+	deadline := time.After(90 * time.Second)
+	for !slices.Equal(r.Types(), []string{"stopper", "talker", "waiter"}) {
+		select {
+		case <-deadline:
+			t.Fatalf("the server is back, and the types are %q", r.Types())
+		case <-time.After(time.Millisecond):
 		}
 	}
-	if asked.Load() > before+1 { // the session's own stream
-		t.Error("what is served is read again")
+	c.refresh(t.Context(), slog.New(slog.DiscardHandler))
+	select {
+	case <-changed:
+	default:
+		t.Error("the agents that are served again are not announced")
+	}
+	if a, err := resolve(t, c, "talker"); err != nil || !slices.Equal(toolNames(a), []string{"calculate", "say_shout", "say_whisper"}) {
+		t.Errorf("tools = %q, %v, want those of the server too", toolNames(a), err)
+	}
+	var names []string
+	for _, p := range r.Problems() {
+		names = append(names, p.Kind+" "+p.Name+" of "+p.Agent)
+	}
+	if want := []string{"agent picky of ", "tool say_nothing of picky", "tool say_nothing of stopper"}; !slices.Equal(names, want) {
+		t.Errorf("problems = %q, want %q", names, want)
+	}
+	if report, err := look(); report || err != nil {
+		t.Errorf("look = %v, %v, want no report: the files have not changed", report, err)
 	}
 }
 
@@ -128,9 +146,10 @@ func TestAnEmptyFileTakesNoAgentsAway(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, _ = look()
-		_, err := look()
-		if fault.ReasonOf(err) != "AGENTS_INVALID" || !strings.Contains(err.Error(), "second.yaml:1:1: no agents: the file is empty") || !r.Has("second") {
-			t.Errorf("%q: look = %v, types %q, want a mistake and the former agents", text, err, r.Types())
+		report, err := look()
+		got := strings.Join(r.Diagnose(), "\n")
+		if !report || err != nil || !strings.Contains(got, "second.yaml:1:1: no agents: the file is empty") || !r.Has("second") {
+			t.Errorf("%q: look = %v, %v, problems %s, types %q; want a mistake and the former agents", text, report, err, got, r.Types())
 		}
 	}
 }

@@ -70,6 +70,13 @@ func (l *lease) hold(u user) {
 	l.runs[u] = true
 }
 
+// retain adds the use by another set.
+func (l *lease) retain() {
+	l.all.mu.Lock()
+	defer l.all.mu.Unlock()
+	l.sets++
+}
+
 // release ends the use by one set.
 func (l *lease) release() {
 	l.all.mu.Lock()

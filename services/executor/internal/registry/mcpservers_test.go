@@ -171,15 +171,21 @@ agents:
 		t.Fatal(err)
 	}
 	r, _ := newRegistry(t)
-	err := r.Load(t.Context(), AgentsConfig{AgentsFiles: path}, Peers{LookupEnv: lookupIn([]string{"HOLDFAST_EXECUTOR_MCP_COMMANDS=sh"})})
+	if err := r.Load(t.Context(), AgentsConfig{AgentsFiles: path}, Peers{LookupEnv: lookupIn([]string{"HOLDFAST_EXECUTOR_MCP_COMMANDS=sh"})}); err != nil {
+		t.Fatal(err)
+	}
+	got := strings.Join(r.Diagnose(), "\n")
 	for _, want := range []string{
 		`:3:11: MCP server "shell": command: "sh" is not on the list of allowed commands`,
 		`:6:5: MCP server "web": there is no field "prefixx"; did you mean "prefix"?`,
 		`:8:46: agent "a": MCP server "shel": there is no such server under mcpServers; known: shell, web; did you mean "shell"?`,
 	} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("error = %v\nwant it to have %q", err, want)
+		if !strings.Contains(got, want) {
+			t.Errorf("problems = %s\nwant them to have %q", got, want)
 		}
+	}
+	if got := r.Types(); !slices.Equal(got, []string{"a"}) {
+		t.Errorf("types = %q, want the agent without the servers", got)
 	}
 }
 
@@ -188,12 +194,16 @@ func TestAServerThatDoesNotAnswerIsReportedWhenItsFileIsRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agents.yaml")
 	wordsFile(t, path, "http://127.0.0.1:1/", "x", "{mcp: words}")
 	r, _ := newRegistry(t)
-	err := r.Load(t.Context(), AgentsConfig{AgentsFiles: path, ToolHosts: []string{allowed}}, Peers{})
-	if fault.ReasonOf(err) != "MCP_UNAVAILABLE" || !strings.Contains(err.Error(), `agents.yaml:4:3: the MCP server "words" is not available`) {
-		t.Errorf("error = %v, want that the server is not available", err)
+	if err := r.Load(t.Context(), AgentsConfig{AgentsFiles: path, ToolHosts: []string{allowed}}, Peers{}); err != nil {
+		t.Fatal(err)
 	}
-	if len(r.servers.list) != 0 {
-		t.Error("the server is still held")
+	t.Cleanup(func() { _ = r.Close() })
+	got := r.Problems()
+	if len(got) != 1 || got[0].Kind != "mcpServer" || got[0].Name != "words" || !strings.HasPrefix(got[0].Text, `the MCP server "words" is not available`) {
+		t.Errorf("problems = %v, want that the server is not available", got)
+	}
+	if got := r.Types(); !slices.Equal(got, []string{"talker"}) {
+		t.Errorf("types = %q, want the agent without the server", got)
 	}
 }
 
@@ -210,9 +220,9 @@ agents: [{name: a, model: scripted/demo, tools: [{mcp: shell}]}]
 	}
 	r, _ := newRegistry(t)
 	environ := []string{"PATH=" + os.Getenv("PATH"), "HOME=/nowhere", "OPENAI_API_KEY=secret"}
-	err := r.Load(t.Context(), AgentsConfig{AgentsFiles: path, FileEnv: []string{"*_KEY"}, MCPCommands: []string{"sh"}}, Peers{LookupEnv: lookupIn(environ)})
-	if fault.ReasonOf(err) != "MCP_UNAVAILABLE" { // the shell is no server
-		t.Fatalf("error = %v, want that the server is not available", err)
+	t.Cleanup(func() { _ = r.Close() })
+	if err := r.Load(t.Context(), AgentsConfig{AgentsFiles: path, FileEnv: []string{"*_KEY"}, MCPCommands: []string{"sh"}}, Peers{LookupEnv: lookupIn(environ)}); err != nil {
+		t.Fatal(err)
 	}
 	written, err := os.ReadFile(filepath.Join(dir, "env.txt"))
 	if err != nil {

@@ -37,6 +37,8 @@ type Registry struct {
 	used    *Agents                         // the agents in YAML; nil for none
 	servers *mcpServers                     // of files
 	pools   map[*mcpServers]bool            // servers, and those of all sets that were used
+
+	reported map[agents.Problem]bool // problems in the log
 }
 
 // entry is one agent type: an agent registered in Go, a factory, or an agent in YAML.
@@ -227,13 +229,12 @@ func (r *Registry) swap(set *Agents) (former *Agents, err error) {
 			return nil, fault.New(fault.Conflict, "AGENT_EXISTS", "the agent %q is registered in Go and declared in YAML; rename one", a.Name)
 		}
 	}
-	inGo := 0
-	for _, e := range r.entries {
-		if e.yaml == nil {
-			inGo++
-		}
-	}
-	if count := inGo + len(set.list); count > maxAgents {
+	return r.replace(set)
+}
+
+// replace replaces the agents in YAML. TooLarge (TOO_MANY_AGENTS). The caller holds mu.
+func (r *Registry) replace(set *Agents) (former *Agents, err error) {
+	if count := r.countInGo() + len(set.list); count > maxAgents {
 		return nil, tooMany(count)
 	}
 	r.change(func() {
@@ -247,6 +248,16 @@ func (r *Registry) swap(set *Agents) (former *Agents, err error) {
 		r.pools[l.all] = true
 	}
 	return former, nil
+}
+
+// countInGo returns the number of agents that are registered in Go. The caller holds mu.
+func (r *Registry) countInGo() (count int) {
+	for _, e := range r.entries {
+		if e.yaml == nil {
+			count++
+		}
+	}
+	return count
 }
 
 // Model registers the model of a provider. Agents name it as provider/name, and the model
@@ -286,11 +297,15 @@ func (r *Registry) Limit(provider string, l model.ProviderLimits) error {
 	return nil
 }
 
-// Types returns the agent types, sorted.
+// Types returns the types of the agents that can be served, sorted.
 func (r *Registry) Types() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Sorted(maps.Keys(r.entries))
+	var names []string
+	for _, t := range r.types() {
+		names = append(names, t.Name)
+	}
+	return names
 }
 
 // Has reports whether there is an agent of the type.
@@ -331,7 +346,9 @@ func (r *Registry) change(edit func()) {
 func (r *Registry) types() []catalog.Type {
 	types := make([]catalog.Type, 0, len(r.entries))
 	for _, e := range r.entries {
-		types = append(types, catalog.TypeOf(e.definition))
+		if e.yaml == nil || e.yaml.WaitsFor() == "" {
+			types = append(types, catalog.TypeOf(e.definition))
+		}
 	}
 	slices.SortFunc(types, func(a, b catalog.Type) int { return strings.Compare(a.Name, b.Name) })
 	return types

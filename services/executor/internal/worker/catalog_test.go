@@ -40,6 +40,8 @@ func (s *changingCatalog) Resolve(ctx context.Context, f catalog.For) (catalog.A
 	return s.agents.Resolve(ctx, f)
 }
 
+func (*changingCatalog) Problems() []catalog.Problem { return nil }
+
 func (s *changingCatalog) Changed() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model/providerhttp"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model/schemaform"
 )
 
 // DefaultBaseURL is Anthropic's own API.
@@ -37,6 +38,7 @@ type Model struct {
 	key    string // removed from errors
 	client *http.Client
 	idle   time.Duration
+	forms  *schemaform.Forms
 }
 
 var _ model.Model = (*Model)(nil)
@@ -54,7 +56,7 @@ func New(c Config, client *http.Client) (*Model, error) {
 	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" {
 		return nil, fmt.Errorf("anthropic: the base URL %q is not an http or https URL", c.BaseURL)
 	}
-	return &Model{base: base, key: c.APIKey, client: model.HTTPClient(client), idle: c.IdleTimeout}, nil
+	return &Model{base: base, key: c.APIKey, client: model.HTTPClient(client), idle: c.IdleTimeout, forms: schemaform.NewForms(schemaRules())}, nil
 }
 
 // Generate streams one reply. Apart from the error of ctx, its errors are *model.Error. They never contain the
@@ -67,6 +69,7 @@ func (m *Model) Generate(ctx context.Context, r model.Request) iter.Seq2[model.E
 
 func (m *Model) generate(ctx context.Context, r model.Request, yield func(model.Event, error) bool) {
 	from := origin{Host: m.base.Host, Model: r.Model}
+	r.Tools = m.forms.Tools(r.Tools)
 	body, err := newBody(r, from)
 	if err != nil {
 		yield(nil, err)

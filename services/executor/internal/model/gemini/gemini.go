@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model/providerhttp"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model/schemaform"
 )
 
 // DefaultBaseURL is Google's own API.
@@ -35,6 +36,7 @@ type Model struct {
 	key    string
 	client *http.Client
 	idle   time.Duration
+	forms  *schemaform.Forms
 }
 
 var _ model.Model = (*Model)(nil)
@@ -52,7 +54,7 @@ func New(c Config, client *http.Client) (*Model, error) {
 	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" {
 		return nil, fmt.Errorf("gemini: the base URL %q is not an http or https URL", c.BaseURL)
 	}
-	return &Model{base: base, key: c.APIKey, client: model.HTTPClient(client), idle: c.IdleTimeout}, nil
+	return &Model{base: base, key: c.APIKey, client: model.HTTPClient(client), idle: c.IdleTimeout, forms: schemaform.NewForms(schemaRules())}, nil
 }
 
 // Generate streams one reply. Apart from the error of ctx, its errors are *model.Error. They never contain the
@@ -64,6 +66,7 @@ func (m *Model) Generate(ctx context.Context, r model.Request) iter.Seq2[model.E
 }
 
 func (m *Model) generate(ctx context.Context, r model.Request, yield func(model.Event, error) bool) {
+	r.Tools, r.Output = m.forms.Tools(r.Tools), m.forms.Output(r.Output)
 	body, err := newBody(r)
 	if err != nil {
 		yield(nil, err)

@@ -112,7 +112,7 @@ func TestRequestOptionsAreSent(t *testing.T) {
 			func(r *model.Request) {
 				r.Output = &model.Output{Name: "o", Schema: json.RawMessage(`{"type":"object","maxProperties":9007199254740993}`)}
 			},
-			map[string]string{"generationConfig": `{"responseJsonSchema":{"type":"object","maxProperties":9007199254740993},"responseMimeType":"application/json"}`},
+			map[string]string{"generationConfig": `{"responseJsonSchema":{"properties":{},"type":"object"},"responseMimeType":"application/json"}`},
 		},
 		"options": {
 			func(r *model.Request) {

@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model/profile"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model/providerhttp"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model/schemaform"
 )
 
 // DefaultBaseURL is OpenAI's own API.
@@ -53,6 +54,7 @@ type Model struct {
 	idle     time.Duration
 	override profile.Override
 	learned  lessons
+	forms    *schemaform.Forms
 }
 
 var _ model.Model = (*Model)(nil)
@@ -80,7 +82,10 @@ func New(c Config, client *http.Client) (*Model, error) {
 	if err != nil {
 		return nil, fmt.Errorf("openai: the profile: %w", err)
 	}
-	return &Model{api: c.API, key: c.APIKey, base: base, client: model.HTTPClient(client), idle: c.IdleTimeout, override: override}, nil
+	return &Model{
+		api: c.API, key: c.APIKey, base: base, client: model.HTTPClient(client), idle: c.IdleTimeout, override: override,
+		forms: schemaform.NewForms(schemaRules()),
+	}, nil
 }
 
 // Generate streams one reply. Apart from the error of ctx, its errors are *model.Error. They never contain the
@@ -88,6 +93,7 @@ func New(c Config, client *http.Client) (*Model, error) {
 func (m *Model) Generate(ctx context.Context, r model.Request) iter.Seq2[model.Event, error] {
 	return func(yield func(model.Event, error) bool) {
 		out := model.FilterEvents(yield, m.key)
+		r.Tools, r.Output = m.forms.Tools(r.Tools), m.forms.Output(r.Output)
 		for {
 			learned := m.try(ctx, r, out)
 			if !learned {

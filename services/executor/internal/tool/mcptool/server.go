@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"reflect"
 	"slices"
 	"sync"
@@ -54,11 +55,13 @@ type Server struct {
 	running atomic.Int64 // calls of tools
 	closing chan struct{}
 	listed  chan struct{} // holds a token while a listing is due
+	failed  chan struct{} // holds a token after a failed attempt
 
 	mu       sync.Mutex
 	session  *session      // nil without one
 	attempt  chan struct{} // closed when the attempt to connect ends; nil without one
 	failure  error         // of the last attempt
+	output   string        // of the child of the last attempt, if it failed
 	pause    time.Duration // after the last attempt; 0 after a success
 	retryAt  time.Time
 	tools    []agent.Tool
@@ -70,8 +73,7 @@ type Server struct {
 }
 
 // Open connects to a server and lists its tools. Invalid (MCP_INVALID) for a configuration that Check refuses or
-// that names an unset variable, and for unusable tools; Unavailable (MCP_UNAVAILABLE) for a server without a
-// valid answer. Each detail names the server.
+// that names an unset variable. A server that cannot be reached has Problems, and is tried again until it answers.
 func Open(ctx context.Context, c Config, p Peers) (*Server, error) {
 	if err := c.Check(p.Allowed); err != nil {
 		return nil, err
@@ -88,25 +90,73 @@ func Open(ctx context.Context, c Config, p Peers) (*Server, error) {
 		config: c, peers: p, log: p.Log.With("mcp_server", c.Name), env: environment(env, p.Own), headers: headers,
 		closing:  make(chan struct{}),
 		listed:   make(chan struct{}, 1), // one token is enough
+		failed:   make(chan struct{}, 1), // likewise
 		changed:  make(chan struct{}),
 		inFlight: map[int]context.CancelFunc{},
 	}
-	session, err := s.ensureSession(ctx)
-	if err == nil {
-		err = s.checkNames(session.names)
-	}
-	if err != nil {
+	if _, err := s.ensureSession(ctx); ctx.Err() != nil {
 		_ = s.Close() // always nil
-		return nil, err
+		return nil, s.unavailable(err)
 	}
 	s.work.Go(s.relistLoop)
+	s.work.Go(s.reconnectLoop)
 	return s, nil
+}
+
+// Problem is what is wrong with a server or a tool of it.
+type Problem struct {
+	Tool string // the server's own name; empty for the server
+	Text string
+	// Output is the end of the standard error of a child that failed to start. It may have secrets.
+	Output string
+}
+
+// Problems returns what is wrong with the server: that the last attempt to connect failed, and the tools that cannot be
+// used, by name.
+func (s *Server) Problems() []Problem {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var problems []Problem
+	if s.pause > 0 && s.failure != nil {
+		problems = append(problems, Problem{Text: detail(s.failure), Output: s.output})
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.unusable)) {
+		problems = append(problems, Problem{Tool: name, Text: s.unusable[name]})
+	}
+	return problems
+}
+
+// reconnectLoop connects again after each failed attempt, at the end of its pause.
+func (s *Server) reconnectLoop() {
+	for {
+		select {
+		case <-s.closing:
+			return
+		case <-s.failed:
+		}
+		s.mu.Lock()
+		pause := s.retryAt.Sub(s.peers.Now())
+		s.mu.Unlock()
+		timer := time.NewTimer(pause)
+		select {
+		case <-s.closing:
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+		ctx, done, err := s.begin(context.Background())
+		if err != nil {
+			return
+		}
+		_, _ = s.ensureSession(ctx) // a failure brings the next token
+		done()
+	}
 }
 
 // Name returns the name in the configuration.
 func (s *Server) Name() string { return s.config.Name }
 
-// Tools returns the current tools. A tool removed by the server fails when called.
+// Tools returns the current tools; nil until the server has been reached. A tool removed by the server fails when called.
 func (s *Server) Tools() []agent.Tool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -212,13 +262,22 @@ func (s *Server) finishAttempt(session *session, tools []agent.Tool, err error) 
 		s.work.Go(session.close)
 	}
 	if err != nil {
+		if s.pause == 0 { // the first failure of an outage
+			s.log.Warn("MCP server cannot be reached, and is tried again", "error", err, "stderr", s.output)
+		}
 		s.failure = err
 		s.pause = min(cmp.Or(s.pause*2, firstPause), lastPause)
 		s.retryAt = s.peers.Now().Add(s.pause)
-		s.log.Warn("MCP server cannot be reached", "error", err, "pause", s.pause)
+		select {
+		case s.failed <- struct{}{}:
+		default: // there is a token already
+		}
 		return
 	}
-	s.failure, s.pause = nil, 0
+	if s.pause > 0 {
+		s.log.Info("MCP server is reached again")
+	}
+	s.failure, s.pause, s.output = nil, 0, ""
 	s.retryAt = s.peers.Now().Add(firstPause) // delays the restart of a session that dies at once
 	s.session = session
 	s.set(tools)
@@ -308,7 +367,7 @@ func (s *Server) list() error {
 	if err != nil {
 		return err
 	}
-	tools, err := s.toolsOf(ctx, session, false)
+	tools, err := s.toolsOf(ctx, session)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -61,6 +62,19 @@ func open(t *testing.T, c mcptool.Config, p mcptool.Peers) *mcptool.Server {
 	}
 	t.Cleanup(func() { _ = s.Close() })
 	return s
+}
+
+// problem opens a server, and returns the reason why it cannot be reached, with the output of its child.
+func problem(t *testing.T, c mcptool.Config, p mcptool.Peers) string {
+	t.Helper()
+	s := open(t, c, p)
+	for _, one := range s.Problems() {
+		if one.Tool == "" && s.Tools() == nil {
+			return one.Text + one.Output
+		}
+	}
+	t.Errorf("problems = %v, tools = %v, want that the server cannot be reached", s.Problems(), s.Tools())
+	return ""
 }
 
 func tool(t *testing.T, s *mcptool.Server, name string) agent.Tool {
@@ -204,31 +218,58 @@ func TestAServerThatDoesNotWorkIsNamedWhenItIsOpened(t *testing.T) {
 	lines, _ := stdio(t, "lines")
 	for name, test := range map[string]struct {
 		config mcptool.Config
-		kind   fault.Kind
 		text   string
 	}{
-		"dead":             {dead, fault.Unavailable, `the MCP server "test" is not available: `},
-		"dead, with words": {dead, fault.Unavailable, `its standard error ends with "nothing works"`},
-		"dead, with many":  {wordy, fault.Unavailable, `word \nthe last word"`},
-		"mute":             {mute, fault.Unavailable, "in time"},
-		"flood":            {flood, fault.Unavailable, "a message of more than 16777216 bytes"},
-		"lines":            {lines, fault.Unavailable, "a line that is not JSON"},
-		"not allowed":      {with(func(c *mcptool.Config) { c.Command = []string{"rm"} }), fault.Invalid, "allowed commands"},
-		"relative path":    {with(func(c *mcptool.Config) { c.Command = []string{"./rm"} }), fault.Invalid, "absolute path"},
-		"both":             {with(func(c *mcptool.Config) { c.URL = "https://x.example" }), fault.Invalid, "not both"},
-		"neither":          {mcptool.Config{Name: "x"}, fault.Invalid, "needs a command"},
-		"host":             {mcptool.Config{Name: "x", URL: "https://x.example"}, fault.Invalid, "allowed hosts"},
-		"unknown tool":     {with(func(c *mcptool.Config) { c.Include = []string{"ad"} }), fault.Invalid, `no tool "ad"; it has`},
-		"unknown secret":   {with(func(c *mcptool.Config) { c.Env = map[string]string{"X": "${NOPE}"} }), fault.Invalid, "NOPE"},
-		"long tool names":  {with(func(c *mcptool.Config) { c.Prefix = strings.Repeat("x", 60) }), fault.Invalid, "64"},
+		"dead":             {dead, `the MCP server "test" is not available: `},
+		"dead, with words": {dead, `nothing works`},
+		"dead, with many":  {wordy, "word \nthe last word"},
+		"mute":             {mute, "in time"},
+		"flood":            {flood, "a message of more than 16777216 bytes"},
+		"lines":            {lines, "a line that is not JSON"},
+		"unknown approval": {with(func(c *mcptool.Config) { c.Approve = []string{"ad"} }), `no tool "ad", which the configuration excludes or approves; it has`},
+		"unknown exclude":  {with(func(c *mcptool.Config) { c.Exclude = []string{"ad"} }), `no tool "ad"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := problem(t, test.config, p); !strings.Contains(got, test.text) || len(got) > 4<<10 {
+				t.Errorf("problem = %s, want %s", got, test.text)
+			}
+		})
+	}
+	for name, test := range map[string]struct {
+		config mcptool.Config
+		text   string
+	}{
+		"not allowed":    {with(func(c *mcptool.Config) { c.Command = []string{"rm"} }), "allowed commands"},
+		"relative path":  {with(func(c *mcptool.Config) { c.Command = []string{"./rm"} }), "absolute path"},
+		"both":           {with(func(c *mcptool.Config) { c.URL = "https://x.example" }), "not both"},
+		"neither":        {mcptool.Config{Name: "x"}, "needs a command"},
+		"host":           {mcptool.Config{Name: "x", URL: "https://x.example"}, "allowed hosts"},
+		"unknown secret": {with(func(c *mcptool.Config) { c.Env = map[string]string{"X": "${NOPE}"} }), "NOPE"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			_, err := mcptool.Open(t.Context(), test.config, p)
-			if fault.KindOf(err) != test.kind || err == nil || !strings.Contains(err.Error(), test.text) || len(err.Error()) > 4<<10 {
-				t.Errorf("Open = %v, want %v with %s", err, test.kind, test.text)
+			if fault.KindOf(err) != fault.Invalid || err == nil || !strings.Contains(err.Error(), test.text) {
+				t.Errorf("Open = %v, want invalid with %s", err, test.text)
 			}
 		})
+	}
+}
+
+func TestAToolThatCannotBeUsedIsNamedAndTheOthersWork(t *testing.T) {
+	t.Parallel()
+	c, p := stdio(t, "serve")
+	c.Prefix = strings.Repeat("x", 60)
+	c.Include = []string{"add", "pid", "echo/key", "absent"}
+	s := open(t, c, p)
+	var got []string
+	for _, one := range s.Problems() {
+		got = append(got, one.Tool+": "+one.Text)
+	}
+	want := []string{"absent: the server has no such tool", fmt.Sprintf("echo/key: the name %q has more than 64 characters", c.Prefix+"echo_key")}
+	if tools := s.Tools(); len(tools) != 2 || !slices.Equal(got, want) {
+		t.Errorf("tools = %v, problems = %q, want two and %q", tools, got, want)
 	}
 }
 
@@ -584,9 +625,8 @@ func TestAServerOverHTTPThatNeverAnswersIsGivenUp(t *testing.T) {
 	t.Cleanup(web.CloseClientConnections)
 	_, p := stdio(t, "")
 	p.Allowed.Hosts = outbound.Policy{Hosts: []string{"127.0.0.1"}}
-	_, err := mcptool.Open(t.Context(), mcptool.Config{Name: "web", URL: web.URL, ConnectTimeout: 200 * time.Millisecond}, p)
-	if fault.KindOf(err) != fault.Unavailable || !strings.Contains(err.Error(), "in time") {
-		t.Errorf("Open = %v, want that it did not answer in time", err)
+	if got := problem(t, mcptool.Config{Name: "web", URL: web.URL, ConnectTimeout: 200 * time.Millisecond}, p); !strings.Contains(got, "in time") {
+		t.Errorf("problem = %s, want that it did not answer in time", got)
 	}
 }
 
@@ -599,8 +639,7 @@ func TestAServerThatRedirectsIsNotFollowed(t *testing.T) {
 	t.Cleanup(web.Close)
 	_, p := stdio(t, "")
 	p.Allowed.Hosts = outbound.Policy{Hosts: []string{"127.0.0.1"}}
-	_, err := mcptool.Open(t.Context(), mcptool.Config{Name: "web", URL: web.URL}, p)
-	if fault.KindOf(err) != fault.Unavailable || followed.Load() {
-		t.Errorf("Open = %v, followed = %v, want Unavailable, false", err, followed.Load())
+	if got := problem(t, mcptool.Config{Name: "web", URL: web.URL}, p); got == "" || followed.Load() {
+		t.Errorf("problem = %s, followed = %v, want one, false", got, followed.Load())
 	}
 }

@@ -81,7 +81,8 @@ func (s *Server) open(life context.Context) (*session, []agent.Tool, error) {
 	s.calls++
 	number := s.calls
 	s.inFlight[number] = func() { end(errClosed) } // Close ends an attempt
-	closed, first := s.closed, s.tools == nil
+	closed := s.closed
+	first := s.tools == nil
 	s.mu.Unlock()
 	defer func() {
 		s.mu.Lock()
@@ -94,12 +95,14 @@ func (s *Server) open(life context.Context) (*session, []agent.Tool, error) {
 	}
 	session, err := s.dial(life, end)
 	if err != nil {
-		err = s.startFailure(cmp.Or(context.Cause(life), err), err, first)
+		err = s.startFailure(cmp.Or(context.Cause(life), err), err)
 		end(nil)
 		return nil, nil, err
 	}
-	// An unusable tool is an error when agents are loaded. Later it must not affect the other tools.
-	tools, err := s.toolsOf(life, session, first)
+	tools, err := s.toolsOf(life, session)
+	if err == nil && first {
+		err = s.checkNames(session.names)
+	}
 	if !limit.Stop() || err != nil && session.cause() != nil {
 		err = s.unavailable(cmp.Or(session.cause(), errLate))
 	}
@@ -110,16 +113,16 @@ func (s *Server) open(life context.Context) (*session, []agent.Tool, error) {
 	return session, tools, nil
 }
 
-// startFailure returns the fault of a start that failed. When agents are loaded, it has the end of the child's standard
-// error. Later, agents and users may see it, and the standard error goes to the log alone: it may have secrets.
-func (s *Server) startFailure(cause, failed error, first bool) *fault.Fault {
-	died, ok := errors.AsType[*diedError](failed)
-	switch {
-	case ok && first:
-		cause = fmt.Errorf("%w; its standard error ends with %q", cause, died.stderr)
-	case ok:
-		s.log.Warn("MCP server has failed to start", "stderr", died.stderr)
+// startFailure returns the fault of a start that failed. Agents and users may see it. The end of the child's standard
+// error may have secrets, and is kept apart.
+func (s *Server) startFailure(cause, failed error) *fault.Fault {
+	output := ""
+	if died, ok := errors.AsType[*diedError](failed); ok {
+		output = died.stderr
 	}
+	s.mu.Lock()
+	s.output = output
+	s.mu.Unlock()
 	return s.unavailable(cause)
 }
 

@@ -32,8 +32,8 @@ const allTools = "*"
 // metaKey is the metadata key of a call's idempotency key.
 const metaKey = "holdfast.run/idempotencyKey"
 
-// toolsOf lists the tools of a server. Unless strict is set, it omits unusable tools and logs each once.
-func (s *Server) toolsOf(ctx context.Context, session *session, strict bool) ([]agent.Tool, error) {
+// toolsOf lists the tools of a server. It omits unusable tools, and logs each once.
+func (s *Server) toolsOf(ctx context.Context, session *session) ([]agent.Tool, error) {
 	listed, err := s.listTools(ctx, session)
 	if err != nil {
 		return nil, s.unavailable(err)
@@ -46,20 +46,20 @@ func (s *Server) toolsOf(ctx context.Context, session *session, strict bool) ([]
 			continue
 		}
 		tool, err := s.tool(t)
-		if err == nil && !strict { // at first each agent reports the tools that it uses
+		if err == nil {
 			err = checkTool(tool)
 		}
 		if err == nil && slices.ContainsFunc(tools, func(other agent.Tool) bool { return other.Name == tool.Name }) {
 			err = fmt.Errorf("the name %q is there twice; exclude one of the tools", tool.Name)
 		}
-		switch {
-		case err == nil:
-			tools = append(tools, tool)
-		case strict:
-			return nil, s.invalid("the tool %q cannot be used: %v", t.Name, err)
-		default:
-			unusable[t.Name] = err.Error()
+		if err != nil {
+			unusable[t.Name] = detail(err)
+			continue
 		}
+		tools = append(tools, tool)
+	}
+	for _, name := range s.absentNames(session.names) {
+		unusable[name] = "the server has no such tool"
 	}
 	s.noteUnusable(unusable)
 	slices.SortFunc(tools, func(a, b agent.Tool) int { return strings.Compare(a.Name, b.Name) })
@@ -98,16 +98,30 @@ func (s *Server) listTools(ctx context.Context, session *session) ([]*mcp.Tool, 
 	}
 }
 
-// checkNames refuses configured names without a tool.
+// detail returns the detail of a fault, and the text of any other error.
+func detail(err error) string {
+	if f, ok := fault.From(err); ok {
+		return f.Detail
+	}
+	return err.Error()
+}
+
+// checkNames refuses a server at first if it lacks a tool that the configuration excludes or lets a human approve. It
+// may have the tool under another name.
 func (s *Server) checkNames(known []string) error {
-	for _, list := range [][]string{s.config.Include, s.config.Exclude, s.config.Approve, s.config.Safe, s.config.ReadOnly} {
-		for _, name := range list {
-			if name != allTools && !slices.Contains(known, name) {
-				return s.invalid("it has no tool %q; it has %s", name, strings.Join(known, ", "))
-			}
+	for _, name := range slices.Concat(s.config.Exclude, s.config.Approve) {
+		if name != allTools && !slices.Contains(known, name) {
+			return s.invalid("it has no tool %q, which the configuration excludes or approves; it has %s", name, strings.Join(known, ", "))
 		}
 	}
 	return nil
+}
+
+// absentNames returns the other configured names without a tool.
+func (s *Server) absentNames(known []string) []string {
+	return slices.DeleteFunc(slices.Concat(s.config.Include, s.config.Safe, s.config.ReadOnly), func(name string) bool {
+		return name == allTools || slices.Contains(known, name)
+	})
 }
 
 func (s *Server) takes(name string) bool {
