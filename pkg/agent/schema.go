@@ -9,7 +9,7 @@ import (
 )
 
 // Schema is a compiled JSON Schema of draft 2020-12 or draft-07. References must stay within the
-// schema: nothing is ever loaded. Patterns are RE2. format is not checked. Immutable, and safe for
+// schema: nothing is ever loaded. Patterns are regular expressions of ECMA-262. format is not checked. Immutable, and safe for
 // concurrent use.
 type Schema struct{ compiled *schema.Schema }
 
