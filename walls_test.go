@@ -133,6 +133,7 @@ var shared = []string{
 	"services/state/internal/store/table",
 	"services/executor/internal/model/profile",
 	"services/executor/internal/model/providerhttp",
+	"services/executor/internal/model/schemaform",
 }
 
 // implementation returns the folder of a package's implementation, or "". Conformance suites and shared engines

@@ -40,8 +40,8 @@ func TestAllWorkOfACheckCounts(t *testing.T) {
 		"long numbers in enums":             {`{"allOf":[` + repeated(100, `{"enum":[[1]]}`) + `]}`, "[1." + strings.Repeat("0", 2<<20) + "]"},
 		"divisions":                         {`{"items":{"multipleOf":3}}`, "[" + repeated(50_000, "3e1990") + "]"},
 		"lengths":                           {`{"allOf":[` + repeated(100, `{"minLength":1}`) + `]}`, text},
-		"a program on a long text":          {`{"pattern":"a{1000}b{1000}c{1000}d{1000}"}`, text},
-		"programs on many names":            {`{"patternProperties":{"a{1000}$":{},"b{1000}$":{},"c{1000}$":{}}}`, "{" + repeated(20_000, `"abcabcabcabcabcabcabc%d":1`) + "}"},
+		"a program on a long text":          {`{"pattern":"(?:.*x){50}y"}`, text},
+		"programs on many names":            {`{"patternProperties":{"(?:.*[a-c]){300}$":{}}}`, "{" + repeated(20_000, `"abcabcabcabcabcabcabc%d":1`) + "}"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -80,7 +80,6 @@ func TestPatternsThatTakeTooMuchAreRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"pattern":"` + strings.Repeat("a{1000}", 20) + `"}`:              "instructions, 5000 are allowed; repeat less",
 		`{"patternProperties":{"a{1000}b{1000}c{1000}d{1000}e{1000}":{}}}`: "at /patternProperties",
-		`{"pattern":"` + strings.Repeat(`\\p{L}`, 300) + `"}`:              "instructions, 5000 are allowed",
 		`{"allOf":[` + repeated(60, `{"pattern":"a{1000}b{900}"}`) + `]}`:  "together",
 	} {
 		if _, err := schema.Compile([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
