@@ -45,6 +45,10 @@ const DefaultMaxSubAgents = 16
 // MaxStateSchema is the largest Agent.StateSchema, in bytes.
 const MaxStateSchema = 64 << 10
 
+// DefaultRemoteMaxSteps limits the steps that a run copies from a remote agent if Agent.MaxSteps is 0. The other Holdfast
+// has a limit of its own.
+const DefaultRemoteMaxSteps = 1000
+
 // NoMaxSteps as Agent.MaxSteps removes the limit: the run ends when its model, a tool, StopWhen or
 // RunTimeout ends it, or a client stops it.
 const NoMaxSteps = math.MaxInt
@@ -104,7 +108,8 @@ type Agent struct {
 	Completion Completion
 	// StrictOutput asks the provider to constrain the output to OutputSchema, if it can.
 	StrictOutput bool
-	// MaxSteps limits the steps of a run; 0 means DefaultMaxSteps, NoMaxSteps means no limit.
+	// MaxSteps limits the steps of a run; 0 means DefaultMaxSteps, or DefaultRemoteMaxSteps beside
+	// Remote. NoMaxSteps means no limit.
 	MaxSteps int
 	// MaxOutputTokens limits one reply of the model; 0 means the provider's limit.
 	MaxOutputTokens int
@@ -119,7 +124,7 @@ type Agent struct {
 	// {"openai": {"reasoning_effort": "low"}}. They do not replace members that Holdfast sets.
 	ProviderOptions map[string]json.RawMessage
 	// Remote, if not nil, is the agent of another Holdfast that does the work. Only Name, Description,
-	// RunTimeout and OnBusy apply beside it.
+	// MaxSteps, RunTimeout, Hooks and OnBusy apply beside it.
 	Remote *Remote
 	// Companions are agents that this agent can consult, by tools of the runtime: see Companion.
 	Companions []Companion

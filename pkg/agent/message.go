@@ -1,6 +1,9 @@
 package agent
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"strings"
+)
 
 // Role is the author of a message.
 type Role string
@@ -91,13 +94,13 @@ func (File) isPart()       {}
 
 // Text returns the text parts of the message, joined.
 func (m Message) Text() string {
-	var text string
+	var text strings.Builder
 	for _, p := range m.Parts {
 		if t, ok := p.(Text); ok {
-			text += t.Text
+			text.WriteString(t.Text)
 		}
 	}
-	return text
+	return text.String()
 }
 
 // Calls returns the tool calls of the message in order.

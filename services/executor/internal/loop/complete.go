@@ -115,10 +115,16 @@ func (p *Planner) checkLimits(transcript []agent.Message) (o *Outcome, reason st
 	case capped && p.hasOutput():
 		return nil, ReasonMaxSteps
 	case capped:
-		failure := maxStepsFailure(p.maxSteps())
-		return &Outcome{Status: StatusFailed, FinishReason: model.FinishToolCalls, Failure: &failure, CompletionReason: ReasonMaxSteps}, ""
+		o := MaxStepsOutcome(p.maxSteps())
+		return &o, ""
 	}
 	return nil, ""
+}
+
+// MaxStepsOutcome is the end of a run that has used up its steps.
+func MaxStepsOutcome(most int) Outcome {
+	failure := maxStepsFailure(most)
+	return Outcome{Status: StatusFailed, FinishReason: model.FinishToolCalls, Failure: &failure, CompletionReason: ReasonMaxSteps}
 }
 
 // afterStep decides what follows a step that did not end the run itself: an outcome, the note that begins the

@@ -19,6 +19,7 @@ package remote
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 
@@ -37,8 +38,9 @@ type Mirror struct {
 	step    int32 // the remote step in flight; 0 for none
 	bytes   int   // of its chunks
 	parts   []agent.Part
-	calls   map[string]int    // index into parts, by local id
-	texts   map[string]string // arguments so far, by local id
+	tail    *strings.Builder            // the text of the last part; nil if it is a call, or there is none
+	calls   map[string]int              // index into parts, by local id
+	texts   map[string]*strings.Builder // arguments so far, by local id
 	results []agent.ToolResult
 	waiting map[string]bool // calls for a client, by local id
 }
@@ -53,8 +55,8 @@ func NewMirror(after int32, localID func(callID string) string) *Mirror {
 
 // Void drops the step in flight: its chunks were void, or it is committed.
 func (m *Mirror) Void() {
-	m.step, m.bytes, m.parts, m.results = 0, 0, nil, nil
-	m.calls, m.texts, m.waiting = map[string]int{}, map[string]string{}, map[string]bool{}
+	m.step, m.bytes, m.parts, m.tail, m.results = 0, 0, nil, nil, nil
+	m.calls, m.texts, m.waiting = map[string]int{}, map[string]*strings.Builder{}, map[string]bool{}
 }
 
 // InFlight reports whether a step has begun and is not committed.
@@ -101,7 +103,7 @@ func (m *Mirror) addOfCall(shown *eventv1.Chunk) {
 		m.addCall(agent.ToolCall{ID: e.ToolArgStreamStart.GetToolCallId(), Name: e.ToolArgStreamStart.GetToolName(), Dynamic: true})
 	case *eventv1.Chunk_ToolArgStreamDelta:
 		e.ToolArgStreamDelta.ToolCallId = m.localID(e.ToolArgStreamDelta.GetToolCallId())
-		m.texts[e.ToolArgStreamDelta.GetToolCallId()] += e.ToolArgStreamDelta.GetDelta()
+		m.addArguments(e.ToolArgStreamDelta.GetToolCallId(), e.ToolArgStreamDelta.GetDelta())
 	case *eventv1.Chunk_ToolArgStreamEnd:
 		e.ToolArgStreamEnd.ToolCallId = m.localID(e.ToolArgStreamEnd.GetToolCallId())
 	case *eventv1.Chunk_ToolStart:
@@ -132,24 +134,54 @@ func toJSON(text string) json.RawMessage {
 	return arguments(text)
 }
 
-func (m *Mirror) addText(delta string) {
-	if i := len(m.parts) - 1; i >= 0 {
-		if text, ok := m.parts[i].(agent.Text); ok {
-			m.parts[i] = agent.Text{Text: text.Text + delta}
-			return
-		}
+func (m *Mirror) addArguments(callID, delta string) {
+	if m.texts[callID] == nil {
+		m.texts[callID] = &strings.Builder{}
 	}
-	m.parts = append(m.parts, agent.Text{Text: delta})
+	m.texts[callID].WriteString(delta)
+}
+
+func (m *Mirror) addText(delta string) {
+	if _, continues := m.last().(agent.Text); !continues {
+		m.beginText(agent.Text{})
+	}
+	m.tail.WriteString(delta)
 }
 
 func (m *Mirror) addThought(delta string) {
-	if i := len(m.parts) - 1; i >= 0 {
-		if thought, ok := m.parts[i].(agent.Reasoning); ok {
-			m.parts[i] = agent.Reasoning{Text: thought.Text + delta}
-			return
-		}
+	if _, continues := m.last().(agent.Reasoning); !continues {
+		m.beginText(agent.Reasoning{})
 	}
-	m.parts = append(m.parts, agent.Reasoning{Text: delta})
+	m.tail.WriteString(delta)
+}
+
+// last returns the last part; nil for none.
+func (m *Mirror) last() agent.Part {
+	if len(m.parts) == 0 {
+		return nil
+	}
+	return m.parts[len(m.parts)-1]
+}
+
+// beginText adds a part whose text comes in pieces.
+func (m *Mirror) beginText(part agent.Part) {
+	m.endText()
+	m.parts = append(m.parts, part)
+	m.tail = &strings.Builder{}
+}
+
+// endText stores the text of the last part.
+func (m *Mirror) endText() {
+	if m.tail == nil {
+		return
+	}
+	text := m.tail.String()
+	if _, thought := m.last().(agent.Reasoning); thought {
+		m.parts[len(m.parts)-1] = agent.Reasoning{Text: text}
+	} else {
+		m.parts[len(m.parts)-1] = agent.Text{Text: text}
+	}
+	m.tail = nil
 }
 
 // addCall adds a call, or completes it.
@@ -158,6 +190,7 @@ func (m *Mirror) addCall(call agent.ToolCall) {
 		m.parts[i] = call
 		return
 	}
+	m.endText()
 	m.calls[call.ID] = len(m.parts)
 	m.parts = append(m.parts, call)
 }
@@ -172,10 +205,15 @@ type Step struct {
 
 // Commit returns the step in flight, and begins the next one.
 func (m *Mirror) Commit() Step {
+	m.endText()
 	for id, i := range m.calls {
 		call, ok := m.parts[i].(agent.ToolCall)
 		if ok && call.Arguments == nil { // a refused call has no start
-			call.Arguments = arguments(m.texts[id])
+			text := ""
+			if streamed := m.texts[id]; streamed != nil {
+				text = streamed.String()
+			}
+			call.Arguments = arguments(text)
 			m.parts[i] = call
 		}
 	}

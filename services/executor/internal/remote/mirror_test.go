@@ -57,6 +57,29 @@ func newMirror(after int32) *remote.Mirror {
 	return remote.NewMirror(after, func(id string) string { return id + "'" })
 }
 
+// The test would take minutes if the work were quadratic.
+func TestManySmallDeltasAreCopiedInLinearTime(t *testing.T) {
+	t.Parallel()
+	const deltas = 400_000
+	m := newMirror(0)
+	for range deltas {
+		m.Add(text(1, "x"))
+	}
+	m.Add(argumentsOf(1, "c", "")[0])
+	one := argumentsOf(1, "c", "1")[1]
+	for range deltas {
+		m.Add(one)
+	}
+	steps, _ := play(m, committed(1))
+	if len(steps) != 1 || len(steps[0].Parts) != 2 {
+		t.Fatalf("got %d steps, want one with two parts", len(steps))
+	}
+	said, call := steps[0].Parts[0].(agent.Text), steps[0].Parts[1].(agent.ToolCall)
+	if len(said.Text) != deltas || len(call.Arguments) != deltas {
+		t.Errorf("got %d bytes of text and %d of arguments, want %d of each", len(said.Text), len(call.Arguments), deltas)
+	}
+}
+
 func TestAStepIsCopiedWithItsCallsAndResults(t *testing.T) {
 	t.Parallel()
 	chunks := []*eventv1.Chunk{{Step: 0, Event: &eventv1.Chunk_RunStarted{RunStarted: &eventv1.RunStarted{}}}, text(1, "Let me "), text(1, "look.")}

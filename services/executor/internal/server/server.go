@@ -42,6 +42,9 @@ func info(a agent.Agent) *executorv1.AgentInfo {
 	switch a.MaxSteps {
 	case 0:
 		i.MaxSteps = agent.DefaultMaxSteps
+		if a.Remote != nil {
+			i.MaxSteps = agent.DefaultRemoteMaxSteps
+		}
 	case agent.NoMaxSteps:
 		i.MaxSteps = 0 // no limit
 	}

@@ -193,13 +193,15 @@ func (h *hookRunner) onMessages(ctx context.Context, step int, messages ...agent
 }
 
 // afterRun starts AfterRun; wait waits for it. steps counts the committed steps of the session. The hook's
-// writes and usage are dropped, since no step follows.
+// writes and usage are dropped, since no step follows. The run has ended, so the end of ctx does not cut the hook: its
+// time limit does.
 func (h *hookRunner) afterRun(ctx context.Context, o loop.Outcome, steps int32) {
 	f := h.hooks.AfterRun
 	if f == nil {
 		return
 	}
 	end, state := h.claimed.runEnd(o, steps, h.now()), h.state.state
+	ctx = context.WithoutCancel(ctx)
 	h.running.Go(func() {
 		_, _ = h.call(ctx, "AfterRun", 0, state, nil, neverFails(func(ctx context.Context, c *agent.HookCall) { f(ctx, c, end) }))
 	})

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -44,7 +45,11 @@ type remoteProgress struct {
 // errEndedOutside means that the run was ended by somebody else than this executor, or has another owner.
 var errEndedOutside = errors.New("the run is no longer this executor's")
 
-var errStepTooLarge = fault.New(fault.TooLarge, "STEP_TOO_LARGE", "a step of the remote agent is larger than %d bytes", remote.MaxStepBytes)
+// The limits of what is copied.
+var (
+	errStepTooLarge = fault.New(fault.TooLarge, "STEP_TOO_LARGE", "a step of the remote agent is larger than %d bytes", remote.MaxStepBytes)
+	errTooManySteps = errors.New("the remote agent has used up the steps of the run")
+)
 
 // remoteRun executes a run of a remote agent: see package remote. One goroutine owns it.
 type remoteRun struct {
@@ -60,6 +65,7 @@ type remoteRun struct {
 	consumed []loop.Consumed    // answers that the next commit consumes
 	results  []agent.ToolResult // of the calls of Below among them
 	stopped  *loop.Stop         // delivered, or given up
+	copied   int                // steps of the run that are committed here
 }
 
 // remoteEnd is the end of a run there.
@@ -83,6 +89,7 @@ func (r *runner) executeRemote(ctx context.Context) error {
 	definition := *r.code.agent.Remote
 	m := &remoteRun{
 		runner: r, agent: definition, session: remote.SessionID(r.claimed.plannerRun()), message: message, question: question,
+		copied: int(r.claimed.run.GetStepCount()),
 		client: client.New(client.Config{URL: definition.URL, Key: definition.Key, HTTP: r.peers.HTTP, Patience: r.config.RemotePatience}),
 	}
 	if text, err := json.Marshal(r.writes.state[progressKey]); err == nil {
@@ -92,7 +99,7 @@ func (r *runner) executeRemote(ctx context.Context) error {
 	defer lose(nil)
 	go m.watchOwner(owned, lose)
 	err = m.copyAll(owned)
-	if errors.Is(context.Cause(owned), errEndedOutside) || isLost(err) {
+	if err != nil && (errors.Is(context.Cause(owned), errEndedOutside) || isLost(err)) {
 		m.stopOwed(ctx)
 		return fault.New(fault.Stale, "EPOCH_STALE", "%v", errEndedOutside)
 	}
@@ -115,6 +122,8 @@ func (m *remoteRun) copyAll(ctx context.Context) error {
 			return errDraining
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
+		case errors.Is(err, errStepTooLarge), errors.Is(err, errTooManySteps):
+			return m.endExcess(ctx, err)
 		case m.stopper.hasNew():
 			if err := m.deliverStop(ctx); err != nil {
 				return m.finishUndelivered(ctx)
@@ -178,7 +187,7 @@ func (m *remoteRun) follow(ctx, cuttable context.Context, run string) (remoteEnd
 		switch {
 		case frame.GetChunk() != nil:
 			err := m.copyChunk(ctx, run, frame.GetChunk())
-			if errors.Is(err, errStepTooLarge) {
+			if errors.Is(err, errStepTooLarge) || errors.Is(err, errTooManySteps) {
 				return remoteEnd{}, err
 			}
 			if err != nil {
@@ -215,6 +224,9 @@ func (m *remoteRun) copyChunk(ctx context.Context, run string, c *agentv1.Chunk)
 		return nil
 	}
 	shown, committed := m.mirror.Add(c.GetChunk())
+	if shown != nil && m.copied >= m.maxSteps() {
+		return errTooManySteps
+	}
 	if m.mirror.TooLarge() {
 		return errStepTooLarge
 	}
@@ -273,7 +285,22 @@ func (m *remoteRun) commitCopy(ctx context.Context, c loop.Commit) error {
 		return err
 	}
 	m.held, m.consumed, m.results = nil, nil, nil
+	m.copied++
 	return nil
+}
+
+// maxSteps returns how many steps of a run are copied. The other Holdfast has its own limit, which is the usual one.
+func (m *remoteRun) maxSteps() int { return cmp.Or(m.code.agent.MaxSteps, agent.DefaultRemoteMaxSteps) }
+
+// endExcess stops the remote agent because of a limit here, and fails the run.
+func (m *remoteRun) endExcess(ctx context.Context, cause error) error {
+	if err := m.sendStop(ctx, loop.Stop{Kind: loop.StopAbort, Reason: cause.Error()}); err != nil {
+		m.log.ErrorContext(ctx, "the remote agent could not be stopped; it may go on", "url", m.agent.URL, "session", m.session, "error", err)
+	}
+	if errors.Is(cause, errTooManySteps) {
+		return m.finish(ctx, loop.MaxStepsOutcome(m.maxSteps()))
+	}
+	return m.failLost(ctx, cause)
 }
 
 // endOf returns the end of a run there.

@@ -38,6 +38,9 @@ func (m *remoteRun) suspend(ctx context.Context, pending []*agentv1.PendingCall)
 			ToolCall: agent.ToolCall{ID: remote.CallID(m.claimed.plannerRun(), p.GetToolCallId()), Name: p.GetToolName(), Arguments: json.RawMessage(p.GetInput()), Dynamic: true},
 			Approval: p.GetApprovalId() != "", ApprovalID: p.GetApprovalId(),
 		}
+		if p.GetApprovers() == string(agent.Others) {
+			open.Approvers = agent.Others
+		}
 		if at := p.GetDeadlineAt(); at > 0 { // the other Holdfast decides about it, and a little later it is decided
 			open.AnswerWithin = loop.Millis(max(1, at-m.peers.Now().UnixMilli()) + pausedInterval.Milliseconds())
 		}
@@ -109,11 +112,18 @@ func resultBelow(c *statev1.Call) agent.ToolResult {
 	return result
 }
 
+// refusedApproval is why a call is denied whose approval the other Holdfast has refused.
+const refusedApproval = "the call was approved, but the other Holdfast accepts no approval from the key that started the run"
+
 func (m *remoteRun) submit(ctx context.Context, p *agentv1.PendingCall, a *statev1.CallAnswer) (err error) {
 	call := client.Call{Session: m.session, ID: p.GetToolCallId(), Approval: p.GetApprovalId()}
 	switch decision := a.GetApproval(); {
 	case decision.GetApproved():
 		_, err = m.client.Approve(ctx, call, decision.GetReason())
+		if fault.ReasonOf(err) == "APPROVER_REFUSED" { // for the other Holdfast, our key is who started the run
+			m.log.WarnContext(ctx, "the remote agent takes no approval from the key that started its run; the call is denied", "tool", p.GetToolName(), "error", err)
+			_, err = m.client.Deny(ctx, call, refusedApproval)
+		}
 	case decision != nil:
 		_, err = m.client.Deny(ctx, call, decision.GetReason())
 	case a.GetError() != "":

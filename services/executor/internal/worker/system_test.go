@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -45,6 +46,7 @@ type system struct {
 	agents  map[string]catalog.Agent
 	catalog catalog.Catalog // nil: that of agents
 	tracer  trace.Tracer
+	http    *http.Client
 	logTo   io.Writer // the log; nil: the output of the test
 	passed  func(ctx context.Context, e *executor, p worker.Point)
 	faults  faults
@@ -180,6 +182,7 @@ func (p *system) open(decide ...func(call int, method string) verdict) *executor
 		Governors:  statev1.NewGovernorServiceClient(conn),
 		Stream:     streamv2.NewStreamServiceClient(conn),
 		Agents:     agents,
+		HTTP:       p.http,
 		Log:        p.log(),
 		Tracer:     p.tracer,
 		Now:        time.Now,

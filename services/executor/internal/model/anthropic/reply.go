@@ -33,7 +33,7 @@ type assembler struct {
 // openBlock is an unfinished content block.
 type openBlock struct {
 	kind      string
-	signature string
+	signature strings.Builder
 	data      string
 	call      int // the Index of a call
 	input     json.RawMessage
@@ -89,7 +89,8 @@ func (a *assembler) startBlock(index int64, start anthropic.ContentBlockStartEve
 	if len(a.openBlocks) == maxOpenBlocks {
 		return nil, model.InvalidResponse("more than %d open blocks", maxOpenBlocks)
 	}
-	b := &openBlock{kind: start.Type, signature: start.Signature, data: start.Data}
+	b := &openBlock{kind: start.Type, data: start.Data}
+	b.signature.WriteString(start.Signature)
 	a.openBlocks[index] = b
 	switch b.kind {
 	case "text":
@@ -119,7 +120,7 @@ func (a *assembler) addDelta(index int64, delta anthropic.MessageStreamEventUnio
 	case "thinking_delta":
 		return reasoningDelta(delta.Thinking), nil
 	case "signature_delta":
-		b.signature += delta.Signature
+		b.signature.WriteString(delta.Signature)
 	case "input_json_delta":
 		if b.kind != "tool_use" || delta.PartialJSON == "" {
 			return nil, nil // a call that the provider executes, or an empty delta
@@ -141,10 +142,10 @@ func (a *assembler) endBlock(index int64) []model.Event {
 	}
 	switch b.kind {
 	case typeThinking:
-		if b.signature == "" {
+		if b.signature.Len() == 0 {
 			return []model.Event{model.ReasoningEnd{}}
 		}
-		return reasoningEnd(providerData{Type: typeThinking, Signature: b.signature, Origin: a.origin})
+		return reasoningEnd(providerData{Type: typeThinking, Signature: b.signature.String(), Origin: a.origin})
 	case typeRedacted:
 		return reasoningEnd(providerData{Type: typeRedacted, Data: b.data, Origin: a.origin})
 	case "tool_use":
