@@ -1647,7 +1647,7 @@ export interface components {
             cachedTokens: number;
             /** Format: int64 */
             completionTokens: number;
-            /** @description By the prices of the gateway. Those of tokens_including_sub_agents are unknown, and 0. */
+            /** @description By the prices of the gateway. */
             cost: number;
             /** Format: int64 */
             promptTokens: number;
@@ -1784,6 +1784,9 @@ export interface components {
                 [key: string]: components["schemas"]["TokenSums"];
             };
             tokensIncludingSubAgents?: components["schemas"]["TokenSums"];
+            tokensIncludingSubAgentsByModel: {
+                [key: string]: components["schemas"]["TokenSums"];
+            };
             tools?: components["schemas"]["CallSums"];
             toolsByName: {
                 [key: string]: components["schemas"]["CallSums"];

@@ -503,9 +503,10 @@ type UsageRollup struct {
 	// Of all costs, such as USD. Empty: the gateway knows no prices, and all costs are 0.
 	Currency string `protobuf:"bytes,13,opt,name=currency,proto3" json:"currency,omitempty"`
 	// The models without a price, sorted. Their tokens add nothing to the costs.
-	UnpricedModels []string `protobuf:"bytes,14,rep,name=unpriced_models,json=unpricedModels,proto3" json:"unpriced_models,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	UnpricedModels                  []string              `protobuf:"bytes,14,rep,name=unpriced_models,json=unpricedModels,proto3" json:"unpriced_models,omitempty"`
+	TokensIncludingSubAgentsByModel map[string]*TokenSums `protobuf:"bytes,15,rep,name=tokens_including_sub_agents_by_model,json=tokensIncludingSubAgentsByModel,proto3" json:"tokens_including_sub_agents_by_model,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields                   protoimpl.UnknownFields
+	sizeCache                       protoimpl.SizeCache
 }
 
 func (x *UsageRollup) Reset() {
@@ -636,6 +637,13 @@ func (x *UsageRollup) GetUnpricedModels() []string {
 	return nil
 }
 
+func (x *UsageRollup) GetTokensIncludingSubAgentsByModel() map[string]*TokenSums {
+	if x != nil {
+		return x.TokensIncludingSubAgentsByModel
+	}
+	return nil
+}
+
 type TokenSums struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	PromptTokens     int64                  `protobuf:"varint,1,opt,name=prompt_tokens,json=promptTokens,proto3" json:"prompt_tokens,omitempty"`
@@ -643,7 +651,7 @@ type TokenSums struct {
 	ReasoningTokens  int64                  `protobuf:"varint,3,opt,name=reasoning_tokens,json=reasoningTokens,proto3" json:"reasoning_tokens,omitempty"`
 	CachedTokens     int64                  `protobuf:"varint,4,opt,name=cached_tokens,json=cachedTokens,proto3" json:"cached_tokens,omitempty"`
 	TotalTokens      int64                  `protobuf:"varint,5,opt,name=total_tokens,json=totalTokens,proto3" json:"total_tokens,omitempty"`
-	// By the prices of the gateway. Those of tokens_including_sub_agents are unknown, and 0.
+	// By the prices of the gateway.
 	Cost          float64 `protobuf:"fixed64,6,opt,name=cost,proto3" json:"cost,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -793,7 +801,7 @@ type UsageBucket struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A multiple of the bucket's length; 0 for one bucket.
 	BeginsAt int64 `protobuf:"varint,1,opt,name=begins_at,json=beginsAt,proto3" json:"begins_at,omitempty"`
-	// Without a run id and tokens_including_sub_agents.
+	// Without a run id and the tokens that include sub-agents.
 	Rollup        *UsageRollup `protobuf:"bytes,2,opt,name=rollup,proto3" json:"rollup,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -879,7 +887,8 @@ const file_holdfast_event_v1_usage_proto_rawDesc = "" +
 	"\bposition\x18\x03 \x01(\x05R\bposition\x12\x1f\n" +
 	"\vrecorded_at\x18\x04 \x01(\x03R\n" +
 	"recordedAt\x123\n" +
-	"\x05entry\x18\x05 \x01(\v2\x1d.holdfast.event.v1.UsageEntryR\x05entry\"\xbb\b\n" +
+	"\x05entry\x18\x05 \x01(\v2\x1d.holdfast.event.v1.UsageEntryR\x05entry\"\xc2\n" +
+	"\n" +
 	"\vUsageRollup\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x124\n" +
 	"\x06tokens\x18\x02 \x01(\v2\x1c.holdfast.event.v1.TokenSumsR\x06tokens\x12Y\n" +
@@ -898,7 +907,8 @@ const file_holdfast_event_v1_usage_proto_rawDesc = "" +
 	"\ventry_count\x18\f \x01(\x03R\n" +
 	"entryCount\x12\x1a\n" +
 	"\bcurrency\x18\r \x01(\tR\bcurrency\x12'\n" +
-	"\x0funpriced_models\x18\x0e \x03(\tR\x0eunpricedModels\x1a^\n" +
+	"\x0funpriced_models\x18\x0e \x03(\tR\x0eunpricedModels\x12\x92\x01\n" +
+	"$tokens_including_sub_agents_by_model\x18\x0f \x03(\v2C.holdfast.event.v1.UsageRollup.TokensIncludingSubAgentsByModelEntryR\x1ftokensIncludingSubAgentsByModel\x1a^\n" +
 	"\x12TokensByModelEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x122\n" +
 	"\x05value\x18\x02 \x01(\v2\x1c.holdfast.event.v1.TokenSumsR\x05value:\x028\x01\x1a[\n" +
@@ -907,7 +917,10 @@ const file_holdfast_event_v1_usage_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\v2\x1b.holdfast.event.v1.CallSumsR\x05value:\x028\x01\x1a_\n" +
 	"\x14SubAgentsByTypeEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x121\n" +
-	"\x05value\x18\x02 \x01(\v2\x1b.holdfast.event.v1.CallSumsR\x05value:\x028\x01\"\xe4\x01\n" +
+	"\x05value\x18\x02 \x01(\v2\x1b.holdfast.event.v1.CallSumsR\x05value:\x028\x01\x1ap\n" +
+	"$TokensIncludingSubAgentsByModelEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x122\n" +
+	"\x05value\x18\x02 \x01(\v2\x1c.holdfast.event.v1.TokenSumsR\x05value:\x028\x01\"\xe4\x01\n" +
 	"\tTokenSums\x12#\n" +
 	"\rprompt_tokens\x18\x01 \x01(\x03R\fpromptTokens\x12+\n" +
 	"\x11completion_tokens\x18\x02 \x01(\x03R\x10completionTokens\x12)\n" +
@@ -944,7 +957,7 @@ func file_holdfast_event_v1_usage_proto_rawDescGZIP() []byte {
 }
 
 var file_holdfast_event_v1_usage_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_holdfast_event_v1_usage_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_holdfast_event_v1_usage_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_holdfast_event_v1_usage_proto_goTypes = []any{
 	(UsageKind)(0),        // 0: holdfast.event.v1.UsageKind
 	(*UsageEntry)(nil),    // 1: holdfast.event.v1.UsageEntry
@@ -959,6 +972,7 @@ var file_holdfast_event_v1_usage_proto_goTypes = []any{
 	nil,                   // 10: holdfast.event.v1.UsageRollup.TokensByModelEntry
 	nil,                   // 11: holdfast.event.v1.UsageRollup.ToolsByNameEntry
 	nil,                   // 12: holdfast.event.v1.UsageRollup.SubAgentsByTypeEntry
+	nil,                   // 13: holdfast.event.v1.UsageRollup.TokensIncludingSubAgentsByModelEntry
 }
 var file_holdfast_event_v1_usage_proto_depIdxs = []int32{
 	2,  // 0: holdfast.event.v1.UsageEntry.tokens:type_name -> holdfast.event.v1.TokenUsage
@@ -974,15 +988,17 @@ var file_holdfast_event_v1_usage_proto_depIdxs = []int32{
 	8,  // 10: holdfast.event.v1.UsageRollup.sub_agents:type_name -> holdfast.event.v1.CallSums
 	12, // 11: holdfast.event.v1.UsageRollup.sub_agents_by_type:type_name -> holdfast.event.v1.UsageRollup.SubAgentsByTypeEntry
 	4,  // 12: holdfast.event.v1.UsageRollup.custom:type_name -> holdfast.event.v1.CustomUsage
-	6,  // 13: holdfast.event.v1.UsageBucket.rollup:type_name -> holdfast.event.v1.UsageRollup
-	7,  // 14: holdfast.event.v1.UsageRollup.TokensByModelEntry.value:type_name -> holdfast.event.v1.TokenSums
-	8,  // 15: holdfast.event.v1.UsageRollup.ToolsByNameEntry.value:type_name -> holdfast.event.v1.CallSums
-	8,  // 16: holdfast.event.v1.UsageRollup.SubAgentsByTypeEntry.value:type_name -> holdfast.event.v1.CallSums
-	17, // [17:17] is the sub-list for method output_type
-	17, // [17:17] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	13, // 13: holdfast.event.v1.UsageRollup.tokens_including_sub_agents_by_model:type_name -> holdfast.event.v1.UsageRollup.TokensIncludingSubAgentsByModelEntry
+	6,  // 14: holdfast.event.v1.UsageBucket.rollup:type_name -> holdfast.event.v1.UsageRollup
+	7,  // 15: holdfast.event.v1.UsageRollup.TokensByModelEntry.value:type_name -> holdfast.event.v1.TokenSums
+	8,  // 16: holdfast.event.v1.UsageRollup.ToolsByNameEntry.value:type_name -> holdfast.event.v1.CallSums
+	8,  // 17: holdfast.event.v1.UsageRollup.SubAgentsByTypeEntry.value:type_name -> holdfast.event.v1.CallSums
+	7,  // 18: holdfast.event.v1.UsageRollup.TokensIncludingSubAgentsByModelEntry.value:type_name -> holdfast.event.v1.TokenSums
+	19, // [19:19] is the sub-list for method output_type
+	19, // [19:19] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_event_v1_usage_proto_init() }
@@ -1002,7 +1018,7 @@ func file_holdfast_event_v1_usage_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_event_v1_usage_proto_rawDesc), len(file_holdfast_event_v1_usage_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   12,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
