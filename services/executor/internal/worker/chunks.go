@@ -79,7 +79,7 @@ func subagentStart(c loop.OpenCall) *eventv1.Chunk {
 
 func subagentEnd(call *statev1.Call, r agent.ToolResult) *eventv1.Chunk {
 	return &eventv1.Chunk{Event: &eventv1.Chunk_SubagentEnd{SubagentEnd: &eventv1.SubagentEnd{
-		SubSessionId: call.GetAnswer().GetChild().GetSessionId(), SubAgentType: subAgentType(call), ToolCallId: r.CallID,
+		SubSessionId: cmp.Or(call.GetAnswer().GetChild().GetSessionId(), call.GetSubSessionId()), SubAgentType: subAgentType(call), ToolCallId: r.CallID,
 		Result: clean(string(r.Result)), Success: r.Success,
 	}}}
 }

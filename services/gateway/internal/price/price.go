@@ -79,18 +79,26 @@ func (t *Table) Add(usage *eventv1.UsageRollup) {
 		return
 	}
 	usage.Currency = t.Currency
+	unpriced := slices.Concat(t.addTo(usage.GetTokens(), usage.GetTokensByModel()), t.addTo(usage.GetTokensIncludingSubAgents(), usage.GetTokensIncludingSubAgentsByModel()))
+	slices.Sort(unpriced)
+	usage.UnpricedModels = slices.Compact(unpriced)
+}
+
+// addTo adds the costs to the tokens of each model and to their sum, which may be nil. It returns the models without a price.
+func (t *Table) addTo(sum *eventv1.TokenSums, byModel map[string]*eventv1.TokenSums) (unpriced []string) {
 	total := 0.0
-	for _, name := range slices.Sorted(maps.Keys(usage.GetTokensByModel())) {
-		tokens := usage.TokensByModel[name]
+	for _, name := range slices.Sorted(maps.Keys(byModel)) {
+		tokens := byModel[name]
 		price, known := t.Models[name]
 		if !known {
-			usage.UnpricedModels = append(usage.UnpricedModels, name)
+			unpriced = append(unpriced, name)
 			continue
 		}
 		tokens.Cost = price.of(tokens)
 		total += tokens.Cost
 	}
-	if usage.GetTokens() != nil {
-		usage.Tokens.Cost = total
+	if sum != nil {
+		sum.Cost = total
 	}
+	return unpriced
 }

@@ -42,14 +42,19 @@ models:
 		"b/unknown":  sums(7, 0, 7),
 		"a/unlisted": sums(7, 0, 7),
 	}}
+	usage.TokensIncludingSubAgents = sums(0, 0, 0)
+	usage.TokensIncludingSubAgentsByModel = map[string]*eventv1.TokenSums{"a/plain": sums(1_000_000, 0, 0), "b/unknown": sums(7, 0, 7), "c/below": sums(1, 0, 0)}
 	table.Add(usage)
+	if got := usage.GetTokensIncludingSubAgents().GetCost(); math.Abs(got-2) > 1e-9 {
+		t.Errorf("the tree costs %v, want 2", got)
+	}
 	for name, want := range map[string]float64{"a/cached": 3.42, "a/plain": 1, "b/unknown": 0} {
 		if got := usage.GetTokensByModel()[name].GetCost(); math.Abs(got-want) > 1e-9 {
 			t.Errorf("%s costs %v, want %v", name, got, want)
 		}
 	}
-	if got := usage.GetTokens().GetCost(); math.Abs(got-4.42) > 1e-9 || usage.GetCurrency() != "EUR" || !slices.Equal(usage.GetUnpricedModels(), []string{"a/unlisted", "b/unknown"}) {
-		t.Errorf("all costs %v %s without %q; want 4.42 EUR without both unknown models", got, usage.GetCurrency(), usage.GetUnpricedModels())
+	if got := usage.GetTokens().GetCost(); math.Abs(got-4.42) > 1e-9 || usage.GetCurrency() != "EUR" || !slices.Equal(usage.GetUnpricedModels(), []string{"a/unlisted", "b/unknown", "c/below"}) {
+		t.Errorf("all costs %v %s without %q; want 4.42 EUR without the unknown models", got, usage.GetCurrency(), usage.GetUnpricedModels())
 	}
 }
 

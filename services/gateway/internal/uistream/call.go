@@ -45,17 +45,18 @@ func (c *call) input(arguments string) string {
 // was abandoned when the user wrote a new message. Its end precedes the run's first step.
 func (t *Translator) isOfEarlierMessage(c *eventv1.Chunk) bool {
 	id := callID(c)
-	if id == "" || t.step.open {
+	if id == "" || t.step.open || c.GetSubagentEnd() != nil && t.subAgents[id] {
 		return false
 	}
 	_, known := t.calls[id]
 	return !known
 }
 
-// callID returns the id of the call in a start, decision or end; "" for other chunks.
+// callID returns the id of the call in a start, decision or end, also of its sub-agent; "" for other chunks.
 func callID(c *eventv1.Chunk) string {
 	return cmp.Or(c.GetToolStart().GetToolCallId(), c.GetToolEnd().GetToolCallId(),
-		c.GetToolApprovalRequest().GetToolCallId(), c.GetToolApprovalResponse().GetToolCallId())
+		c.GetToolApprovalRequest().GetToolCallId(), c.GetToolApprovalResponse().GetToolCallId(),
+		c.GetSubagentEnd().GetToolCallId())
 }
 
 // SetAnswered keeps clients from repeating answered client tools: their input is sent as text,

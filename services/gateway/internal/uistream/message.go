@@ -125,14 +125,15 @@ func endNewestCall(messages []UIMessage, r *eventv1.ToolResultPart) {
 	}
 }
 
-// endCall ends the call with the result's id. It reports false if the message has no such open
-// call.
+// endCall ends the call with the result's id, and its sub-agent. It reports false if the message has no such
+// open call.
 func (m *UIMessage) endCall(r *eventv1.ToolResultPart) bool {
 	at := m.callIndex(r.GetToolCallId())
 	if at < 0 || !m.Parts[at].isOpenCall() {
 		return false
 	}
 	m.Parts[at].addResult(r)
+	m.endSubAgent(r)
 	return true
 }
 

@@ -320,6 +320,25 @@ func TestAResultEndsTheOpenCallOfAnEarlierMessage(t *testing.T) {
 	}
 }
 
+func TestTheEndOfASubAgentBelongsToTheMessageOfItsCall(t *testing.T) {
+	t.Parallel()
+	page := []uistream.UIMessage{{ID: "msg-1", Role: "assistant", Parts: []uistream.UIPart{
+		{Type: "tool-subagent__reader", ToolCallID: "c2", State: "input-available"},
+		{Type: "data-subagent", ID: "c2", Data: json.RawMessage(`{"toolCallId":"c2","sessionId":"below","agentType":"reader","status":"running"}`)},
+	}}}
+	for _, m := range twoMessages()[2:] {
+		uistream.ApplyResults(page, m)
+	}
+	if got, want := string(page[0].Parts[1].Data), `{"toolCallId":"c2","sessionId":"below","agentType":"reader","status":"failed"}`; got != want {
+		t.Errorf("the message of the call has %s, want %s", got, want)
+	}
+	tr := uistream.New("msg-2", 6)
+	end := &eventv1.Chunk{Event: &eventv1.Chunk_SubagentEnd{SubagentEnd: &eventv1.SubagentEnd{ToolCallId: "c2", SubSessionId: "below", SubAgentType: "reader"}}}
+	if parts := tr.Chunk(1, end); len(parts) > 0 {
+		t.Errorf("the next message has %+v, want nothing", parts)
+	}
+}
+
 func TestARunWithOnlyResultsOfEarlierCallsHasNoMessage(t *testing.T) {
 	t.Parallel()
 	ids := map[string]string{"r1": "msg-1", "r2": "msg-2", "r3": "msg-3"}

@@ -48,6 +48,23 @@ func subAgentOf(c *eventv1.Chunk) subAgent {
 	return subAgent{ToolCallID: begin.GetToolCallId(), SessionID: begin.GetSubSessionId(), AgentType: begin.GetSubAgentType(), Status: SubAgentRunning}
 }
 
+// endSubAgent ends the sub-agent of a call in the data part that shows it at work.
+func (m *UIMessage) endSubAgent(r *eventv1.ToolResultPart) {
+	at := slices.IndexFunc(m.Parts, func(p UIPart) bool { return p.Type == subAgentPart && p.ID == r.GetToolCallId() })
+	if at < 0 {
+		return
+	}
+	var s subAgent
+	if err := json.Unmarshal(m.Parts[at].Data, &s); err != nil { // it was marshalled here
+		return
+	}
+	s.Status = SubAgentFailed
+	if r.GetSuccess() {
+		s.Status, s.Result = SubAgentCompleted, jsonValue(r.GetResult(), "null")
+	}
+	m.Parts[at].Data = s.part().Data
+}
+
 // Descendant is a sub-agent that another sub-agent has called.
 type Descendant struct {
 	RootCallID      string // the call of the root for the sub-agent above it

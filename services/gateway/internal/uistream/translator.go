@@ -61,6 +61,7 @@ type Translator struct {
 	below            bool  // the last step has the calls of sessions below the root
 	block            block
 	calls            map[string]call
+	subAgents        map[string]bool // calls whose sub-agents the message shows
 }
 
 // step is the current step of the client's message.
@@ -89,7 +90,7 @@ const (
 
 // New returns a translator for the message.
 func New(messageID string, major Major) *Translator {
-	return &Translator{messageID: messageID, major: major, calls: map[string]call{}}
+	return &Translator{messageID: messageID, major: major, calls: map[string]call{}, subAgents: map[string]bool{}}
 }
 
 // Start begins the message. Repeated calls return no parts.
@@ -126,6 +127,9 @@ func isRepeatable(c *eventv1.Chunk) bool {
 func (t *Translator) chunk(sequence int64, c *eventv1.Chunk) []Part {
 	if t.isOfEarlierMessage(c) {
 		return nil
+	}
+	if begin := c.GetSubagentStart(); begin != nil {
+		t.subAgents[begin.GetToolCallId()] = true
 	}
 	switch e := c.GetEvent().(type) {
 	case *eventv1.Chunk_RunStarted, *eventv1.Chunk_RunResumed:

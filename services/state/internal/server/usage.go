@@ -112,7 +112,8 @@ func (s *usageService) GetUsageRollup(ctx context.Context, r *statev1.GetUsageRo
 	}
 	rollup := rollUp(own)
 	rollup.RunId = r.GetRunId()
-	rollup.TokensIncludingSubAgents = rollUp(family).GetTokens()
+	all := rollUp(family)
+	rollup.TokensIncludingSubAgents, rollup.TokensIncludingSubAgentsByModel = all.GetTokens(), all.GetTokensByModel()
 	return &statev1.GetUsageRollupResponse{Rollup: rollup}, nil
 }
 

@@ -73,7 +73,12 @@ func TestARollupAddsUpASessionAndItsFamily(t *testing.T) {
 				"small": {PromptTokens: 1, CompletionTokens: 1, ReasoningTokens: 1, CachedTokens: 2, TotalTokens: 2},
 			},
 			TokensIncludingSubAgents: &eventv1.TokenSums{PromptTokens: 1131, CompletionTokens: 11, ReasoningTokens: 5, CachedTokens: 10, TotalTokens: 1142},
-			Tools:                    &eventv1.CallSums{TotalCalls: 3, SuccessfulCalls: 2, FailedCalls: 1, TotalDurationMs: 8},
+			TokensIncludingSubAgentsByModel: map[string]*eventv1.TokenSums{
+				"big":   {PromptTokens: 130, CompletionTokens: 10, ReasoningTokens: 3, CachedTokens: 6, TotalTokens: 140},
+				"small": {PromptTokens: 1, CompletionTokens: 1, ReasoningTokens: 1, CachedTokens: 2, TotalTokens: 2},
+				"tiny":  {PromptTokens: 1000, ReasoningTokens: 1, CachedTokens: 2, TotalTokens: 1000},
+			},
+			Tools: &eventv1.CallSums{TotalCalls: 3, SuccessfulCalls: 2, FailedCalls: 1, TotalDurationMs: 8},
 			ToolsByName: map[string]*eventv1.CallSums{
 				"add": {TotalCalls: 2, SuccessfulCalls: 1, FailedCalls: 1, TotalDurationMs: 7}, "mul": {TotalCalls: 1, SuccessfulCalls: 1, TotalDurationMs: 1},
 			},
