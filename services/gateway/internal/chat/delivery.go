@@ -74,7 +74,7 @@ func (d *delivery) deliver() error {
 func (d *delivery) follow() error {
 	for d.cursor = d.start; ; {
 		d.following = d.chat.follower.FollowRun(follow.Request{
-			Tenant: d.session.GetTenant(), SessionID: d.session.GetSessionId(), RunID: d.run.GetRunId(), After: d.cursor, SeenLive: d.after.Sequence, LiveBelow: true,
+			Tenant: d.session.GetTenant(), SessionID: d.session.GetSessionId(), RunID: d.run.GetRunId(), After: d.cursor, SeenLive: d.after.Sequence, LiveBelow: true, NewRun: d.beginsRun,
 		}, d.session, d.run)
 		err := d.following.To(d.ctx, d)
 		if !errors.Is(err, errAgain) && !errors.Is(err, errNext) {

@@ -67,7 +67,10 @@ type Exchange struct {
 	major   uistream.Major
 	after   Place
 	counts  counts
-	resent  *resent // nil if the client has not sent the message
+	// beginsRun: this request has begun the run.
+	beginsRun bool
+
+	resent *resent // nil if the client has not sent the message
 }
 
 // resent is the client's copy of the message, compared with the stored one.

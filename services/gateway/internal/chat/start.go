@@ -81,7 +81,9 @@ func (p *post) begin(ctx context.Context, path string, r *statev1.StartRunReques
 	case len(started.GetAbandonedCalls()) > 0:
 		path = pathAbandon
 	}
-	return p.exchange(path, started.GetSession(), started.GetRun()), nil
+	begun := p.exchange(path, started.GetSession(), started.GetRun())
+	begun.beginsRun = true
+	return begun, nil
 }
 
 func (p *post) startRun(ctx context.Context, r *statev1.StartRunRequest) (*statev1.StartRunResponse, error) {

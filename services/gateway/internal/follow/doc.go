@@ -31,6 +31,15 @@
 // the gap, the log has lost a part of the step in flight, and the follower waits for the next
 // attempt or for the step.
 //
+// # Stored records
+//
+// The log may be ahead of the database: after a restored backup or a failover, it has records of work
+// that the database has lost. A record is sent live if it continues what the reader has. Of the stored
+// records, only those of the step in flight and of the session's claim are sent (type claims). A
+// boundary among them is no news, because the commit came before it: the follower reads the steps again.
+// What the state service does not know then is lost. The next claim begins above it, and its first
+// record rewinds readers of lost records.
+//
 // # Silence
 //
 // While nothing is live, the follower polls the state service every second: the run is queued or
@@ -43,7 +52,7 @@
 // # The end
 //
 // A follow ends with the end of the requested run, or else of the run that was the newest at the
-// beginning. The last frame, and only the last, is terminal. The ends of other runs are chunks.
+// beginning. If the end comes from the state service, the steps were read after the run had ended. The last frame, and only the last, is terminal. The ends of other runs are chunks.
 //
 // A run that is suspended on sub-agents alone is no end while one of them is executing: the run that
 // continues its message takes its place. The follow ends if all of them wait for a client.

@@ -50,6 +50,8 @@ type Request struct {
 	// attempt is repeated as it was live if the log is complete, else as stored.
 	SeenLive   int64
 	StoredOnly bool // end after the existing chunks
+	// NewRun: the request has just begun the run. The log cannot have records of it that the database has lost.
+	NewRun bool
 }
 
 // Follow is one reader's view of a session, for one use by one goroutine.
@@ -64,6 +66,7 @@ type Follow struct {
 	upToDate      bool         // nothing is stored behind the cursor, so the first read is skipped
 	reader        *live.Reader // nil until live records are needed
 	missedRecords bool         // the log may have records that the ring lacks
+	replaying     bool         // the records come from the stored log
 	isLive        bool         // the log delivers live records
 	caughtUp      bool         // caught-up was sent
 	awaiting      bool         // the run awaits sub-agents, or is about to
@@ -100,6 +103,8 @@ const (
 var (
 	errDone      = errors.New("the follow has ended")
 	errReadSteps = errors.New("the state service may have newer steps")
+	// errNewClaim: the log has records of a claim that the last read did not know.
+	errNewClaim = errors.New("the session may have another claim")
 	// errStalled: the client does not read. The write counts as done, and the next write waits for
 	// awaitSlowWrite.
 	errStalled  = errors.New("the client does not read")
@@ -134,6 +139,7 @@ func (f *Follower) FollowRun(r Request, session *statev1.Session, run *statev1.R
 	}
 	follow := &Follow{Follower: f, request: r, run: run, descendants: map[string]*track{}}
 	follow.root = &track{follow: follow, ref: Ref(session), cursor: after, step: lastWholeStep(after), delivered: r.After}
+	follow.root.know(session)
 	if after == session.GetPosition() && run != nil && !hasEnded(run) {
 		follow.upToDate = true
 		if step := position.Of(after).Step; after >= position.Committed(step) {
@@ -192,7 +198,7 @@ func (f *Follow) alternate(ctx context.Context) error {
 			if err := f.awaitSlowWrite(ctx); err != nil {
 				return err
 			}
-		case err == nil || errors.Is(err, errReadSteps) && f.root.cursor != before:
+		case err == nil || errors.Is(err, errNewClaim) || errors.Is(err, errReadSteps) && f.root.cursor != before:
 			pause = firstPause
 		case !errors.Is(err, errReadSteps):
 			return err
@@ -211,28 +217,36 @@ func (f *Follow) readSteps(ctx context.Context) error {
 		f.upToDate = false
 		return nil
 	}
-	page, err := f.root.readSteps(ctx)
-	if err != nil {
-		return err
+	for {
+		page, err := f.root.readSteps(ctx)
+		if err != nil {
+			return err
+		}
+		f.version = page.GetSession().GetVersion()
+		if again, err := f.updateRun(ctx, page); err != nil || !again {
+			return err
+		}
 	}
-	f.version = page.GetSession().GetVersion()
-	return f.updateRun(ctx, page)
 }
 
-// updateRun updates the run and ends the follow if the run has ended.
-func (f *Follow) updateRun(ctx context.Context, page *statev1.ListStepsResponse) error {
+// updateRun updates the run and ends the follow if the run has ended. An end is sent only if the steps were read when the
+// run had ended: otherwise it reports that they have to be read again.
+func (f *Follow) updateRun(ctx context.Context, page *statev1.ListStepsResponse) (again bool, err error) {
 	if f.run == nil {
-		return nil
+		return false, nil
 	}
 	if current := page.GetCurrentRun(); current.GetRunId() == f.run.GetRunId() {
 		f.run = current
 	} else if !hasEnded(f.run) {
-		now, err := f.runWithOutput(ctx, f.run)
-		if err != nil {
-			return err
+		if f.run, err = f.runWithOutput(ctx, f.run); err != nil || hasEnded(f.run) {
+			return true, err
 		}
-		f.run = now
 	}
+	return false, f.endWithRun(ctx)
+}
+
+// endWithRun ends the follow if the run has ended. All its steps were read.
+func (f *Follow) endWithRun(ctx context.Context) error {
 	if !hasEnded(f.run) || f.request.StoredOnly && !f.request.OnlyRun {
 		return nil
 	}
@@ -314,6 +328,8 @@ func (f *Follower) StepInFlight(ctx context.Context, s *statev1.Session) []*fram
 	_ = f.Live.ReadStored(ctx, Ref(s), s.GetPosition(), false, func(r *live.Record) error { // an unavailable log has none
 		begins := r.Attempt != nil && r.Attempt.GetStands() == s.GetPosition()
 		switch {
+		case r.Epoch != 0 && r.Epoch != s.GetEpoch(): // of an earlier claim, or of one that the database has lost
+			return nil
 		case r.Boundary != nil || size > maxInFlight || !begins && r.First != last+1:
 			return errDone // another step, or a gap
 		case begins:

@@ -49,6 +49,8 @@ func (f *Follow) joinLog(ctx context.Context) {
 // readStoredRecords sends the stored records of the log. An unavailable log counts as empty.
 func (f *Follow) readStoredRecords(ctx context.Context) error {
 	var taken error
+	f.replaying = true
+	defer func() { f.replaying = false }()
 	err := f.Live.ReadStored(ctx, f.root.ref, f.root.cursor, f.request.Family && !f.caughtUp, func(r *live.Record) error {
 		taken = f.takeRecord(ctx, r)
 		return taken
@@ -60,6 +62,9 @@ func (f *Follow) readStoredRecords(ctx context.Context) error {
 		return ctx.Err()
 	}
 	f.missedRecords, f.isLive = false, err == nil
+	if err := f.resolveClaims(ctx); err != nil {
+		return err
+	}
 	if err := f.sendCaughtUp(); err != nil {
 		return err
 	}
@@ -155,6 +160,9 @@ func (f *Follow) takeRecord(ctx context.Context, r *live.Record) error {
 		return nil
 	case r.CaughtUp:
 		f.isLive = true
+		if err := f.resolveClaims(ctx); err != nil {
+			return err
+		}
 		return f.sendCaughtUp()
 	case r.Down:
 		f.isLive = false
@@ -167,6 +175,23 @@ func (f *Follow) takeRecord(ctx context.Context, r *live.Record) error {
 		f.missedRecords = true
 	}
 	return err
+}
+
+// resolveClaims reads the steps again if the stored records end with those of a claim that the last read did not know. It
+// has begun since, or the database has lost it.
+func (f *Follow) resolveClaims(ctx context.Context) error {
+	for _, t := range f.descendants {
+		if t.hasUnknownClaim() {
+			if err := t.resync(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	if !f.root.hasUnknownClaim() {
+		return nil
+	}
+	f.missedRecords = true
+	return errNewClaim
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

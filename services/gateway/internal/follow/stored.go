@@ -29,6 +29,9 @@ const (
 func (t *track) readSteps(ctx context.Context) (*statev1.ListStepsResponse, error) {
 	for {
 		page, err := t.deliverPage(ctx)
+		if err == nil {
+			t.know(page.GetSession())
+		}
 		if err != nil || !page.GetHasMore() {
 			return page, err
 		}

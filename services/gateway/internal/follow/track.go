@@ -26,6 +26,8 @@ type track struct {
 	lastRun       *statev1.Run // run of the last delivered step
 	logIncomplete bool         // the log lost a part of the step in flight
 	lateReads     int          // how often the log lacked the boundary of the next step
+
+	claims claims
 }
 
 // lastWholeStep returns the last step that a reader at the position certainly has completely.
@@ -60,6 +62,14 @@ func (t *track) takeRecord(r *live.Record) error {
 	switch {
 	case r.Last <= t.cursor:
 		return nil
+	case t.isReplayed():
+		if isValid, err := t.claims.check(r, t.follow); !isValid {
+			return err
+		}
+	case !t.claims.accept(r):
+		return nil
+	}
+	switch {
 	case t.continues(r):
 	case r.Attempt != nil:
 		valid := r.Attempt.GetStands()
@@ -168,7 +178,7 @@ func (f *Follow) takeDescendant(ctx context.Context, r *live.Record) error {
 // followDescendant begins a session below the root. A new session is sent live. Another session is
 // sent from the beginning of its run, if the run is executing.
 func (f *Follow) followDescendant(ctx context.Context, r *live.Record) (*track, error) {
-	t := &track{follow: f, session: r.Session, ref: &streamv2.StreamRef{
+	t := &track{follow: f, session: r.Session, claims: unknownClaims, ref: &streamv2.StreamRef{
 		Tenant: f.request.Tenant, RootSessionId: f.root.ref.GetRootSessionId(), SessionId: r.Session,
 	}}
 	f.descendants[r.Session] = t
@@ -193,8 +203,10 @@ func (f *Follow) followDescendant(ctx context.Context, r *live.Record) (*track, 
 	case !f.caughtUp && !conversation.Executing(run):
 		t.cursor = session.GetPosition()
 		t.step = lastWholeStep(t.cursor)
+		t.know(session)
 		return t, nil
 	}
+	t.know(session)
 	t.step, t.delivered = lastWholeStep(run.GetStartPosition()), math.MaxInt64
 	if err := t.rewind(run.GetStartPosition()); err != nil {
 		return nil, err
@@ -205,20 +217,31 @@ func (f *Follow) followDescendant(ctx context.Context, r *live.Record) (*track, 
 // resync catches up with a session below the root. The next attempt or the step brings the chunks
 // that the log lacks.
 func (t *track) resync(ctx context.Context) error {
-	if _, err := t.readSteps(ctx); err != nil {
-		if errors.Is(err, fault.NotFound) { // deleted meanwhile
-			t.cursor = math.MaxInt64
-			return nil
-		}
-		return err
+	again, err := t.readAll(ctx)
+	if err == nil && again {
+		_, err = t.readAll(ctx)
 	}
-	var taken error
+	if errors.Is(err, fault.NotFound) { // deleted meanwhile
+		t.cursor = math.MaxInt64
+		return nil
+	}
+	return err
+}
+
+// readAll reads the stored steps and then the stored records. It reports whether the state service may have news since.
+func (t *track) readAll(ctx context.Context) (again bool, err error) {
+	if _, err := t.readSteps(ctx); err != nil {
+		return false, err
+	}
+	former := t.follow.replaying
+	t.follow.replaying = true
+	defer func() { t.follow.replaying = former }()
 	_ = t.follow.Live.ReadStored(ctx, t.ref, t.cursor, false, func(r *live.Record) error { // an unavailable log has none
-		if taken = t.takeRecord(r); errors.Is(taken, errReadSteps) {
-			taken = nil
+		if err = t.takeRecord(r); errors.Is(err, errReadSteps) {
+			again, err = true, nil
 			return errReadSteps
 		}
-		return taken
+		return err
 	})
-	return taken
+	return again || t.hasUnknownClaim(), err
 }

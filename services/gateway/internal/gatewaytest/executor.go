@@ -111,13 +111,20 @@ func (e *executor) take(claim *statev1.Claim) {
 // await waits for the claim of a run of the session other than former.
 func (e *executor) await(t testing.TB, tenant, session string, former *Run) *statev1.Claim {
 	t.Helper()
+	return e.awaitClaim(t, tenant, session, func(claim *statev1.Claim) bool {
+		return former == nil || claim.GetRun().GetRunId() != former.GetRunId()
+	})
+}
+
+func (e *executor) awaitClaim(t testing.TB, tenant, session string, is func(*statev1.Claim) bool) *statev1.Claim {
+	t.Helper()
 	deadline := time.NewTimer(Patience)
 	defer deadline.Stop()
 	for {
 		e.mu.Lock()
 		claim, changed := e.claims[sessionKey(tenant, session)], e.changed
 		e.mu.Unlock()
-		if claim != nil && (former == nil || claim.GetRun().GetRunId() != former.GetRunId()) {
+		if claim != nil && is(claim) {
 			return claim
 		}
 		select {

@@ -241,6 +241,17 @@ func (r *Run) Continue() *Run {
 	return r.world.AwaitRun(r.t, r.tenant, r.GetSessionId(), r)
 }
 
+// Reclaim gives the claim back, because the database has lost the steps up to this one, which a claim of the epoch has
+// shown. It returns the run as claimed again.
+func (r *Run) Reclaim(step int32, epoch int64) *Run {
+	r.t.Helper()
+	_, err := r.world.executor.work.ReleaseRun(context.Background(), &statev1.ReleaseRunRequest{Run: r.ref(), Seen: &statev1.LostWork{Epoch: epoch, Step: step}})
+	r.must(err)
+	return newRun(r.world, r.t, r.tenant, r.world.executor.awaitClaim(r.t, r.tenant, r.GetSessionId(), func(claim *statev1.Claim) bool {
+		return claim.GetEpoch() != r.claim.GetEpoch()
+	}))
+}
+
 // stepsOf splits messages by their steps.
 func stepsOf(messages []*eventv1.Message) [][]*eventv1.Message {
 	var steps [][]*eventv1.Message

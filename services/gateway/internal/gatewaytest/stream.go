@@ -204,7 +204,7 @@ func (r *read) SendMsg(m any) error {
 	left := r.stream.found(sessionKey(r.request.GetStream().GetTenant(), records.GetSessionId()), records.GetRecords())
 	for len(left) > 0 {
 		n := min(len(left), maxRecords)
-		frame := &streamv2.SessionRecords{SessionId: records.GetSessionId(), Records: left[:n]}
+		frame := &streamv2.SessionRecords{SessionId: records.GetSessionId(), Records: left[:n], Epoch: records.GetEpoch()}
 		if err := r.ServerStream.SendMsg(&streamv2.ReadResponse{Frame: &streamv2.ReadResponse_Records{Records: frame}}); err != nil {
 			return err
 		}

@@ -217,6 +217,7 @@ func recordsOf(session string, got *streamv2.ReadResponse) []*Record {
 	records := make([]*Record, len(in.GetRecords()))
 	for i, r := range in.GetRecords() {
 		records[i] = newRecord(session, r)
+		records[i].Epoch = in.GetEpoch()
 	}
 	return records
 }
@@ -285,6 +286,7 @@ type Record struct {
 	// First and Last are the sequences of the first and the last frame.
 	First, Last int64
 	Frames      []*frame.Frame
+	Epoch       int64              // of the writer; 0 if unknown
 	Attempt     *streamv2.Attempt  // in the first record of an attempt
 	Boundary    *streamv2.Boundary // in the last record of an attempt
 
