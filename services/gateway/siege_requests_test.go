@@ -98,9 +98,11 @@ func readStream(ctx context.Context, client agentv1connect.AgentServiceClient, r
 	if err != nil {
 		return outcome{int(connect.CodeOf(err)), fault.ReasonOf(rpc.FromConnect(err))}
 	}
-	defer cancelAfter(cancel, streamPatience)()
+	silence := time.AfterFunc(firstPatience, cancel)
+	defer silence.Stop()
 	var got strings.Builder
 	for stream.Receive() {
+		silence.Reset(streamPatience)
 		fmt.Fprint(&got, stream.Msg())
 	}
 	if err := stream.Err(); err != nil {
@@ -245,16 +247,10 @@ func (s *siege) exchange(method, path, body string, headers []string) outcome {
 	}
 	defer func() { _ = answer.Body.Close() }()
 	if strings.HasPrefix(answer.Header.Get("Content-Type"), "text/event-stream") {
-		defer cancelAfter(cancel, streamPatience)()
+		defer time.AfterFunc(streamPatience, cancel).Stop()
 	}
 	text, _ := io.ReadAll(answer.Body) // a stream that is cut has said enough
 	return outcome{answer.StatusCode, answer.Header.Get("X-Holdfast-Error-Code") + " " + string(text)}
-}
-
-// cancelAfter calls cancel after the pause. The function that it returns stops it.
-func cancelAfter(cancel context.CancelFunc, pause time.Duration) func() {
-	timer := time.AfterFunc(pause, cancel)
-	return func() { timer.Stop() }
 }
 
 // socketAttempts returns the requests over each kind of socket. The credential travels in the header, and as a
@@ -307,13 +303,15 @@ func (s *siege) converse(path string, frames []string, credential string, browse
 	for _, frame := range frames {
 		_ = conn.Write(ctx, websocket.MessageText, []byte(frame)) // a closed socket shows in the read
 	}
-	defer cancelAfter(cancel, streamPatience)()
+	silence := time.AfterFunc(firstPatience, cancel)
+	defer silence.Stop()
 	var got strings.Builder
 	for {
 		_, frame, err := conn.Read(ctx)
 		if err != nil {
 			return outcome{http.StatusSwitchingProtocols, got.String() + err.Error()}
 		}
+		silence.Reset(streamPatience)
 		got.Write(frame)
 	}
 }

@@ -233,5 +233,9 @@ func (s *siege) judge(who intruder, a attempt, answer outcome) string {
 	return ""
 }
 
-// streamPatience is how long an attempt reads a stream that does not end.
-const streamPatience = 20 * time.Millisecond
+// firstPatience is how long an attempt waits for the first message of a stream, or for its refusal. streamPatience is
+// how long it reads a stream that does not end.
+const (
+	firstPatience  = 10 * time.Second
+	streamPatience = 20 * time.Millisecond
+)
