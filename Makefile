@@ -84,6 +84,7 @@ generate: $(BIN)/buf $(RULES) $(BIN)/protoc-gen-go $(BIN)/protoc-gen-go-grpc $(B
 	buf generate --template buf.gen.connect.yaml --path proto/holdfast/agent
 	go test ./services/gateway -run '^TestTheOpenAPIDocumentDescribesTheRegisteredRoutes$$|^TestTheTableOfThePublicAPIIsCurrent$$' -update
 	go test ./cmd/holdfast -run '^TestTheListOfEnvironmentVariablesIsCurrent$$|^TestTheListOfMetricsIsCurrent$$' -update
+	go test ./services/executor/internal/model/profile -run '^TestTheTableOfProfilesIsCurrent$$' -update
 	[ -d clients/typescript/node_modules ] || npm --prefix clients/typescript ci
 	npm --prefix clients/typescript run generate
 	[ -d clients/console/node_modules ] || npm --prefix clients/console ci

@@ -1,12 +1,14 @@
 package agents
 
 import (
+	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model/profile"
 )
 
 // Settings are the settings of a provider in a file.
@@ -23,6 +25,10 @@ type Settings struct {
 	Script string
 	// IdleTimeout ends a call after this long without a byte; 0 for the default.
 	IdleTimeout time.Duration
+	// Profile is the profile of the server as JSON: see profile.ParseOverride. Empty chooses by address and model.
+	Profile string
+	// ModelProfiles is a JSON object of the profiles of single models, by name. Empty for none.
+	ModelProfiles string
 }
 
 // providers finds models by the name of their provider.
@@ -55,6 +61,8 @@ func (p *providers) declare(m member) {
 	if s.Provider == "" {
 		s.Provider = m.name
 	}
+	s.Profile = readProfile(o)
+	s.ModelProfiles = readModelProfiles(o)
 	script := readScript(o, &s)
 	limits := readProviderLimits(o, m.name)
 	o.end()
@@ -71,6 +79,8 @@ func (p *providers) declare(m member) {
 		o.mistake("%s: script and file are for the scripted provider only", m.name)
 	case s.Provider != "openai" && s.API != "":
 		o.mistake("%s: api is for the openai provider only", m.name)
+	case s.Provider != "openai" && (s.Profile != "" || s.ModelProfiles != ""):
+		o.mistake("%s: profile and modelProfiles are for the openai provider only", m.name)
 	}
 	p.open(m.value, s, limits, m.file.count() > before)
 }
@@ -86,6 +96,40 @@ func readScript(o *object, s *Settings) (ok bool) {
 		return true
 	}
 	return s.Script == ""
+}
+
+// readProfile reads the profile of a server: a name, or an object of fields.
+func readProfile(o *object) string {
+	v, ok := o.field("profile")
+	if !ok {
+		return ""
+	}
+	return profileOf(v, o.prefix()+"profile")
+}
+
+func readModelProfiles(o *object) string {
+	profiles := map[string]json.RawMessage{}
+	for _, m := range o.entries("modelProfiles") {
+		if text := profileOf(m.value, o.prefix()+"modelProfiles: "+m.name); text != "" {
+			profiles[m.name] = json.RawMessage(text)
+		}
+	}
+	if len(profiles) == 0 {
+		return ""
+	}
+	// What was written as JSON can be encoded.
+	text, _ := json.Marshal(profiles)
+	return string(text)
+}
+
+// profileOf returns a profile as JSON, "" for one with a mistake.
+func profileOf(v value, what string) string {
+	text := v.json()
+	if _, err := profile.ParseOverride(text); err != nil {
+		v.mistake("%s: %v", what, err)
+		return ""
+	}
+	return string(text)
 }
 
 // readProviderLimits reads the limits of a provider and of its models.

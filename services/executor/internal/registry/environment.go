@@ -70,7 +70,7 @@ func (l *loader) lookupNamed(variable string) (string, error) {
 // from the provider's own variable and goes to the provider alone: a server at a base URL gets
 // the key that the file names, or none.
 func (l *loader) openModel(s agents.Settings) (model.Model, error) {
-	c := ModelConfig{Provider: s.Provider, API: s.API, BaseURL: s.BaseURL, Script: s.Script, IdleTimeout: s.IdleTimeout}
+	c := ModelConfig{Provider: s.Provider, API: s.API, BaseURL: s.BaseURL, Script: s.Script, IdleTimeout: s.IdleTimeout, Profile: s.Profile, ModelProfiles: s.ModelProfiles}
 	remote, ok := remoteProvider(s.Provider)
 	switch {
 	case !ok:

@@ -28,6 +28,11 @@ type ModelConfig struct {
 	Script string
 	// IdleTimeout ends a call without a byte for so long; 0 is the provider's own.
 	IdleTimeout time.Duration
+	// Profile says what a server with the API of OpenAI accepts: the name of a profile, or a JSON object of fields that may name one as
+	// "base". Empty chooses by base URL and model. See docs/model-servers.md.
+	Profile string
+	// ModelProfiles is a JSON object of the profiles of single models, by name, in place of Profile. Empty for none.
+	ModelProfiles string
 }
 
 // OpenModel makes a model of a built-in provider, for Registry.Model: for example of a server
@@ -35,7 +40,7 @@ type ModelConfig struct {
 func OpenModel(c ModelConfig) (model.Model, error) {
 	switch c.Provider {
 	case "openai":
-		return openai.New(openai.Config{API: c.API, BaseURL: c.BaseURL, APIKey: c.APIKey, IdleTimeout: c.IdleTimeout}, nil)
+		return openai.New(openai.Config{API: c.API, BaseURL: c.BaseURL, APIKey: c.APIKey, IdleTimeout: c.IdleTimeout, Profile: c.Profile, ModelProfiles: c.ModelProfiles}, nil)
 	case "anthropic":
 		return anthropic.New(anthropic.Config{BaseURL: c.BaseURL, APIKey: c.APIKey, IdleTimeout: c.IdleTimeout}, nil)
 	case "gemini":

@@ -41,8 +41,10 @@ type Config struct {
 	APIKey string `env:"API_KEY" doc:"the key of the OpenAI API, or of the server at the base URL"`
 	// IdleTimeout ends a call after this long without data; DefaultIdleTimeout when 0.
 	IdleTimeout time.Duration `env:"IDLE_TIMEOUT" doc:"ends a model call after this long without data; 0 means 5m"`
-	// Profile is an override of the server's profile, as JSON: see profile.ParseOverride. Empty chooses by base URL and model.
-	Profile string `env:"PROFILE" doc:"the profile of the server: its name as a JSON string, or an object of fields; empty chooses by address and model"`
+	// Profile is an override of the server's profile: see profile.ParseOverride. Empty chooses by base URL and model.
+	Profile string `env:"PROFILE" doc:"the profile of the server: its name, or a JSON object of fields; empty chooses by address and model"`
+	// ModelProfiles is a JSON object of overrides for single models, by name, in place of Profile. Empty for none.
+	ModelProfiles string `env:"MODEL_PROFILES" doc:"profiles of single models as a JSON object, by name"`
 }
 
 // Model calls chat completions or responses. Safe for concurrent use.
@@ -53,8 +55,10 @@ type Model struct {
 	client   *http.Client
 	idle     time.Duration
 	override profile.Override
-	learned  lessons
-	forms    *schemaform.Forms
+	// overrides are of single models, in place of override.
+	overrides map[string]profile.Override
+	learned   lessons
+	forms     *schemaform.Forms
 }
 
 var _ model.Model = (*Model)(nil)
@@ -82,10 +86,41 @@ func New(c Config, client *http.Client) (*Model, error) {
 	if err != nil {
 		return nil, fmt.Errorf("openai: the profile: %w", err)
 	}
+	overrides, err := parseModelProfiles(c.ModelProfiles)
+	if err != nil {
+		return nil, fmt.Errorf("openai: the profiles of models: %w", err)
+	}
 	return &Model{
-		api: c.API, key: c.APIKey, base: base, client: model.HTTPClient(client), idle: c.IdleTimeout, override: override,
+		api: c.API, key: c.APIKey, base: base, client: model.HTTPClient(client), idle: c.IdleTimeout, override: override, overrides: overrides,
 		forms: schemaform.NewForms(schemaRules()),
 	}, nil
+}
+
+func parseModelProfiles(source string) (map[string]profile.Override, error) {
+	if source == "" {
+		return nil, nil
+	}
+	var profiles map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(source), &profiles); err != nil {
+		return nil, err
+	}
+	overrides := map[string]profile.Override{}
+	for name, text := range profiles {
+		o, err := profile.ParseOverride(text)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		overrides[name] = o
+	}
+	return overrides, nil
+}
+
+// findProfile returns the profile of a model before anything was learned.
+func (m *Model) findProfile(name string) profile.Profile {
+	if o, ok := m.overrides[name]; ok {
+		return profile.Find(m.base, name, o)
+	}
+	return profile.Find(m.base, name, m.override)
 }
 
 // Generate streams one reply. Apart from the error of ctx, its errors are *model.Error. They never contain the
@@ -113,7 +148,7 @@ func (m *Model) try(ctx context.Context, r model.Request, yield func(model.Event
 		path, build = "responses", func(p profile.Profile) (json.RawMessage, error) { return newResponseBody(r, p.Omit, from) }
 		reply = newResponseAssembler(len(r.Messages), from)
 	}
-	p := m.learned.profile(r.Model, func() profile.Profile { return profile.Find(m.base, r.Model, m.override) })
+	p := m.learned.profile(r.Model, m.findProfile)
 	body, err := build(p)
 	if err != nil {
 		yield(nil, err)
@@ -179,13 +214,13 @@ type lesson struct {
 // maxChanges limits what one model's server may teach.
 const maxChanges = 16
 
-func (l *lessons) profile(name string, find func() profile.Profile) profile.Profile {
+func (l *lessons) profile(name string, find func(name string) profile.Profile) profile.Profile {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if known, ok := l.known[name]; ok {
 		return known.profile
 	}
-	p := find()
+	p := find(name)
 	if l.known == nil {
 		l.known = map[string]lesson{}
 	}

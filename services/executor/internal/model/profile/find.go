@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"regexp"
 	"slices"
@@ -32,7 +33,7 @@ type Override struct {
 	Fields json.RawMessage
 }
 
-// ParseOverride reads an override: the JSON string of a name, or a JSON object of fields with the name as "base". Empty text and
+// ParseOverride reads an override: a name, also as a JSON string, or a JSON object of fields with the name as "base". Empty text and
 // null change nothing.
 func ParseOverride(text json.RawMessage) (Override, error) {
 	if len(text) == 0 || string(text) == "null" {
@@ -40,6 +41,10 @@ func ParseOverride(text json.RawMessage) (Override, error) {
 	}
 	var o Override
 	if json.Unmarshal(text, &o.Base) == nil {
+		return o, o.check()
+	}
+	if !json.Valid(text) {
+		o.Base = string(text)
 		return o, o.check()
 	}
 	var fields map[string]json.RawMessage
@@ -107,4 +112,13 @@ func (r Row) apply(p *Profile) {
 	if err := p.change(json.RawMessage(r.Fields)); err != nil { // a test checks the table
 		panic(fmt.Sprintf("profile: the row %s: %v", r.Name, err))
 	}
+}
+
+// Fields returns the names of the fields of a profile.
+func Fields() []string {
+	// A profile can be encoded and decoded.
+	text, _ := json.Marshal(Profile{})
+	var fields map[string]json.RawMessage
+	_ = json.Unmarshal(text, &fields)
+	return slices.Sorted(maps.Keys(fields))
 }

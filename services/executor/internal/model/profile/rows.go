@@ -86,10 +86,10 @@ var rows = sync.OnceValue(func() []Row {
 			Sources: []string{"https://docs.together.ai/docs/openai-api-compatibility", "https://docs.together.ai/reference/chat-completions-1"},
 		},
 		{
-			// Interleaved thinking: reasoning_content of the turn comes back.
+			// Unknown members are refused, reasoning among them: it is named reasoning_content.
 			Name: "fireworks", Address: at(`^([^/]*\.)?fireworks\.ai(:|/|$)`),
 			Fields:  `{"reasoningField":"reasoning_content","callExtra":false}`,
-			Sources: []string{"https://docs.fireworks.ai/guides/reasoning", "https://docs.fireworks.ai/tools-sdks/openai-compatibility"},
+			Sources: []string{"https://docs.fireworks.ai/guides/reasoning", "https://github.com/web-infra-dev/midscene/issues/1322"},
 		},
 		{
 			Name: "xai", Address: at(`^([^/]*\.)?x\.ai(:|/|$)`),
@@ -144,7 +144,7 @@ var rows = sync.OnceValue(func() []Row {
 			},
 		},
 		{
-			// Documents, strict tools and the choice of a tool are ignored. Reasoning arrives and comes back as "reasoning".
+			// A subset of the API, without strict tools and documents. Reasoning arrives and comes back as "reasoning".
 			Name: "ollama", Address: at(`^([^/]*\.)?ollama\.com(:|/|$)|^[^/]*:11434(/|$)`),
 			Fields:  `{"reasoningField":"reasoning","callExtra":false,"strict":false}`,
 			Sources: []string{"https://docs.ollama.com/api/openai-compatibility"},
