@@ -1,8 +1,5 @@
-// Package anthropic calls Anthropic's Messages API through the official SDK.
-//
-// The SDK builds requests and reads the event stream. It does not retry, because the runtime does. It does not
-// read the environment, and it does not trace, because the executor does. The SDK would read a response that is
-// not an event stream whole, so a middleware (providerhttp.Call) turns such responses into a model.Error first.
+// Package anthropic calls Anthropic's Messages API. It uses the types of the official SDK for requests and events; package providerhttp
+// makes the call.
 //
 // # Turns
 //
@@ -20,7 +17,9 @@
 //	{"type":"thinking","signature":"…"}          the text is in the part
 //	{"type":"redacted_thinking","data":"…"}
 //
-// Reasoning without such data is not sent. It is unfinished or comes from another provider.
+// The data also names its origin, the server and the model: a model refuses the signature of every other one, so its blocks are sent to
+// the model that made them. Data of older versions has no origin and is sent. Reasoning without such data is not sent. It is unfinished
+// or comes from another provider.
 //
 // The API refuses thinking if a call is required, or if the current turn began without a thinking block. If the
 // options enable thinking, such a request disables it.

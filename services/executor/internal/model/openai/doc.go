@@ -1,33 +1,47 @@
-// Package openai calls OpenAI's APIs through the official SDK: chat completions, which many compatible servers
-// offer (vLLM, Ollama, OpenRouter, …), and responses, which carries reasoning from step to step.
+// Package openai calls OpenAI's APIs: chat completions, which many compatible servers offer (vLLM, Ollama, OpenRouter, …), and
+// responses, which carries reasoning from step to step. It uses the types of the official SDK for requests and for the events of
+// responses; package providerhttp makes the call.
 //
-// The SDK builds requests and reads the event stream. It does not retry, because the runtime does, and it does
-// not read the environment. The SDK would read a response that is not an event stream whole and drop whatever it
-// cannot parse, so a middleware (providerhttp.Call) turns such responses into a model.Error first.
+// # Compatible servers
+//
+// A chat completion follows the profile of its server: see package profile. If the server refuses a request and its words teach a more
+// careful profile, the call is made again in the new form, and the model keeps the profile for its later calls. What a server refused
+// is never sent again unchanged: each lesson changes the body, and is learned once.
 //
 // # End of a reply
 //
 // A chat completion is complete once its finish_reason has arrived. Fragments of calls may interleave until
 // then, so calls end there. Usage may follow in a separate chunk, then [DONE], but some servers never send it.
 // The reply therefore ends at the first of: usage after the finish_reason, [DONE], the end of the body. A body
-// that ends before the finish_reason was truncated.
+// that ends before the finish_reason was truncated. Some servers send [DONE] and no finish_reason: that is an end
+// if there is content and all arguments are whole.
+//
+// # Calls
+//
+// Servers differ in how they stream calls: without ids or indexes, with one index for all, with an id of its own for each fragment, with
+// the name behind the id. chatAssembler.findCall has the rules.
 //
 // A response is complete with response.completed or response.incomplete, which include the usage.
 // response.failed and error are failures.
 //
 // # Reasoning
 //
-// Chat completions accept no reasoning and no files in assistant messages, so neither is sent.
+// Provider data names its origin, the server and the model. In chat completions, plain reasoning goes back to the server that sent it, in
+// the member that it arrived in, for the messages that the profile says. The extra_content of calls and reasoning_details go back
+// unchanged, to the same model. They follow the calls as a reasoning part without text:
+//
+//	{"chat":{"host":"…","model":"…"},"field":"reasoning_content"}     the text is in the part
+//	{"chat":{…},"calls":{"0":{…}},"details":[…]}                      of the whole message
 //
 // The API stores no responses. A reasoning item includes its encrypted content. The whole item, unchanged, is
-// the provider data of its reasoning part, and is sent back before the text or call that follows it. Items
-// without encrypted content, items at the end of a message, and reasoning of other providers are not sent.
+// the provider data of its reasoning part, beside its origin, and is sent back to its server before the text or call that follows it.
+// Items without encrypted content, items at the end of a message, and reasoning of other servers are not sent.
 // Readable summaries need the options {"reasoning": {"summary": "auto"}}.
 //
 // # Files
 //
 // Images are sent as a URL or embedded. Text files become text of the message, because every model reads text.
-// Other files are embedded; responses also accepts their URL.
+// Other files are embedded; responses also accepts their URL. The profile says which files a server takes.
 //
 // # Requests
 //

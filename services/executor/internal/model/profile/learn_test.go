@@ -45,6 +45,9 @@ var refusals = map[string]func(p profile.Profile) bool{
 		return p.Reasoning == profile.ReasoningNever
 	},
 	"messages[4].reasoning: reasoning is not supported with this model":               func(p profile.Profile) bool { return p.Reasoning == profile.ReasoningNever },
+	"Extra inputs are not permitted, field: 'messages[8].reasoning', value: 'Now I need to read'": func(p profile.Profile) bool {
+		return p.Reasoning == profile.ReasoningNever
+	},
 	"messages.1.reasoning_content: Extra inputs are not permitted":                    func(p profile.Profile) bool { return p.Reasoning == profile.ReasoningNever },
 	"Function call is missing a thought_signature in functionCall parts.":             func(p profile.Profile) bool { return p.CallSignature != "" },
 	"Unrecognized request argument supplied: messages[1].tool_calls[0].extra_content": func(p profile.Profile) bool { return !p.CallExtra },
