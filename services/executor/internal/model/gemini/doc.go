@@ -2,8 +2,8 @@
 //
 // It uses the types of the official SDK (google.golang.org/genai): declarations, configuration, finish reasons,
 // usage. It does not use the SDK's client, which reads the environment, writes to the process's log, treats a
-// comment in a stream as an error, buffers events of up to 256 MB, and accepts no providerhttp.Call to detect
-// idle connections and classify errors. The call is a single POST.
+// comment in a stream as an error, buffers events of up to 256 MB, and has time limits of its own. Package providerhttp
+// makes the call.
 //
 // # Turns
 //

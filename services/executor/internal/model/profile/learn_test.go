@@ -44,7 +44,7 @@ var refusals = map[string]func(p profile.Profile) bool{
 	"'messages.1' : for 'role:assistant' the following must be satisfied[('messages.1' : property 'reasoning_content' is unsupported)]": func(p profile.Profile) bool {
 		return p.Reasoning == profile.ReasoningNever
 	},
-	"messages[4].reasoning: reasoning is not supported with this model":               func(p profile.Profile) bool { return p.Reasoning == profile.ReasoningNever },
+	"messages[4].reasoning: reasoning is not supported with this model": func(p profile.Profile) bool { return p.Reasoning == profile.ReasoningNever },
 	"Extra inputs are not permitted, field: 'messages[8].reasoning', value: 'Now I need to read'": func(p profile.Profile) bool {
 		return p.Reasoning == profile.ReasoningNever
 	},
