@@ -162,7 +162,7 @@ var rows = sync.OnceValue(func() []Row {
 		// Families of models, behind any server.
 		{
 			// Newer models of OpenAI refuse max_tokens.
-			Name: "openai-models", Model: at(`(^|/)(gpt-[4-9]|chatgpt-|o[1-9](-|$))`),
+			Name: "openai-models", Model: at(`(^|/)(gpt-[4-9]|chatgpt-|o\d+(-|$))`),
 			Fields:  `{"outputLimit":"max_completion_tokens","media":["image","file"]}`,
 			Sources: []string{"https://platform.openai.com/docs/api-reference/chat/create#chat-create-max_tokens"},
 		},
