@@ -10,6 +10,7 @@ type Dev struct {
 	Client
 	*Process
 	Agents string // the file of its agents, which it reads again when it changes
+	Data   string // its data folder
 }
 
 // StartDev starts `holdfast dev` with the agents and waits until it is ready. It ends with the test. Its data
@@ -31,7 +32,7 @@ func StartDev(t testing.TB, agents string, env ...string) *Dev {
 	}
 	t.Cleanup(p.cleanup)
 	p.Start()
-	d := &Dev{Client: Client{URL: "http://" + address}, Process: p, Agents: file}
+	d := &Dev{Client: Client{URL: "http://" + address}, Process: p, Agents: file, Data: filepath.Join(dir, "data")}
 	d.waitAgents(t)
 	return d
 }

@@ -101,3 +101,39 @@ func execute(url, statement string) error {
 	_, err = conn.Exec(ctx, statement)
 	return err
 }
+
+// Clone copies a database of URL as it is, and returns the URL of the copy. The database must have no other connections.
+func Clone(t testing.TB, databaseURL string) string {
+	t.Helper()
+	copied := URL(t)
+	Overwrite(t, copied, databaseURL)
+	return copied
+}
+
+// Overwrite replaces a database of URL by a copy of another one. It ends the connections to the first; the other must have
+// none.
+func Overwrite(t testing.TB, databaseURL, from string) {
+	t.Helper()
+	s, err := shared()
+	if err != nil {
+		t.Fatalf("no PostgreSQL for the tests: %v", err)
+	}
+	for _, statement := range []string{
+		`DROP DATABASE ` + nameOf(t, databaseURL) + ` WITH (FORCE)`,
+		`CREATE DATABASE ` + nameOf(t, databaseURL) + ` TEMPLATE ` + nameOf(t, from),
+	} {
+		if err := execute(s.url, statement); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+	}
+}
+
+// nameOf returns the name of a database of URL.
+func nameOf(t testing.TB, databaseURL string) string {
+	t.Helper()
+	u, err := url.Parse(databaseURL)
+	if err != nil {
+		t.Fatalf("%s is not a URL: %v", databaseURL, err)
+	}
+	return strings.TrimPrefix(u.Path, "/")
+}
