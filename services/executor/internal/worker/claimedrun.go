@@ -19,7 +19,12 @@ type claimedRun struct {
 	ref     *statev1.RunRef // the run, and the epoch and the grant of the claim
 	session *statev1.Session
 	run     *statev1.Run
+	lead    time.Duration // how far the executor's clock is ahead of the state service's
 }
+
+// stateTime returns the time by the clock of the state service. All deadlines are told by it, so a wrong clock of an
+// executor moves none.
+func (c claimedRun) stateTime(now time.Time) time.Time { return now.Add(-c.lead) }
 
 func newClaimedRun(claim *statev1.Claim) claimedRun {
 	session, run := claim.GetSession(), claim.GetRun()
@@ -64,7 +69,7 @@ func (c claimedRun) beginsDrain(effect loop.Effect) bool {
 }
 
 // deadline returns the run's own deadline, or the end of its agent's time limit, whichever comes first. A limit
-// of 0 is none. The zero time means never.
+// of 0 is none. The zero time means never. All times are those of the state service.
 func (c claimedRun) deadline(limit time.Duration, now time.Time) time.Time {
 	var deadline time.Time
 	if at := c.run.GetDeadlineAt(); at > 0 {

@@ -197,7 +197,7 @@ func (c *companions) post(ctx context.Context, call *agent.Call, child *statev1.
 func (c *companions) limit(definition agent.Companion) int64 {
 	limit := definition.Timeout.Milliseconds()
 	if at := c.claimed.run.GetDeadlineAt(); at > 0 {
-		left := max(1, at-c.now().UnixMilli())
+		left := max(1, at-c.claimed.stateTime(c.now()).UnixMilli())
 		limit = min(cmp.Or(limit, left), left)
 	}
 	return limit

@@ -43,7 +43,7 @@ func (r *runner) execute(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	now := r.peers.Now()
+	now := r.claimed.stateTime(r.peers.Now())
 	defer r.stopper.stopAt(r.claimed.deadline(r.code.agent.RunTimeout, now), now)()
 	if err := r.view.showBegin(ctx, r.step); err != nil {
 		return err
@@ -90,7 +90,7 @@ func (r *runner) resolveAgent(ctx context.Context) error {
 // run returns to the queue.
 func (r *runner) endWithoutAgent(ctx context.Context) error {
 	stop, ends := r.stopper.takeNew()
-	now := r.peers.Now()
+	now := r.claimed.stateTime(r.peers.Now())
 	if at := r.claimed.deadline(0, now); !ends && !at.IsZero() && !now.Before(at) {
 		stop, ends = loop.Stop{Kind: loop.StopDeadline}, true
 	}

@@ -200,7 +200,7 @@ func (h *hookRunner) afterRun(ctx context.Context, o loop.Outcome, steps int32) 
 	if f == nil {
 		return
 	}
-	end, state := h.claimed.runEnd(o, steps, h.now()), h.state.state
+	end, state := h.claimed.runEnd(o, steps, h.claimed.stateTime(h.now())), h.state.state
 	ctx = context.WithoutCancel(ctx)
 	h.running.Go(func() {
 		_, _ = h.call(ctx, "AfterRun", 0, state, nil, neverFails(func(ctx context.Context, c *agent.HookCall) { f(ctx, c, end) }))

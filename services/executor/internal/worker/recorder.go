@@ -32,8 +32,8 @@ const (
 type recorder struct {
 	work    statev1.WorkServiceClient
 	ref     *statev1.RunRef
-	timeout time.Duration // of one request
-	now     func() time.Time
+	timeout time.Duration    // of one request
+	now     func() time.Time // by the clock of the state service
 	log     *slog.Logger
 	usage   *account
 	journal stepJournal

@@ -65,6 +65,9 @@ type runner struct {
 
 func newRunner(w *Worker, claim *statev1.Claim, h *stopper, stop <-chan struct{}) *runner {
 	claimed := newClaimedRun(claim)
+	if at := claim.GetClaimedAt(); at > 0 {
+		claimed.lead = w.peers.Now().Sub(time.UnixMilli(at))
+	}
 	log := w.peers.Log.With("session", claimed.ref.GetSessionId(), "run", claimed.ref.GetRunId(), "epoch", claim.GetEpoch())
 	usage := newAccount(claim.GetUsed(), log)
 	r := &runner{
@@ -72,7 +75,7 @@ func newRunner(w *Worker, claim *statev1.Claim, h *stopper, stop <-chan struct{}
 		claim: claim, claimed: claimed, step: claimed.session.GetStepCount(), stepBegan: w.peers.Now(),
 		stopper: h, view: newView(claim, w.config, w.peers, log), usage: usage, writes: &stateWrites{},
 		recorder: &recorder{
-			work: w.peers.Work, ref: claimed.ref, timeout: w.config.CallTimeout, now: w.peers.Now, log: log, usage: usage, openStep: openStep(claim),
+			work: w.peers.Work, ref: claimed.ref, timeout: w.config.CallTimeout, now: func() time.Time { return claimed.stateTime(w.peers.Now()) }, log: log, usage: usage, openStep: openStep(claim),
 			subAgents: newSubAgentCalls(claim), deadline: claimed.run.GetDeadlineAt(),
 		},
 	}

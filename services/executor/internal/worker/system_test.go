@@ -43,6 +43,7 @@ type system struct {
 	t       testing.TB
 	environ []string // of the services
 	config  worker.Config
+	lead    time.Duration // how far the executors' clocks are ahead
 	agents  map[string]catalog.Agent
 	catalog catalog.Catalog // nil: that of agents
 	tracer  trace.Tracer
@@ -185,7 +186,7 @@ func (p *system) open(decide ...func(call int, method string) verdict) *executor
 		HTTP:       p.http,
 		Log:        p.log(),
 		Tracer:     p.tracer,
-		Now:        time.Now,
+		Now:        func() time.Time { return time.Now().Add(p.lead) },
 		NewID:      func() string { return strings.ToLower(rand.Text()) },
 		Jitter:     func() float64 { return 0 },
 		Passed: func(ctx context.Context, point worker.Point) {

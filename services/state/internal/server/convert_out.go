@@ -141,7 +141,7 @@ func memoryOut(m *session.Memory) *statev1.Memory {
 
 func claimOut(c scheduler.Claim) (*statev1.Claim, error) {
 	s, run := c.Change.Session, &c.Change.Runs[0]
-	out := &statev1.Claim{Session: sessionOut(s), Run: runOut(s.Key, run), Epoch: s.Epoch}
+	out := &statev1.Claim{Session: sessionOut(s), Run: runOut(s.Key, run), Epoch: s.Epoch, ClaimedAt: int64(run.ClaimedAt)}
 	var err error
 	if out.Journal, err = journalOut(c.View.Journal); err != nil {
 		return nil, err
