@@ -209,7 +209,10 @@ type Claim struct {
 	Used *v1.TokenSums `protobuf:"bytes,7,opt,name=used,proto3" json:"used,omitempty"`
 	// The right to work for the run, signed by the service: it belongs in each RunRef, in each append to the session's
 	// log, and in the metadata of other calls. Its content is opaque. Empty if the service has no secret.
-	Grant         []byte `protobuf:"bytes,8,opt,name=grant,proto3" json:"grant,omitempty"`
+	Grant []byte `protobuf:"bytes,8,opt,name=grant,proto3" json:"grant,omitempty"`
+	// The time of the claim by the clock of this service, which all times of the contract are told by. An executor compares
+	// them with its own clock only through it. 0 from a service that does not tell it.
+	ClaimedAt     int64 `protobuf:"varint,9,opt,name=claimed_at,json=claimedAt,proto3" json:"claimed_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -298,6 +301,13 @@ func (x *Claim) GetGrant() []byte {
 		return x.Grant
 	}
 	return nil
+}
+
+func (x *Claim) GetClaimedAt() int64 {
+	if x != nil {
+		return x.ClaimedAt
+	}
+	return 0
 }
 
 type HeartbeatRequest struct {
@@ -1583,7 +1593,7 @@ const file_holdfast_state_v1_work_proto_rawDesc = "" +
 	"\x11ClaimRunsResponse\x124\n" +
 	"\aexecute\x18\x01 \x01(\v2\x18.holdfast.state.v1.ClaimH\x00R\aexecute\x123\n" +
 	"\x04stop\x18\x03 \x01(\v2\x1d.holdfast.state.v1.StoppedRunH\x00R\x04stopB\x06\n" +
-	"\x04workJ\x04\b\x02\x10\x03\"\xe8\x02\n" +
+	"\x04workJ\x04\b\x02\x10\x03\"\x87\x03\n" +
 	"\x05Claim\x124\n" +
 	"\asession\x18\x01 \x01(\v2\x1a.holdfast.state.v1.SessionR\asession\x12(\n" +
 	"\x03run\x18\x02 \x01(\v2\x16.holdfast.state.v1.RunR\x03run\x12\x14\n" +
@@ -1592,7 +1602,9 @@ const file_holdfast_state_v1_work_proto_rawDesc = "" +
 	"\bmessages\x18\x05 \x03(\v2 .holdfast.state.v1.StoredMessageR\bmessages\x12-\n" +
 	"\x05calls\x18\x06 \x03(\v2\x17.holdfast.state.v1.CallR\x05calls\x120\n" +
 	"\x04used\x18\a \x01(\v2\x1c.holdfast.event.v1.TokenSumsR\x04used\x12\x14\n" +
-	"\x05grant\x18\b \x01(\fR\x05grant\"d\n" +
+	"\x05grant\x18\b \x01(\fR\x05grant\x12\x1d\n" +
+	"\n" +
+	"claimed_at\x18\t \x01(\x03R\tclaimedAt\"d\n" +
 	"\x10HeartbeatRequest\x12\x1f\n" +
 	"\vexecutor_id\x18\x01 \x01(\tR\n" +
 	"executorId\x12/\n" +
