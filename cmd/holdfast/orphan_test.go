@@ -45,7 +45,7 @@ func TestARunWhoseAgentIsGoneEndsAllTheSameWhenItIsStoppedOrOutOfTime(t *testing
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				b := openBubble(t, "HOLDFAST_STATE_CLAIM_POLL=1s", "HOLDFAST_STATE_AGENT_GONE_AFTER=0s") // the run waits for its end
+				b := openBubble(t, "HOLDFAST_STATE_CLAIM_POLL=1s") // the run waits for its end
 				defer b.close()
 				served := b.join(patient(t))
 				time.Sleep(time.Second)
@@ -86,7 +86,24 @@ func TestARunWhoseAgentIsGoneEndsAllTheSameWhenItIsStoppedOrOutOfTime(t *testing
 	}
 }
 
-func TestARunWhoseAgentIsGoneFailsAfterTenMinutesButNotInAnOutage(t *testing.T) {
+func TestARunWaitsForItsAgentUnlessSomebodyHasSetALimit(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, b *bubble) {
+		served := b.join(patient(t))
+		time.Sleep(time.Second)
+		served.vanish()
+		b.join(stranger(t))
+		b.start("s", "patient", "hello")
+		time.Sleep(24 * time.Hour)
+		if run := b.await("s", statev1.RunStatus_RUN_STATUS_QUEUED).GetCurrentRun(); run.GetQueuedReason().GetReason() != statev1.QueuedReason_REASON_NO_EXECUTOR {
+			t.Errorf("got the run %v", run)
+		}
+		b.join(patient(t))
+		b.await("s", statev1.RunStatus_RUN_STATUS_COMPLETED)
+	}, "HOLDFAST_STATE_CLAIM_POLL=1s")
+}
+
+func TestARunWhoseAgentIsGoneFailsAfterTheLimitButNotInAnOutage(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, b *bubble) {
 		served := b.join(patient(t))
@@ -108,5 +125,5 @@ func TestARunWhoseAgentIsGoneFailsAfterTenMinutesButNotInAnOutage(t *testing.T) 
 		if failure := over.GetCurrentRun().GetFailure(); failure.GetCode() != "framework_agent_gone" || failure.GetError() == "" {
 			t.Errorf("got %v", failure)
 		}
-	}, "HOLDFAST_STATE_CLAIM_POLL=1s")
+	}, "HOLDFAST_STATE_CLAIM_POLL=1s", "HOLDFAST_STATE_AGENT_GONE_AFTER=10m")
 }

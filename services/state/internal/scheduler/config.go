@@ -13,7 +13,7 @@ type Config struct {
 	// OrphanedAfter applies to runs of an agent without a registered executor.
 	OrphanedAfter time.Duration `env:"HOLDFAST_STATE_ORPHANED_AFTER" envDefault:"10s" doc:"how long a run that only has to end waits for an executor of its agent; after that any executor ends it"`
 	// AgentGoneAfter applies to the other runs of such an agent. See absence for what counts.
-	AgentGoneAfter time.Duration `env:"HOLDFAST_STATE_AGENT_GONE_AFTER" envDefault:"10m" doc:"how long a run waits for an executor of its agent while executors of other agents are connected; after that it fails with framework_agent_gone. 0 waits for ever"`
+	AgentGoneAfter time.Duration `env:"HOLDFAST_STATE_AGENT_GONE_AFTER" envDefault:"0s" doc:"how long a run waits for an executor of its agent while executors of other agents are connected; after that it fails with framework_agent_gone. 0, the default, waits for ever"`
 	// StopPoll finds the stops of other replicas. Stops written by this replica reach an
 	// executor at once.
 	StopPoll time.Duration `env:"HOLDFAST_STATE_STOP_POLL" envDefault:"100ms" doc:"how often to look for stop requests for the runs of connected executors"`

@@ -17,8 +17,8 @@
 // needs no agent to end: after Config.OrphanedAfter, a poll with credits left hands it
 // to any executor, unless an executor announces the agent elsewhere and can run its hooks.
 //
-// A run of an agent that no executor announces fails after Config.AgentGoneAfter, in the same way: a poll hands it to any
-// executor with a stop, and the executor ends it. See absence for the time that counts.
+// With Config.AgentGoneAfter, a run of an agent that no executor announces fails after that time, in the same way: a poll
+// hands it to any executor with a stop, and the executor ends it. See absence for the time that counts. By default it waits.
 //
 // If no loop here can take a run, the other replicas receive a signal, if the store carries
 // signals. Each wakes one loop.
