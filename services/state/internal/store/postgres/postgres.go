@@ -72,11 +72,7 @@ func Open(ctx context.Context, url string, connections int, commits group.Config
 	}
 	config.MaxConns = int32(max(connections, 1))
 	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement // pipelines name prepared statements
-	for name, value := range settings {
-		if _, given := config.ConnConfig.RuntimeParams[name]; !given {
-			config.ConnConfig.RuntimeParams[name] = value
-		}
-	}
+	setOnConnect(config.ConnConfig, settings)
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, wrap(ctx, err, "connect")
@@ -91,14 +87,15 @@ func Open(ctx context.Context, url string, connections int, commits group.Config
 
 // prepareDatabase checks the encoding and migrates, on a connection of its own.
 func prepareDatabase(ctx context.Context, config *pgx.ConnConfig) error {
-	if _, given := config.RuntimeParams["statement_timeout"]; !given {
-		config.RuntimeParams["statement_timeout"] = strconv.FormatInt(migrationTimeout.Milliseconds(), 10)
-	}
+	setOnConnect(config, map[string]string{"statement_timeout": strconv.FormatInt(migrationTimeout.Milliseconds(), 10)})
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
-		return err
+		return refusedParameter(err)
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
+	if err := checkPooling(ctx, conn, config); err != nil {
+		return err
+	}
 	var encoding string
 	if err := conn.QueryRow(ctx, `SHOW server_encoding`).Scan(&encoding); err != nil {
 		return err
