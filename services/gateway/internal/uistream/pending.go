@@ -70,8 +70,8 @@ func (p *UIPart) showPending(a PendingCall) {
 // Pending sends what the client lacks of a suspended run's open calls: the call, its approval
 // request, and the answer if there is one. Call it after the run's last chunk, before Finish.
 func (t *Translator) Pending(calls []PendingCall) []Part {
-	if t.reason == "" && len(calls) > 0 {
-		t.reason = "tool-calls"
+	if len(calls) > 0 && (t.reason == "" || t.reason == other) { // a root that awaits its sub-agents waits for their calls
+		t.reason = toolCalls
 	}
 	var parts []Part
 	for _, a := range calls {

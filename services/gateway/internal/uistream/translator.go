@@ -32,7 +32,10 @@ const (
 )
 
 // toolCalls is the finish reason of a run that waits for calls.
-const toolCalls = "tool-calls"
+const (
+	toolCalls = "tool-calls"
+	other     = "other"
+)
 
 // interrupted is the finish reason of an interrupted run, and the metadata key of an incomplete
 // stored message.
@@ -191,7 +194,7 @@ func (t *Translator) finishReason(how Ending) string {
 	case t.reason == "" && how == Completed:
 		return "stop"
 	default:
-		return "other"
+		return other
 	}
 }
 
@@ -313,5 +316,5 @@ func suspendedReason(reason string) string {
 	if reason == "client_tool" || reason == "step_partial" {
 		return toolCalls
 	}
-	return "other"
+	return other
 }
