@@ -86,7 +86,7 @@ await ready(b);
 report('after stop', await last(b));
 
 // A page whose tools answer by themselves shows each answer once.
-const c = await open(first, { name: 'tools', answer: 'blue' });
+const c = await open(first, { name: 'tools', answer: 'blue', busy: 1500 });
 const answers = [];
 for (let turn = 1; turn <= 5; turn++) {
   await send(c, 'Ask me something');

@@ -18,7 +18,12 @@ function Page() {
   const chat = useAgentChat({
     agent,
     headers: { Authorization: `Bearer ${query.get('key')}` },
-    onToolCall: query.get('answer') ? ({ toolCall, addToolOutput }) => addToolOutput({ toolCallId: toolCall.toolCallId, output: query.get('answer') }) : undefined,
+    onToolCall: query.get('answer')
+      ? ({ toolCall, addToolOutput }) => {
+          addToolOutput({ toolCallId: toolCall.toolCallId, output: query.get('answer') });
+          for (const end = Date.now() + Number(query.get('busy')); Date.now() < end; ); // the page is at work
+        }
+      : undefined,
   });
   Object.assign(window, { agent, chat });
   const busy = chat.isStreaming || chat.status !== 'ready';

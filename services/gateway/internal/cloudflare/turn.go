@@ -146,8 +146,15 @@ func (o *output) Flush() error {
 		o.waiting = append(o.waiting, response{ID: o.id, Replay: true, ReplayComplete: true}.encode())
 	}
 	var shown view
+	var behind []byte // the end
 	if o.done && (o.kind != own || o.files) {
-		shown = o.addConversation()
+		var conversation []byte
+		conversation, shown = o.readConversation()
+		if o.kind == continuation {
+			behind = conversation
+		} else if conversation != nil {
+			o.waiting = append(o.waiting, conversation)
+		}
 	}
 	for _, text := range o.waiting {
 		if o.ctx.Err() != nil {
@@ -162,19 +169,26 @@ func (o *output) Flush() error {
 		return nil
 	}
 	defer o.instance.refresh()
-	return o.turns.finish(o.turn, o.exchange.RunID(), shown, o.writeEnd)
+	return o.turns.finish(o.turn, o.exchange.RunID(), shown, func() error {
+		if err := o.writeEnd(); err != nil || behind == nil {
+			return err
+		}
+		return o.conn.Write(behind)
+	})
 }
 
-// addConversation adds the stored conversation, for a client that may have assembled another one. It
-// returns what the client is shown.
-func (o *output) addConversation() view {
+// readConversation returns the stored conversation, for a client that may have assembled another one, and what it
+// shows; nil if it cannot be read.
+//
+// It comes before the end of a turn, as package ai-chat expects it. Behind a continuation it comes after the end: at
+// the end, the client may add a message of its own, with what it has read since its answer.
+func (o *output) readConversation() ([]byte, view) {
 	text, shown, err := o.conversation(o.ctx, false)
 	if err != nil { // the client has the message
 		o.Log.WarnContext(o.ctx, "the conversation cannot be read after a turn", "session", o.address.session, "error", err)
-		return view{}
+		return nil, view{}
 	}
-	o.waiting = append(o.waiting, text)
-	return shown
+	return text, shown
 }
 
 // writeEnd writes the end. The mu of turns is held.
