@@ -75,13 +75,15 @@ const (
 	callRetryAfter = "1"
 )
 
+// sentence returns the text for users. Of a request that is wrong in itself, it has the cause: many clients show nothing
+// else.
 func sentence(f *fault.Fault) string {
 	if s := sentences[f.Reason]; s != "" {
 		return s
 	}
 	switch f.Kind {
 	case fault.Invalid:
-		return "The request is not valid."
+		return withCause("The request is not valid", f.Detail)
 	case fault.Unauthenticated:
 		return "A valid API key or token is needed."
 	case fault.Denied:
@@ -91,7 +93,7 @@ func sentence(f *fault.Fault) string {
 	case fault.Conflict, fault.Stale:
 		return "That is not possible at the moment."
 	case fault.TooLarge:
-		return "The request is too large."
+		return withCause("The request is too large", f.Detail)
 	case fault.Exhausted:
 		return "Too much at once; please wait a moment."
 	case fault.Unavailable:
@@ -100,6 +102,20 @@ func sentence(f *fault.Fault) string {
 		return "Something went wrong on our side."
 	}
 }
+
+// withCause adds the detail to a sentence, up to its first maxCause bytes.
+func withCause(sentence, detail string) string {
+	switch {
+	case detail == "":
+		return sentence + "."
+	case len(detail) > maxCause:
+		return sentence + ": " + strings.ToValidUTF8(detail[:maxCause], "") + "…"
+	}
+	return sentence + ": " + strings.TrimRight(detail, ".") + "."
+}
+
+// maxCause bounds the cause in a sentence for users, in bytes.
+const maxCause = 400
 
 // faultOf returns the error as a fault. Other errors become INTERNAL.
 func faultOf(err error) *fault.Fault {
