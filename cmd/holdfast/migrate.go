@@ -68,9 +68,11 @@ func planMigrations(ctx context.Context, t *cli.Terminal, withSQL bool) error {
 	}
 	var text strings.Builder
 	for _, m := range schema.Missing {
-		if text.WriteString(m.Name + "\n"); withSQL {
-			text.WriteString(m.SQL + "\n")
+		if !withSQL {
+			text.WriteString(m.Name + "\n")
+			continue
 		}
+		text.WriteString("-- " + m.Name + "\n" + m.SQL + "\n") // for psql
 	}
 	if len(schema.Missing) == 0 {
 		text.WriteString(schemaLine(schema) + "\n")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"unicode"
@@ -60,11 +61,18 @@ func NewHost(state agent.State, schema *agent.Schema, stateBytes int, emit Emit)
 	return &Host{Draft: agent.NewDraft(state, schema, stateBytes), emit: emit, cut: map[int]context.CancelFunc{}}
 }
 
+// runtimeEvents are the names of data parts that the runtime writes itself. A chat shows an event as the data part with
+// its name.
+var runtimeEvents = []string{"error", "output", "state-patch", "subagent"}
+
 // Emit sends an event to readers. Invalid (EVENT_INVALID) for an invalid name, id or data, TooLarge
 // (EVENT_TOO_LARGE), Exhausted (EVENTS_EXHAUSTED), Conflict (CALL_ENDED).
 func (h *Host) Emit(ctx context.Context, name string, data any, options ...agent.EmitOption) error {
 	if !isValidName(name) {
 		return fault.New(fault.Invalid, "EVENT_INVALID", "the name %.80q of an event must have 1 to %d bytes without control characters", name, maxName)
+	}
+	if slices.Contains(runtimeEvents, name) {
+		return fault.New(fault.Invalid, "EVENT_INVALID", "events with the name %q are the runtime's; choose another name", name)
 	}
 	chosen, err := agent.NewEmitOptions(options...)
 	if err != nil {

@@ -22,7 +22,7 @@ func getResponse(found *statev1.GetSessionResponse) *agentv1.GetResponse {
 	if run != nil {
 		r.RunId, r.RunStatus, r.IsExecuting = run.GetRunId(), conversation.RunStatus(run.GetStatus()), conversation.Executing(run)
 	}
-	r.PendingCalls, r.QueuedReason = each(conversation.OpenCalls(found), pendingCall), queuedReason(run)
+	r.PendingCalls, r.QueuedReason = pendingCalls(found), queuedReason(run)
 	return r
 }
 
@@ -77,6 +77,20 @@ func failureOf(f *statev1.Failure) *agentv1.Failure {
 		return nil
 	}
 	return &agentv1.Failure{Error: f.GetError(), Code: f.GetCode(), Retryable: f.GetRetryable(), Reason: f.GetFailureReason()}
+}
+
+// pendingCalls returns the open calls of a session, and for a root those of the sessions below it.
+func pendingCalls(found *statev1.GetSessionResponse) []*agentv1.PendingCall {
+	s := found.GetSession()
+	agents := map[string]string{s.GetSessionId(): s.GetAgentType()}
+	for _, below := range found.GetSubSessions() {
+		agents[below.GetSessionId()] = below.GetAgentType()
+	}
+	return each(conversation.OpenCalls(found), func(c *statev1.Call) *agentv1.PendingCall {
+		out := pendingCall(c)
+		out.RootSessionId, out.UserId, out.AgentType = s.GetRootSessionId(), s.GetUserId(), agents[c.GetSessionId()]
+		return out
+	})
 }
 
 func pendingCall(c *statev1.Call) *agentv1.PendingCall {

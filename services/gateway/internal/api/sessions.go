@@ -9,7 +9,6 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
 )
 
@@ -30,7 +29,7 @@ func (s *Server) GetSession(ctx context.Context, r *agentv1.GetSessionRequest) (
 	}
 	return &agentv1.GetSessionResponse{
 		Session: sessionOf(found.GetSession()), Run: runOf(found.GetCurrentRun()), Waiting: each(found.GetWaiting(), runOf),
-		PendingCalls: each(conversation.OpenCalls(found), pendingCall), SubSessions: each(found.GetSubSessions(), subSession),
+		PendingCalls: pendingCalls(found), SubSessions: each(found.GetSubSessions(), subSession),
 	}, nil
 }
 

@@ -116,7 +116,7 @@ func (r seenRun) response() *agentv1.WaitRunResponse {
 	}
 	answer := &agentv1.WaitRunResponse{Run: runOf(r.run), Done: r.done()}
 	if r.isNewest() {
-		answer.PendingCalls = each(conversation.OpenCalls(r.session), pendingCall)
+		answer.PendingCalls = pendingCalls(r.session)
 	}
 	return answer
 }

@@ -80,13 +80,13 @@ func (c Submit) Decide(v *View) (*Change, Submitted, error) {
 	if !answer.matches(call) {
 		return nil, Submitted{}, answer.mismatch(call)
 	}
-	call, status, changed, err := answer.apply(call, c.By, v.Session.Status.Terminal(), c.Now)
+	call, status, changed, err := answer.apply(call, c.By, v.Session.Status.Terminal() || v.Session.hasExpired(c.Now), c.Now)
 	if err != nil {
 		return nil, Submitted{}, err
 	}
 	if status == NotContinuable {
 		return nil, Submitted{}, v.Session.conflict("OWNER_NOT_CONTINUABLE",
-			"session %q, which owns call %q, is %s and cannot continue; start a run with a message instead", c.SessionID, c.CallID, v.Session.Status)
+			"session %q, which owns call %q, is %s and cannot continue, or has expired; start a run with a message instead", c.SessionID, c.CallID, v.Session.Status)
 	}
 	if !changed {
 		return nil, withContinuation(v, nil, Submitted{Status: status, Call: call}), nil

@@ -61,7 +61,7 @@ func (c SubmitAll) Decide(v *View) (*Change, []Submitted, error) {
 		}
 	}
 	change := &Change{}
-	all, err := c.applyAnswers(change, calls, v.Session.Status.Terminal())
+	all, err := c.applyAnswers(change, calls, v.Session.Status.Terminal() || v.Session.hasExpired(c.Now))
 	if err != nil {
 		return nil, nil, err
 	}
