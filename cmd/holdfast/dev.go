@@ -138,7 +138,7 @@ func runHouse(ctx context.Context, o devOptions, c devConfig, environ []string, 
 	return h.run(ctx, c, listener, joining, func() error {
 		lines.mu.Lock()
 		defer lines.mu.Unlock()
-		return welcome(stdout, listener.Addr().String(), o, agents.Types(), joining)
+		return welcome(stdout, listener.Addr().String(), o, agents, joining)
 	})
 }
 
@@ -183,11 +183,14 @@ func defaultAgent(names []string) string {
 	if slices.Contains(names, "demo") {
 		return "demo"
 	}
+	if len(names) == 0 {
+		return "" // all agents wait for something
+	}
 	return names[0]
 }
 
 // welcome prints the addresses and an example request. The lines of runs follow it.
-func welcome(w io.Writer, address string, o devOptions, agents []string, joining exposed) error {
+func welcome(w io.Writer, address string, o devOptions, agents *executor.Registry, joining exposed) error {
 	_, err := fmt.Fprintf(w, `Holdfast is up.
 
   open    http://%[1]s  (a chat), http://%[1]s/console/  (everything inside)
@@ -196,7 +199,12 @@ func welcome(w io.Writer, address string, o devOptions, agents []string, joining
   agents  %[2]v  (choose one with "agentType" in the body)
   data    %[3]s  (stop with Ctrl-C, start again: everything is there)
 %[4]s
-`, address, agents, o.data, joining.invitation())
+`, address, agents.Types(), o.data, joining.invitation())
+	for _, p := range agents.Problems() {
+		if err == nil {
+			_, err = fmt.Fprintf(w, "  out of service: %s %q: %s\n", p.Kind, p.Name, cli.OneLine(p.Text))
+		}
+	}
 	return err
 }
 

@@ -329,10 +329,14 @@ func (s *Service) health() *httpapi.Health {
 			{Name: "state", Variable: "HOLDFAST_GATEWAY_STATE_ADDRESS", Conn: s.state},
 			{Name: "stream", Variable: "HOLDFAST_GATEWAY_STREAM_ADDRESS", Conn: s.stream},
 		},
-		Agents: func(ctx context.Context) (known, served int, err error) {
+		Agents: func(ctx context.Context) (a httpapi.AgentHealth, err error) {
 			got, err := statev1.NewSessionServiceClient(s.state).ListAgents(ctx, &statev1.ListAgentsRequest{})
-			known = len(got.GetAgents())
-			return known, known - len(got.GetUnservedAgentTypes()), err
+			a.Known = len(got.GetAgents())
+			a.Served = a.Known - len(got.GetUnservedAgentTypes())
+			for _, p := range got.GetProblems() {
+				a.Broken = append(a.Broken, httpapi.PartName(p.GetKind(), p.GetName(), p.GetAgentType()))
+			}
+			return a, err
 		},
 	}
 }

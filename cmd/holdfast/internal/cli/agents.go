@@ -35,12 +35,41 @@ func ListAgents(g *Gateway) *cobra.Command {
 					}
 					rows[i] = []string{name, served(a), queued(a), busy, OneLine(a.GetDescription())}
 				}
-				return g.Table([]string{"AGENT", "EXECUTORS", "QUEUED", "ON BUSY", "DESCRIPTION"}, rows)
+				if err := g.Table([]string{"AGENT", "EXECUTORS", "QUEUED", "ON BUSY", "DESCRIPTION"}, rows); err != nil || len(found.GetProblems()) == 0 {
+					return err
+				}
+				return g.printProblems(found.GetProblems())
 			})
 		},
 	}
 	g.AddFlags(c)
 	return c
+}
+
+// printProblems lists what is out of service.
+func (g *Gateway) printProblems(problems []*agentv1.AgentProblem) error {
+	if err := g.printf("\nOUT OF SERVICE\n"); err != nil {
+		return err
+	}
+	for _, p := range problems {
+		reason := flat(p.GetText())
+		if reason == "" {
+			reason = "the scope operate shows the reason"
+		}
+		if err := g.printf("%s (%s): %s\n", partName(p), plural(int(p.GetExecutors()), "executor"), reason); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// partName names a part that is out of service.
+func partName(p *agentv1.AgentProblem) string {
+	text := p.GetKind() + " " + Clean(p.GetName())
+	if p.GetAgentType() != "" {
+		text += " of agent " + Clean(p.GetAgentType())
+	}
+	return text
 }
 
 // served says how many executors serve an agent, or since when none does.

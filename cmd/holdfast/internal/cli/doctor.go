@@ -87,6 +87,17 @@ func agentsCheck(found *agentv1.ListAgentsResponse) Check {
 	if len(names) == 0 {
 		return Check{"agents", Failed, "no executor has announced an agent: start one with HOLDFAST_EXECUTOR_STATE_ADDRESS"}
 	}
+	var broken []string
+	for _, p := range found.GetProblems() {
+		text := partName(p)
+		if p.GetText() != "" {
+			text += ": " + flat(p.GetText())
+		}
+		broken = append(broken, text)
+	}
+	if len(broken) > 0 {
+		return Check{"agents", Failed, fmt.Sprintf("announced: %s; out of service: %s", strings.Join(names, ", "), strings.Join(broken, "; "))}
+	}
 	return Check{"agents", Passed, "announced: " + strings.Join(names, ", ")}
 }
 

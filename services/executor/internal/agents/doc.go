@@ -13,6 +13,7 @@
 //
 // # Mistakes
 //
-// Load reports all mistakes of all files together, each with file, line and column. A set with a
-// mistake is not used.
+// Load reports all mistakes of all files together, each with file, line and column. A mistake belongs to a part: a file, a
+// provider, an MCP server, a tool or an agent. The set has everything without a mistake. A tool with a mistake is left
+// out of its agent, so that no tool is served with half of its settings, for example without its approval.
 package agents

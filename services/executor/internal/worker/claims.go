@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
 )
 
 // claimRuns holds a claim stream open until ctx ends. The runs live until live ends.
@@ -19,7 +21,7 @@ func (w *Worker) claimRuns(ctx, live context.Context) {
 	logged := false      // the current outage was logged
 	for ctx.Err() == nil {
 		changed := w.peers.Agents.Changed() // before Types, to miss no change
-		if len(w.peers.Agents.Types()) == 0 {
+		if len(w.peers.Agents.Types())+len(w.peers.Agents.Problems()) == 0 {
 			select {
 			case <-changed:
 				continue
@@ -123,6 +125,7 @@ func (w *Worker) announcement(reopen func()) *statev1.ClaimRunsRequest {
 			AgentType: t.Name, Description: t.Description, OnBusy: policies[t.OnBusy], StateSchema: t.StateSchema, Remote: t.Remote,
 		})
 	}
+	r.Problems = announcedProblems(w.peers.Agents.Problems())
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.free = 0
@@ -133,6 +136,24 @@ func (w *Worker) announcement(reopen func()) *statev1.ClaimRunsRequest {
 	}
 	w.reopen = reopen
 	return r
+}
+
+// The limits of announced problems. The log has them whole.
+const (
+	maxProblems    = 200
+	maxProblemText = 2000 // bytes
+)
+
+// announcedProblems returns the first problems with the beginnings of their texts.
+func announcedProblems(problems []catalog.Problem) []*statev1.Problem {
+	cut := func(text string) string {
+		return strings.ReplaceAll(strings.ToValidUTF8(text[:min(len(text), maxProblemText)], ""), "\x00", "")
+	}
+	var out []*statev1.Problem
+	for _, p := range problems[:min(len(problems), maxProblems)] {
+		out = append(out, &statev1.Problem{Kind: p.Kind, Name: cut(p.Name), AgentType: cut(p.Agent), Text: cut(p.Text)})
+	}
+	return out
 }
 
 // sendCredits sends a credit for each slot that becomes free. The receiving side finds out why a stream breaks.

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
@@ -37,12 +38,12 @@ var (
 )
 
 // newMeters registers the instruments. It returns nil for the meter that measures nothing.
-func newMeters(meter metric.Meter, live func() int, slots int) (*meters, error) {
+func newMeters(meter metric.Meter, live func() int, problems func() []catalog.Problem, slots int) (*meters, error) {
 	if _, off := meter.(noop.Meter); off || meter == nil {
 		return nil, nil
 	}
 	m := &meters{}
-	var errs [9]error
+	var errs [10]error
 	m.steps, errs[0] = meter.Int64Counter("holdfast.executor.steps", metric.WithUnit("{step}"),
 		metric.WithDescription("steps that were committed, by agent.type"))
 	m.stepTime, errs[1] = meter.Float64Histogram("holdfast.executor.step.duration", metric.WithUnit("s"), stepBuckets,
@@ -60,6 +61,7 @@ func newMeters(meter metric.Meter, live func() int, slots int) (*meters, error) 
 	m.retries, errs[7] = meter.Int64Counter("holdfast.executor.retries", metric.WithUnit("{call}"),
 		metric.WithDescription("failed model calls that are repeated, by agent.type and error.type"))
 	errs[8] = observeRuns(meter, live, slots)
+	errs[9] = observeProblems(meter, problems)
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, fmt.Errorf("make the instruments of the executor: %w", err)
 	}
@@ -77,6 +79,22 @@ func observeRuns(meter metric.Meter, live func() int, slots int) error {
 		return nil
 	}, runs, limit)
 	return errors.Join(err1, err2, err3)
+}
+
+func observeProblems(meter metric.Meter, problems func() []catalog.Problem) error {
+	parts, err1 := meter.Int64ObservableGauge("holdfast.executor.problems", metric.WithUnit("{part}"),
+		metric.WithDescription("parts of the agents that are out of service or lack something, by kind: file, provider, mcpServer, tool, agent"))
+	_, err2 := meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		count := map[string]int64{"file": 0, "provider": 0, "mcpServer": 0, "tool": 0, "agent": 0}
+		for _, p := range problems() {
+			count[p.Kind]++
+		}
+		for kind, n := range count {
+			o.ObserveInt64(parts, n, metric.WithAttributes(attribute.String("kind", kind)))
+		}
+		return nil
+	}, parts)
+	return errors.Join(err1, err2)
 }
 
 // stepped counts a committed step.

@@ -160,7 +160,7 @@ func New(c Config, p Peers) *Worker {
 
 // Measure makes the worker measure. Call it before Run.
 func (w *Worker) Measure(meter metric.Meter) (err error) {
-	w.meters, err = newMeters(meter, func() int { return len(w.LiveRunIDs()) }, w.config.Slots)
+	w.meters, err = newMeters(meter, func() int { return len(w.LiveRunIDs()) }, w.peers.Agents.Problems, w.config.Slots)
 	w.govern.meters = w.meters
 	return err
 }

@@ -2,15 +2,18 @@ package api
 
 import (
 	"context"
+	"path"
+	"path/filepath"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/auth"
 )
 
 // ListAgents implements the service.
 func (s *Server) ListAgents(ctx context.Context, _ *agentv1.ListAgentsRequest) (*agentv1.ListAgentsResponse, error) {
-	agents, err := s.Sessions.Agents(ctx, tenantOf(ctx))
+	announced, err := s.Sessions.Announced(ctx, tenantOf(ctx))
 	if err != nil {
 		return nil, err
 	}
@@ -18,10 +21,26 @@ func (s *Server) ListAgents(ctx context.Context, _ *agentv1.ListAgentsRequest) (
 	if err != nil && fault.ReasonOf(err) != "AGENT_REQUIRED" {
 		return nil, err
 	}
-	return &agentv1.ListAgentsResponse{DefaultAgent: fallback, Agents: each(agents, func(a *statev1.Agent) *agentv1.Agent {
+	return &agentv1.ListAgentsResponse{DefaultAgent: fallback, Problems: problems(ctx, announced.GetProblems()), Agents: each(announced.GetAgents(), func(a *statev1.Agent) *agentv1.Agent {
 		return &agentv1.Agent{
 			AgentType: a.GetAgentType(), Description: a.GetDescription(), OnBusy: busyPolicyNames[a.GetOnBusy()],
 			Executors: a.GetExecutors(), LastAnnouncedAt: a.GetLastAnnouncedAt(), QueuedRuns: a.GetQueuedRuns(), OldestQueuedAt: a.GetOldestQueuedAt(),
 		}
 	})}, nil
+}
+
+// problems returns what is out of service. Only operators read the reasons, and the folders of files.
+func problems(ctx context.Context, of []*statev1.Problem) []*agentv1.AgentProblem {
+	caller, _ := auth.From(ctx) // a caller without a credential may do nothing
+	operates := caller.May(auth.Operate)
+	return each(of, func(p *statev1.Problem) *agentv1.AgentProblem {
+		out := &agentv1.AgentProblem{Kind: p.GetKind(), Name: p.GetName(), AgentType: p.GetAgentType(), Executors: p.GetExecutors()}
+		switch {
+		case operates:
+			out.Text = p.GetText()
+		case out.GetKind() == "file":
+			out.Name = path.Base(filepath.ToSlash(out.GetName()))
+		}
+		return out
+	})
 }

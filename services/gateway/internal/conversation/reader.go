@@ -116,12 +116,17 @@ func (r *Reader) Default(ctx context.Context) (string, error) {
 
 // Agents returns the announced agents, with executors and queued runs if a tenant is given.
 func (r *Reader) Agents(ctx context.Context, tenant string) ([]*statev1.Agent, error) {
-	var got *statev1.ListAgentsResponse
-	err := retry.Do(ctx, r.Policy, func() (err error) {
+	got, err := r.Announced(ctx, tenant)
+	return got.GetAgents(), err
+}
+
+// Announced returns what Agents returns, and what is out of service.
+func (r *Reader) Announced(ctx context.Context, tenant string) (got *statev1.ListAgentsResponse, err error) {
+	err = retry.Do(ctx, r.Policy, func() (err error) {
 		got, err = r.Sessions.ListAgents(ctx, &statev1.ListAgentsRequest{Tenant: tenant})
 		return err
 	})
-	return got.GetAgents(), err
+	return got, err
 }
 
 // Executing reports whether the run is queued or running.

@@ -4,6 +4,10 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,9 +26,31 @@ const readyTimeout = 2 * time.Second
 // an outage of the executors would make it worse.
 type Health struct {
 	Services []Dependency
-	// Agents counts all agents ever announced (known), and the agents with an executor now (served).
-	Agents func(context.Context) (known, served int, err error)
+	Agents   func(context.Context) (AgentHealth, error)
 }
+
+// AgentHealth is what the executors have announced.
+type AgentHealth struct {
+	Known  int // all agents ever announced
+	Served int // those with an executor now
+	// Broken names the parts of the agents that are out of service, as PartName does.
+	Broken []string
+}
+
+// PartName names a part that is out of service, without its reason and without folders: the route is public.
+func PartName(kind, name, agent string) string {
+	if kind == "file" {
+		name = path.Base(filepath.ToSlash(name))
+	}
+	text := fmt.Sprintf("%s %.100q", kind, name)
+	if agent != "" {
+		text += fmt.Sprintf(" of agent %.100q", agent)
+	}
+	return text
+}
+
+// maxBroken is the most parts that GET /readyz names.
+const maxBroken = 20
 
 // Dependency is a service without which the gateway cannot serve.
 type Dependency struct {
@@ -89,13 +115,13 @@ func (h *Health) Check(ctx context.Context) (problems []Problem, warnings []stri
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	missing := make([]bool, len(h.Services))
-	var known, served int
+	var agents AgentHealth
 	var err error
 	var wg sync.WaitGroup
 	for i, d := range h.Services {
 		wg.Go(func() { missing[i] = !d.answers(ctx) })
 	}
-	wg.Go(func() { known, served, err = h.Agents(ctx) })
+	wg.Go(func() { agents, err = h.Agents(ctx) })
 	wg.Wait()
 	for i, d := range h.Services {
 		if missing[i] {
@@ -106,10 +132,17 @@ func (h *Health) Check(ctx context.Context) (problems []Problem, warnings []stri
 	case len(problems) > 0:
 	case err != nil:
 		problems = append(problems, Problem{"state", "the state service answers, but cannot list the agents: see the logs of both services"})
-	case known == 0:
+	case agents.Known == 0:
 		problems = append(problems, Problem{"executor", "no executor has announced an agent yet: start one, with HOLDFAST_EXECUTOR_STATE_ADDRESS set to the same state service"})
-	case served == 0:
+	case agents.Served == 0:
 		warnings = append(warnings, "no executor serves an agent now: messages are stored, and their runs wait for an executor")
+	}
+	broken := slices.Compact(slices.Sorted(slices.Values(agents.Broken)))
+	if more := len(broken) - maxBroken; more > 0 {
+		broken = append(broken[:maxBroken], fmt.Sprintf("and %d more", more))
+	}
+	if len(broken) > 0 {
+		warnings = append(warnings, "out of service: "+strings.Join(broken, ", ")+"; everything else is served (holdfast agents list has the reasons)")
 	}
 	return problems, warnings
 }

@@ -17,7 +17,7 @@ import (
 type Store interface {
 	UpdateDue(ctx context.Context, due store.Due, need session.Need, limit int, decide store.DecideDue) ([]store.Decided, error)
 	UsageSums(ctx context.Context, tenant string, q store.UsageQuery, limit int) ([]store.UsageSum, error)
-	Announce(ctx context.Context, executorID string, agents []session.Agent, now session.Millis) error
+	Announce(ctx context.Context, executorID string, agents []session.Agent, now session.Millis, problems ...session.Problem) error
 	Stops(ctx context.Context, executorIDs ...string) ([]store.StoppedRun, error)
 	Unserved(ctx context.Context) (map[string]session.Millis, error)
 	LastSeen(ctx context.Context) (map[string]session.Millis, error)

@@ -13,11 +13,13 @@ import (
 
 // Executor describes an executor when it opens a claim stream.
 type Executor struct {
-	ID      string
-	Agents  []session.Agent
-	Held    []string // the ids of its running runs
-	Credits int      // how many claims it can take
-	Spare   int      // the last credits, for tenants without a running run
+	ID     string
+	Agents []session.Agent
+	// Problems are out of service at the executor.
+	Problems []session.Problem
+	Held     []string // the ids of its running runs
+	Credits  int      // how many claims it can take
+	Spare    int      // the last credits, for tenants without a running run
 }
 
 // Stream is an open claim stream. The scheduler calls one Send method at a time.
@@ -79,7 +81,7 @@ func (s *Scheduler) announce(ctx context.Context, e Executor) error {
 	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
 	defer cancel()
 	now := s.millis()
-	if err := s.Store.Announce(ctx, e.ID, e.Agents, now); err != nil {
+	if err := s.Store.Announce(ctx, e.ID, e.Agents, now, e.Problems...); err != nil {
 		return err
 	}
 	// The executor knew its held runs when it opened the stream, so no claim is too fresh.

@@ -1,8 +1,10 @@
 package server
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc"
@@ -78,10 +80,14 @@ func executorIn(r *statev1.ClaimRunsRequest) (scheduler.Executor, error) {
 	if p := idProblem(r.GetExecutorId()); p != "" {
 		return invalid("executor_id %s; the first request of a stream names the executor", p)
 	}
-	if n := len(r.GetAgents()); n == 0 || n > maxAgents {
+	if n := len(r.GetAgents()); n == 0 && len(r.GetProblems()) == 0 || n > maxAgents {
 		return invalid("the first request announces %d agents; announce 1 to %d", n, maxAgents)
 	}
-	executor := scheduler.Executor{ID: r.GetExecutorId(), Held: r.GetHeldRunIds(), Credits: int(r.GetCredits()), Spare: int(r.GetSpareCredits())}
+	problems, err := problemsIn(r.GetProblems())
+	if err != nil {
+		return scheduler.Executor{}, err
+	}
+	executor := scheduler.Executor{Problems: problems, ID: r.GetExecutorId(), Held: r.GetHeldRunIds(), Credits: int(r.GetCredits()), Spare: int(r.GetSpareCredits())}
 	for _, a := range r.GetAgents() {
 		if p := idProblem(a.GetAgentType()); p != "" {
 			return invalid("agent_type %q %s", a.GetAgentType(), p)
@@ -100,6 +106,43 @@ func executorIn(r *statev1.ClaimRunsRequest) (scheduler.Executor, error) {
 		})
 	}
 	return executor, checkHeld(executor.Held)
+}
+
+// problemsIn gives Invalid (EXECUTOR_INVALID).
+func problemsIn(in []*statev1.Problem) ([]session.Problem, error) {
+	const maxText = 4096
+	if len(in) > maxProblems {
+		return nil, invalid("EXECUTOR_INVALID", "the first request has %d problems; the limit is %d", len(in), maxProblems)
+	}
+	var problems []session.Problem
+	for _, p := range in {
+		if max(len(p.GetKind()), len(p.GetName()), len(p.GetAgentType()), len(p.GetText())) > maxText {
+			return nil, invalid("EXECUTOR_INVALID", "a problem has a text of more than %d bytes", maxText)
+		}
+		problems = append(problems, session.Problem{Kind: p.GetKind(), Name: p.GetName(), Agent: p.GetAgentType(), Text: p.GetText()})
+	}
+	return problems, nil
+}
+
+// maxProblems bounds the problems of an executor, and those that ListAgents returns.
+const maxProblems = 1000
+
+// problemsOut returns the problems of all executors, each once, by kind and name.
+func problemsOut(of map[string][]session.Problem) []*statev1.Problem {
+	executors := map[session.Problem]int64{}
+	for _, problems := range of {
+		for _, p := range problems {
+			executors[p]++
+		}
+	}
+	var out []*statev1.Problem
+	for p, n := range executors {
+		out = append(out, &statev1.Problem{Kind: p.Kind, Name: p.Name, AgentType: p.Agent, Text: p.Text, Executors: n})
+	}
+	slices.SortFunc(out, func(a, b *statev1.Problem) int {
+		return cmp.Or(cmp.Compare(a.GetKind(), b.GetKind()), cmp.Compare(a.GetName(), b.GetName()), cmp.Compare(a.GetAgentType(), b.GetAgentType()), cmp.Compare(a.GetText(), b.GetText()))
+	})
+	return out[:min(len(out), maxProblems)]
 }
 
 // checkStateSchema accepts an empty schema.

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
@@ -219,12 +222,40 @@ func TestAFirstRequestWithoutExecutorOrAgentsIsRefused(t *testing.T) {
 		{ExecutorId: "e1", Agents: []*statev1.Agent{{}}},
 		{ExecutorId: "e1\n", Agents: []*statev1.Agent{{AgentType: "support"}}},
 		{ExecutorId: "e1", Agents: []*statev1.Agent{{AgentType: "support", Description: "\x00"}}},
+		{ExecutorId: "e1", Problems: []*statev1.Problem{{Kind: "tool", Text: strings.Repeat("x", 4097)}}},
+		{ExecutorId: "e1", Problems: make([]*statev1.Problem, 1001)},
 	} {
 		client, err := b.work.ClaimRuns(t.Context())
 		b.must(err)
 		b.must(client.Send(hello))
 		_, err = client.Recv()
 		b.refuses(err, fault.Invalid, "EXECUTOR_INVALID")
+	}
+}
+
+func TestTheProblemsOfExecutorsAreListedOnceForAll(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	down := &statev1.Problem{Kind: "mcpServer", Name: "s", Text: "refused"}
+	odd := &statev1.Problem{Kind: "tool", Name: "s/odd", AgentType: "clerk", Text: "no type"}
+	for id, problems := range map[string][]*statev1.Problem{"e1": {odd, down}, "e2": {down}} {
+		client, err := b.work.ClaimRuns(t.Context())
+		b.must(err)
+		b.must(client.Send(&statev1.ClaimRunsRequest{ExecutorId: id, Problems: problems})) // an executor may have no agent
+	}
+	want := []*statev1.Problem{
+		{Kind: "mcpServer", Name: "s", Text: "refused", Executors: 2},
+		{Kind: "tool", Name: "s/odd", AgentType: "clerk", Text: "no type", Executors: 1},
+	}
+	for t.Context().Err() == nil {
+		got, err := b.sessions.ListAgents(t.Context(), &statev1.ListAgentsRequest{})
+		b.must(err)
+		if slices.EqualFunc(got.GetProblems(), want, func(a, b *statev1.Problem) bool { return proto.Equal(a, b) }) {
+			return
+		}
+		if len(got.GetProblems()) == 2 && got.GetProblems()[0].GetExecutors() == 2 {
+			t.Fatalf("got %v, want %v", got.GetProblems(), want)
+		}
 	}
 }
 

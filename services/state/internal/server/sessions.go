@@ -289,7 +289,11 @@ func (s *sessionService) ListAgents(ctx context.Context, r *statev1.ListAgentsRe
 	if err != nil {
 		return nil, err
 	}
-	answer := &statev1.ListAgentsResponse{UnservedAgentTypes: slices.Sorted(maps.Keys(unserved))}
+	problems, err := s.registry.Problems(ctx)
+	if err != nil {
+		return nil, err
+	}
+	answer := &statev1.ListAgentsResponse{UnservedAgentTypes: slices.Sorted(maps.Keys(unserved)), Problems: problemsOut(problems)}
 	for _, a := range agents {
 		answer.Agents = append(answer.Agents, &statev1.Agent{AgentType: a.Type, Description: a.Description, OnBusy: busyOut[a.OnBusy], StateSchema: a.StateSchema, Remote: a.Remote})
 	}

@@ -127,3 +127,11 @@ type Agent struct {
 	StateSchema string     // JSON Schema of the custom state; empty if anything fits
 	Remote      bool       // another Holdfast runs it
 }
+
+// Problem is a part of an executor's agents that is out of service, or that lacks something.
+type Problem struct {
+	Kind  string `json:"kind"` // file, provider, mcpServer, tool or agent
+	Name  string `json:"name"`
+	Agent string `json:"agent,omitempty"` // that has the tool or the fallback; empty for a part of its own
+	Text  string `json:"text"`
+}

@@ -605,9 +605,12 @@ func BlobNotFound() error {
 
 // Registry stores executors, when they were last seen, and their agents.
 type Registry interface {
-	// Announce registers an executor with its agents, or replaces its registration.
+	// Announce registers an executor with its agents and problems, or replaces its registration.
 	// Agents are never deleted. The last description of an agent wins.
-	Announce(ctx context.Context, executorID string, agents []session.Agent, now session.Millis) error
+	Announce(ctx context.Context, executorID string, agents []session.Agent, now session.Millis, problems ...session.Problem) error
+
+	// Problems returns the problems of each registered executor, by executor.
+	Problems(ctx context.Context) (map[string][]session.Problem, error)
 
 	// Beat records a heartbeat of the executor. It reports false, and does nothing, when
 	// the executor is not registered.

@@ -13,8 +13,8 @@ import (
 )
 
 var (
-	upsertExecutor = prepared(`INSERT INTO executors (executor_id, heard_at, agents) VALUES ($1::text, $2::bigint, $3::text[])
-		ON CONFLICT (executor_id) DO UPDATE SET heard_at = excluded.heard_at, agents = excluded.agents`)
+	upsertExecutor = prepared(`INSERT INTO executors (executor_id, heard_at, agents, problems) VALUES ($1::text, $2::bigint, $3::text[], $4::text)
+		ON CONFLICT (executor_id) DO UPDATE SET heard_at = excluded.heard_at, agents = excluded.agents, problems = excluded.problems`)
 	upsertAgents = prepared(`INSERT INTO agents (agent_type, description, on_busy, state_schema, remote, announced_at)
 		SELECT *, $6::bigint FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::boolean[])
 		ON CONFLICT (agent_type) DO UPDATE SET description = excluded.description, on_busy = excluded.on_busy,
@@ -22,7 +22,7 @@ var (
 )
 
 // Announce implements store.Registry.
-func (s *Store) Announce(ctx context.Context, executorID string, agents []session.Agent, now session.Millis) error {
+func (s *Store) Announce(ctx context.Context, executorID string, agents []session.Agent, now session.Millis, problems ...session.Problem) error {
 	// Concurrent announcements of the same agents lock them in one order.
 	sorted := slices.SortedStableFunc(slices.Values(agents), func(a, b session.Agent) int { return cmp.Compare(a.Type, b.Type) })
 	types, descriptions, policies, schemas, remote := []string{}, []string{}, []string{}, []string{}, []bool{} // empty arrays, not NULL
@@ -32,8 +32,12 @@ func (s *Store) Announce(ctx context.Context, executorID string, agents []sessio
 			schemas, remote = append(schemas, a.StateSchema), append(remote, a.Remote)
 		}
 	}
-	err := s.execute(ctx, func(p *pipeline) {
-		p.exec(upsertExecutor, executorID, int64(now), types)
+	encoded, err := table.EncodeProblems(problems)
+	if err != nil {
+		return err
+	}
+	err = s.execute(ctx, func(p *pipeline) {
+		p.exec(upsertExecutor, executorID, int64(now), types, encoded)
 		p.exec(upsertAgents, types, descriptions, policies, schemas, remote, int64(now))
 	})
 	return wrap(ctx, err, "announce executor %q", executorID)
@@ -110,6 +114,21 @@ func (s *Store) UnregisterUnseen(ctx context.Context, since map[string]session.M
 func (s *Store) Agents(ctx context.Context) (agents []session.Agent, err error) {
 	err = s.query(ctx, listAgents, scanEach(agentDestinations, func(a *session.Agent) { agents = append(agents, *a) }))
 	return agents, wrap(ctx, err, "read agents")
+}
+
+var listProblems = prepared(`SELECT executor_id, problems FROM executors WHERE problems <> ''`)
+
+// Problems implements store.Registry.
+func (s *Store) Problems(ctx context.Context) (map[string][]session.Problem, error) {
+	problems := map[string][]session.Problem{}
+	err := s.query(ctx, listProblems, func(row pgx.CollectableRow) error {
+		var id, encoded string
+		if err := row.Scan(&id, &encoded); err != nil {
+			return err
+		}
+		return table.DecodeProblems(encoded, problems, id)
+	})
+	return problems, wrap(ctx, err, "read the problems of executors")
 }
 
 var countExecutors = prepared(`SELECT u.agent_type, count(*) FROM executors e, unnest(e.agents) AS u (agent_type) GROUP BY u.agent_type`)

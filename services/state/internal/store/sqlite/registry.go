@@ -9,14 +9,19 @@ import (
 )
 
 // Announce implements store.Registry.
-func (s *Store) Announce(ctx context.Context, executorID string, agents []session.Agent, now session.Millis) error {
+func (s *Store) Announce(ctx context.Context, executorID string, agents []session.Agent, now session.Millis, problems ...session.Problem) error {
 	types := make([]string, len(agents))
 	for i, a := range agents {
 		types[i] = a.Type
 	}
-	err := s.write(ctx, func(ctx context.Context, c *connection) error {
-		_, err := c.exec(ctx, `INSERT INTO executors (executor_id, heard_at, agents) VALUES (?, ?, ?)
-			ON CONFLICT (executor_id) DO UPDATE SET heard_at = excluded.heard_at, agents = excluded.agents`, executorID, now, jsonList(types))
+	encoded, err := table.EncodeProblems(problems)
+	if err != nil {
+		return err
+	}
+	err = s.write(ctx, func(ctx context.Context, c *connection) error {
+		_, err := c.exec(ctx, `INSERT INTO executors (executor_id, heard_at, agents, problems) VALUES (?, ?, ?, ?)
+			ON CONFLICT (executor_id) DO UPDATE SET heard_at = excluded.heard_at, agents = excluded.agents, problems = excluded.problems`,
+			executorID, now, jsonList(types), encoded)
 		if err != nil {
 			return err
 		}
@@ -32,6 +37,21 @@ func (s *Store) Announce(ctx context.Context, executorID string, agents []sessio
 		return nil
 	})
 	return wrap(ctx, err, "announce executor %q", executorID)
+}
+
+// Problems implements store.Registry.
+func (s *Store) Problems(ctx context.Context) (map[string][]session.Problem, error) {
+	problems := map[string][]session.Problem{}
+	err := s.read(ctx, func(c *connection) error {
+		return c.forEach(ctx, `SELECT executor_id, problems FROM executors WHERE problems <> ''`, nil, func(row scanner) error {
+			var id, encoded string
+			if err := row.Scan(&id, &encoded); err != nil {
+				return err
+			}
+			return table.DecodeProblems(encoded, problems, id)
+		})
+	})
+	return problems, wrap(ctx, err, "read the problems of executors")
 }
 
 // Heartbeat implements store.Registry.

@@ -155,6 +155,25 @@ var reads = []suiteCase{
 		h.must(err)
 		same(h, "agents", agents, []session.Agent{{Type: agent, Description: "helps more"}, {Type: "zeta", Description: "z"}})
 	}},
+	{"the problems of executors are listed as long as they are registered and have them", func(h *harness) {
+		tool := session.Problem{Kind: "tool", Name: "s/odd", Agent: "clerk", Text: "there is no type \"int\"\u0000"}
+		server := session.Problem{Kind: "mcpServer", Name: "s", Text: "connection refused"}
+		expect := func(want map[string][]session.Problem) {
+			h.Helper()
+			got, err := h.Store.Problems(h.Context())
+			h.must(err)
+			same(h, "problems", got, want)
+		}
+		expect(map[string][]session.Problem{})
+		h.must(h.Store.Announce(h.Context(), executor, []session.Agent{{Type: agent}}, h.now, tool, server))
+		h.must(h.Store.Announce(h.Context(), "executor-2", nil, h.now, server))
+		expect(map[string][]session.Problem{executor: {tool, server}, "executor-2": {server}})
+		h.must(h.Store.Announce(h.Context(), executor, []session.Agent{{Type: agent}}, h.now))
+		expect(map[string][]session.Problem{"executor-2": {server}})
+		h.now += 5000
+		h.requeueSilent()
+		expect(map[string][]session.Problem{})
+	}},
 	{"a command sees what executors announce of the agents", func(h *harness) {
 		own := session.Agent{Type: agent, OnBusy: session.BusyEnqueue, StateSchema: `{"type":"object"}`}
 		named := session.Agent{Type: "zeta", Description: "z", Remote: true}

@@ -175,7 +175,7 @@ var tenants = []suiteCase{
 			"Update", "UpdateDue", "Overdue", "Expired", "Remember", "ForgetMemory", // called in the tests
 			"ScheduleBlobDeletion", "AddFile", "File", "LapsedFiles", "DropLapsed", "DueBlobDeletions", "StartBlobDeletion", "BlobDeleted", // see files.go: a file's id is unique
 			"RecordAudit", "AuditEvents", "ExpireAudit", "ForgetMemories", "LapseUploads", "DueLogErasures", "MergeLogErasures", "LogsErased", // see audit.go
-			"OwnedBy", "Backlog", "Announce", "Heartbeat", "Stops", "UnregisterSilent", "LastSeen", "UnregisterUnseen", "Agents", "Executors", "Unserved", "UpdateGovernors", "Close", // without a tenant
+			"OwnedBy", "Backlog", "Announce", "Problems", "Heartbeat", "Stops", "UnregisterSilent", "LastSeen", "UnregisterUnseen", "Agents", "Executors", "Unserved", "UpdateGovernors", "Close", // without a tenant
 		} {
 			known[elsewhere] = true
 		}

@@ -1,0 +1,36 @@
+package main
+
+import (
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+)
+
+func TestABrokenPartIsNamedEverywhereAndEverythingElseIsServed(t *testing.T) {
+	t.Parallel()
+	const broken = `
+  - name: clerk
+    model: scripted/sums
+    tools: [calculate, {mcp: down}, {use: wait, aproval: always}]
+  - {name: lost, model: nowhere/x}
+`
+	const server = "mcpServers: {down: {url: 'http://127.0.0.1:1/secret-path'}}\n"
+	file := writeAgents(t, server+operatorAgents+broken)
+	o := openOffice(t, file, t.TempDir(), "HOLDFAST_EXECUTOR_TOOL_HOSTS=127.0.0.1", "HOLDFAST_EXECUTOR_TOOL_PRIVATE_HOSTS=127.0.0.1", "HOLDFAST_EXECUTOR_AGENTS_POLL=20ms")
+
+	o.awaits("OUT OF SERVICE", "agents", "list")
+	o.expects(0, []string{"clerk", "sums", "mcpServer down", "127.0.0.1:1: connect", "tool wait of agent clerk (1 executor)", "aproval", "agent lost", "nowhere"}, "agents", "list")
+	o.expects(1, []string{"fail  readiness", `mcpServer "down"`, "fail  agents", "aproval"}, "doctor")
+	o.expects(1, []string{"agents.yaml:", "aproval", "nowhere", "down"}, "agents", "check", file)
+	ready := o.do(t, http.MethodGet, "/readyz", "")
+	if !strings.Contains(ready, `"status":"ok"`) || !strings.Contains(ready, "out of service") || strings.Contains(ready, "secret-path") || strings.Contains(ready, "aproval") {
+		t.Errorf("/readyz = %s, want it ready, with the names of parts and without reasons", ready)
+	}
+	o.sends(t, "s", "clerk", "", "Which agent answers?")
+
+	if err := os.WriteFile(file, []byte(operatorAgents), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o.awaits("ok    readiness", "doctor")
+}
