@@ -61,7 +61,9 @@ type ListAgentsResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Agents []*Agent               `protobuf:"bytes,1,rep,name=agents,proto3" json:"agents,omitempty"`
 	// The agent of new sessions that name none; empty if they have to name one.
-	DefaultAgent  string `protobuf:"bytes,2,opt,name=default_agent,json=defaultAgent,proto3" json:"default_agent,omitempty"`
+	DefaultAgent string `protobuf:"bytes,2,opt,name=default_agent,json=defaultAgent,proto3" json:"default_agent,omitempty"`
+	// What is out of service at the executors, which serve everything else.
+	Problems      []*AgentProblem `protobuf:"bytes,3,rep,name=problems,proto3" json:"problems,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -110,6 +112,95 @@ func (x *ListAgentsResponse) GetDefaultAgent() string {
 	return ""
 }
 
+func (x *ListAgentsResponse) GetProblems() []*AgentProblem {
+	if x != nil {
+		return x.Problems
+	}
+	return nil
+}
+
+// AgentProblem is a part of the agents that is out of service, or that lacks something.
+type AgentProblem struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// file, provider, mcpServer, tool or agent.
+	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	// The name of a file or of anything else.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// The agent that has the tool or the fallback; empty for a part of its own.
+	AgentType string `protobuf:"bytes,3,opt,name=agent_type,json=agentType,proto3" json:"agent_type,omitempty"`
+	// The reason. It may name files and addresses, and is empty for credentials without the scope operate.
+	Text string `protobuf:"bytes,4,opt,name=text,proto3" json:"text,omitempty"`
+	// How many executors have the problem.
+	Executors     int64 `protobuf:"varint,5,opt,name=executors,proto3" json:"executors,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AgentProblem) Reset() {
+	*x = AgentProblem{}
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentProblem) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentProblem) ProtoMessage() {}
+
+func (x *AgentProblem) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentProblem.ProtoReflect.Descriptor instead.
+func (*AgentProblem) Descriptor() ([]byte, []int) {
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *AgentProblem) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *AgentProblem) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *AgentProblem) GetAgentType() string {
+	if x != nil {
+		return x.AgentType
+	}
+	return ""
+}
+
+func (x *AgentProblem) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *AgentProblem) GetExecutors() int64 {
+	if x != nil {
+		return x.Executors
+	}
+	return 0
+}
+
 type Agent struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	AgentType   string                 `protobuf:"bytes,1,opt,name=agent_type,json=agentType,proto3" json:"agent_type,omitempty"`
@@ -130,7 +221,7 @@ type Agent struct {
 
 func (x *Agent) Reset() {
 	*x = Agent{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[2]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -142,7 +233,7 @@ func (x *Agent) String() string {
 func (*Agent) ProtoMessage() {}
 
 func (x *Agent) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[2]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -155,7 +246,7 @@ func (x *Agent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agent.ProtoReflect.Descriptor instead.
 func (*Agent) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{2}
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Agent) GetAgentType() string {
@@ -212,10 +303,18 @@ var File_holdfast_agent_v1_agent_proto protoreflect.FileDescriptor
 const file_holdfast_agent_v1_agent_proto_rawDesc = "" +
 	"\n" +
 	"\x1dholdfast/agent/v1/agent.proto\x12\x11holdfast.agent.v1\x1a\x1eholdfast/agent/v1/access.proto\x1a\x1dholdfast/agent/v1/audit.proto\x1a\x1choldfast/agent/v1/call.proto\x1a\"holdfast/agent/v1/checkpoint.proto\x1a\x1fholdfast/agent/v1/message.proto\x1a\x1eholdfast/agent/v1/resume.proto\x1a\x1bholdfast/agent/v1/run.proto\x1a\x1fholdfast/agent/v1/session.proto\x1a\x1eholdfast/agent/v1/stream.proto\x1a\x1dholdfast/agent/v1/usage.proto\"\x13\n" +
-	"\x11ListAgentsRequest\"k\n" +
+	"\x11ListAgentsRequest\"\xa8\x01\n" +
 	"\x12ListAgentsResponse\x120\n" +
 	"\x06agents\x18\x01 \x03(\v2\x18.holdfast.agent.v1.AgentR\x06agents\x12#\n" +
-	"\rdefault_agent\x18\x02 \x01(\tR\fdefaultAgent\"\x95\x02\n" +
+	"\rdefault_agent\x18\x02 \x01(\tR\fdefaultAgent\x12;\n" +
+	"\bproblems\x18\x03 \x03(\v2\x1f.holdfast.agent.v1.AgentProblemR\bproblems\"\x87\x01\n" +
+	"\fAgentProblem\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1d\n" +
+	"\n" +
+	"agent_type\x18\x03 \x01(\tR\tagentType\x12\x12\n" +
+	"\x04text\x18\x04 \x01(\tR\x04text\x12\x1c\n" +
+	"\texecutors\x18\x05 \x01(\x03R\texecutors\"\x95\x02\n" +
 	"\x05Agent\x12\x1d\n" +
 	"\n" +
 	"agent_type\x18\x01 \x01(\tR\tagentType\x12 \n" +
@@ -275,147 +374,149 @@ func file_holdfast_agent_v1_agent_proto_rawDescGZIP() []byte {
 	return file_holdfast_agent_v1_agent_proto_rawDescData
 }
 
-var file_holdfast_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
+var file_holdfast_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
 var file_holdfast_agent_v1_agent_proto_goTypes = []any{
 	(*ListAgentsRequest)(nil),        // 0: holdfast.agent.v1.ListAgentsRequest
 	(*ListAgentsResponse)(nil),       // 1: holdfast.agent.v1.ListAgentsResponse
-	(*Agent)(nil),                    // 2: holdfast.agent.v1.Agent
-	(BusyPolicy)(0),                  // 3: holdfast.agent.v1.BusyPolicy
-	(*StartRequest)(nil),             // 4: holdfast.agent.v1.StartRequest
-	(*StreamRequest)(nil),            // 5: holdfast.agent.v1.StreamRequest
-	(*GetRunRequest)(nil),            // 6: holdfast.agent.v1.GetRunRequest
-	(*ListRunsRequest)(nil),          // 7: holdfast.agent.v1.ListRunsRequest
-	(*WaitRunRequest)(nil),           // 8: holdfast.agent.v1.WaitRunRequest
-	(*ResumeRequest)(nil),            // 9: holdfast.agent.v1.ResumeRequest
-	(*CanResumeRequest)(nil),         // 10: holdfast.agent.v1.CanResumeRequest
-	(*InterruptRequest)(nil),         // 11: holdfast.agent.v1.InterruptRequest
-	(*AbortRequest)(nil),             // 12: holdfast.agent.v1.AbortRequest
-	(*GetRequest)(nil),               // 13: holdfast.agent.v1.GetRequest
-	(*GetSessionRequest)(nil),        // 14: holdfast.agent.v1.GetSessionRequest
-	(*ListSessionsRequest)(nil),      // 15: holdfast.agent.v1.ListSessionsRequest
-	(*UpdateSessionRequest)(nil),     // 16: holdfast.agent.v1.UpdateSessionRequest
-	(*DeleteSessionRequest)(nil),     // 17: holdfast.agent.v1.DeleteSessionRequest
-	(*EraseUserRequest)(nil),         // 18: holdfast.agent.v1.EraseUserRequest
-	(*EraseTenantRequest)(nil),       // 19: holdfast.agent.v1.EraseTenantRequest
-	(*ListAuditEventsRequest)(nil),   // 20: holdfast.agent.v1.ListAuditEventsRequest
-	(*ListMessagesRequest)(nil),      // 21: holdfast.agent.v1.ListMessagesRequest
-	(*AppendMessagesRequest)(nil),    // 22: holdfast.agent.v1.AppendMessagesRequest
-	(*TruncateMessagesRequest)(nil),  // 23: holdfast.agent.v1.TruncateMessagesRequest
-	(*ListCheckpointsRequest)(nil),   // 24: holdfast.agent.v1.ListCheckpointsRequest
-	(*GetCheckpointRequest)(nil),     // 25: holdfast.agent.v1.GetCheckpointRequest
-	(*BranchRequest)(nil),            // 26: holdfast.agent.v1.BranchRequest
-	(*RewindRequest)(nil),            // 27: holdfast.agent.v1.RewindRequest
-	(*SubmitToolResultRequest)(nil),  // 28: holdfast.agent.v1.SubmitToolResultRequest
-	(*ListPendingCallsRequest)(nil),  // 29: holdfast.agent.v1.ListPendingCallsRequest
-	(*GetUsageRequest)(nil),          // 30: holdfast.agent.v1.GetUsageRequest
-	(*ListUsageRequest)(nil),         // 31: holdfast.agent.v1.ListUsageRequest
-	(*QueryUsageRequest)(nil),        // 32: holdfast.agent.v1.QueryUsageRequest
-	(*CreateTokenRequest)(nil),       // 33: holdfast.agent.v1.CreateTokenRequest
-	(*ListKeysRequest)(nil),          // 34: holdfast.agent.v1.ListKeysRequest
-	(*StartResponse)(nil),            // 35: holdfast.agent.v1.StartResponse
-	(*StreamResponse)(nil),           // 36: holdfast.agent.v1.StreamResponse
-	(*GetRunResponse)(nil),           // 37: holdfast.agent.v1.GetRunResponse
-	(*ListRunsResponse)(nil),         // 38: holdfast.agent.v1.ListRunsResponse
-	(*WaitRunResponse)(nil),          // 39: holdfast.agent.v1.WaitRunResponse
-	(*ResumeResponse)(nil),           // 40: holdfast.agent.v1.ResumeResponse
-	(*CanResumeResponse)(nil),        // 41: holdfast.agent.v1.CanResumeResponse
-	(*InterruptResponse)(nil),        // 42: holdfast.agent.v1.InterruptResponse
-	(*AbortResponse)(nil),            // 43: holdfast.agent.v1.AbortResponse
-	(*GetResponse)(nil),              // 44: holdfast.agent.v1.GetResponse
-	(*GetSessionResponse)(nil),       // 45: holdfast.agent.v1.GetSessionResponse
-	(*ListSessionsResponse)(nil),     // 46: holdfast.agent.v1.ListSessionsResponse
-	(*UpdateSessionResponse)(nil),    // 47: holdfast.agent.v1.UpdateSessionResponse
-	(*DeleteSessionResponse)(nil),    // 48: holdfast.agent.v1.DeleteSessionResponse
-	(*EraseUserResponse)(nil),        // 49: holdfast.agent.v1.EraseUserResponse
-	(*EraseTenantResponse)(nil),      // 50: holdfast.agent.v1.EraseTenantResponse
-	(*ListAuditEventsResponse)(nil),  // 51: holdfast.agent.v1.ListAuditEventsResponse
-	(*ListMessagesResponse)(nil),     // 52: holdfast.agent.v1.ListMessagesResponse
-	(*AppendMessagesResponse)(nil),   // 53: holdfast.agent.v1.AppendMessagesResponse
-	(*TruncateMessagesResponse)(nil), // 54: holdfast.agent.v1.TruncateMessagesResponse
-	(*ListCheckpointsResponse)(nil),  // 55: holdfast.agent.v1.ListCheckpointsResponse
-	(*GetCheckpointResponse)(nil),    // 56: holdfast.agent.v1.GetCheckpointResponse
-	(*BranchResponse)(nil),           // 57: holdfast.agent.v1.BranchResponse
-	(*RewindResponse)(nil),           // 58: holdfast.agent.v1.RewindResponse
-	(*SubmitToolResultResponse)(nil), // 59: holdfast.agent.v1.SubmitToolResultResponse
-	(*ListPendingCallsResponse)(nil), // 60: holdfast.agent.v1.ListPendingCallsResponse
-	(*GetUsageResponse)(nil),         // 61: holdfast.agent.v1.GetUsageResponse
-	(*ListUsageResponse)(nil),        // 62: holdfast.agent.v1.ListUsageResponse
-	(*QueryUsageResponse)(nil),       // 63: holdfast.agent.v1.QueryUsageResponse
-	(*CreateTokenResponse)(nil),      // 64: holdfast.agent.v1.CreateTokenResponse
-	(*ListKeysResponse)(nil),         // 65: holdfast.agent.v1.ListKeysResponse
+	(*AgentProblem)(nil),             // 2: holdfast.agent.v1.AgentProblem
+	(*Agent)(nil),                    // 3: holdfast.agent.v1.Agent
+	(BusyPolicy)(0),                  // 4: holdfast.agent.v1.BusyPolicy
+	(*StartRequest)(nil),             // 5: holdfast.agent.v1.StartRequest
+	(*StreamRequest)(nil),            // 6: holdfast.agent.v1.StreamRequest
+	(*GetRunRequest)(nil),            // 7: holdfast.agent.v1.GetRunRequest
+	(*ListRunsRequest)(nil),          // 8: holdfast.agent.v1.ListRunsRequest
+	(*WaitRunRequest)(nil),           // 9: holdfast.agent.v1.WaitRunRequest
+	(*ResumeRequest)(nil),            // 10: holdfast.agent.v1.ResumeRequest
+	(*CanResumeRequest)(nil),         // 11: holdfast.agent.v1.CanResumeRequest
+	(*InterruptRequest)(nil),         // 12: holdfast.agent.v1.InterruptRequest
+	(*AbortRequest)(nil),             // 13: holdfast.agent.v1.AbortRequest
+	(*GetRequest)(nil),               // 14: holdfast.agent.v1.GetRequest
+	(*GetSessionRequest)(nil),        // 15: holdfast.agent.v1.GetSessionRequest
+	(*ListSessionsRequest)(nil),      // 16: holdfast.agent.v1.ListSessionsRequest
+	(*UpdateSessionRequest)(nil),     // 17: holdfast.agent.v1.UpdateSessionRequest
+	(*DeleteSessionRequest)(nil),     // 18: holdfast.agent.v1.DeleteSessionRequest
+	(*EraseUserRequest)(nil),         // 19: holdfast.agent.v1.EraseUserRequest
+	(*EraseTenantRequest)(nil),       // 20: holdfast.agent.v1.EraseTenantRequest
+	(*ListAuditEventsRequest)(nil),   // 21: holdfast.agent.v1.ListAuditEventsRequest
+	(*ListMessagesRequest)(nil),      // 22: holdfast.agent.v1.ListMessagesRequest
+	(*AppendMessagesRequest)(nil),    // 23: holdfast.agent.v1.AppendMessagesRequest
+	(*TruncateMessagesRequest)(nil),  // 24: holdfast.agent.v1.TruncateMessagesRequest
+	(*ListCheckpointsRequest)(nil),   // 25: holdfast.agent.v1.ListCheckpointsRequest
+	(*GetCheckpointRequest)(nil),     // 26: holdfast.agent.v1.GetCheckpointRequest
+	(*BranchRequest)(nil),            // 27: holdfast.agent.v1.BranchRequest
+	(*RewindRequest)(nil),            // 28: holdfast.agent.v1.RewindRequest
+	(*SubmitToolResultRequest)(nil),  // 29: holdfast.agent.v1.SubmitToolResultRequest
+	(*ListPendingCallsRequest)(nil),  // 30: holdfast.agent.v1.ListPendingCallsRequest
+	(*GetUsageRequest)(nil),          // 31: holdfast.agent.v1.GetUsageRequest
+	(*ListUsageRequest)(nil),         // 32: holdfast.agent.v1.ListUsageRequest
+	(*QueryUsageRequest)(nil),        // 33: holdfast.agent.v1.QueryUsageRequest
+	(*CreateTokenRequest)(nil),       // 34: holdfast.agent.v1.CreateTokenRequest
+	(*ListKeysRequest)(nil),          // 35: holdfast.agent.v1.ListKeysRequest
+	(*StartResponse)(nil),            // 36: holdfast.agent.v1.StartResponse
+	(*StreamResponse)(nil),           // 37: holdfast.agent.v1.StreamResponse
+	(*GetRunResponse)(nil),           // 38: holdfast.agent.v1.GetRunResponse
+	(*ListRunsResponse)(nil),         // 39: holdfast.agent.v1.ListRunsResponse
+	(*WaitRunResponse)(nil),          // 40: holdfast.agent.v1.WaitRunResponse
+	(*ResumeResponse)(nil),           // 41: holdfast.agent.v1.ResumeResponse
+	(*CanResumeResponse)(nil),        // 42: holdfast.agent.v1.CanResumeResponse
+	(*InterruptResponse)(nil),        // 43: holdfast.agent.v1.InterruptResponse
+	(*AbortResponse)(nil),            // 44: holdfast.agent.v1.AbortResponse
+	(*GetResponse)(nil),              // 45: holdfast.agent.v1.GetResponse
+	(*GetSessionResponse)(nil),       // 46: holdfast.agent.v1.GetSessionResponse
+	(*ListSessionsResponse)(nil),     // 47: holdfast.agent.v1.ListSessionsResponse
+	(*UpdateSessionResponse)(nil),    // 48: holdfast.agent.v1.UpdateSessionResponse
+	(*DeleteSessionResponse)(nil),    // 49: holdfast.agent.v1.DeleteSessionResponse
+	(*EraseUserResponse)(nil),        // 50: holdfast.agent.v1.EraseUserResponse
+	(*EraseTenantResponse)(nil),      // 51: holdfast.agent.v1.EraseTenantResponse
+	(*ListAuditEventsResponse)(nil),  // 52: holdfast.agent.v1.ListAuditEventsResponse
+	(*ListMessagesResponse)(nil),     // 53: holdfast.agent.v1.ListMessagesResponse
+	(*AppendMessagesResponse)(nil),   // 54: holdfast.agent.v1.AppendMessagesResponse
+	(*TruncateMessagesResponse)(nil), // 55: holdfast.agent.v1.TruncateMessagesResponse
+	(*ListCheckpointsResponse)(nil),  // 56: holdfast.agent.v1.ListCheckpointsResponse
+	(*GetCheckpointResponse)(nil),    // 57: holdfast.agent.v1.GetCheckpointResponse
+	(*BranchResponse)(nil),           // 58: holdfast.agent.v1.BranchResponse
+	(*RewindResponse)(nil),           // 59: holdfast.agent.v1.RewindResponse
+	(*SubmitToolResultResponse)(nil), // 60: holdfast.agent.v1.SubmitToolResultResponse
+	(*ListPendingCallsResponse)(nil), // 61: holdfast.agent.v1.ListPendingCallsResponse
+	(*GetUsageResponse)(nil),         // 62: holdfast.agent.v1.GetUsageResponse
+	(*ListUsageResponse)(nil),        // 63: holdfast.agent.v1.ListUsageResponse
+	(*QueryUsageResponse)(nil),       // 64: holdfast.agent.v1.QueryUsageResponse
+	(*CreateTokenResponse)(nil),      // 65: holdfast.agent.v1.CreateTokenResponse
+	(*ListKeysResponse)(nil),         // 66: holdfast.agent.v1.ListKeysResponse
 }
 var file_holdfast_agent_v1_agent_proto_depIdxs = []int32{
-	2,  // 0: holdfast.agent.v1.ListAgentsResponse.agents:type_name -> holdfast.agent.v1.Agent
-	3,  // 1: holdfast.agent.v1.Agent.on_busy:type_name -> holdfast.agent.v1.BusyPolicy
-	4,  // 2: holdfast.agent.v1.AgentService.Start:input_type -> holdfast.agent.v1.StartRequest
-	5,  // 3: holdfast.agent.v1.AgentService.Stream:input_type -> holdfast.agent.v1.StreamRequest
-	6,  // 4: holdfast.agent.v1.AgentService.GetRun:input_type -> holdfast.agent.v1.GetRunRequest
-	7,  // 5: holdfast.agent.v1.AgentService.ListRuns:input_type -> holdfast.agent.v1.ListRunsRequest
-	8,  // 6: holdfast.agent.v1.AgentService.WaitRun:input_type -> holdfast.agent.v1.WaitRunRequest
-	9,  // 7: holdfast.agent.v1.AgentService.Resume:input_type -> holdfast.agent.v1.ResumeRequest
-	10, // 8: holdfast.agent.v1.AgentService.CanResume:input_type -> holdfast.agent.v1.CanResumeRequest
-	11, // 9: holdfast.agent.v1.AgentService.Interrupt:input_type -> holdfast.agent.v1.InterruptRequest
-	12, // 10: holdfast.agent.v1.AgentService.Abort:input_type -> holdfast.agent.v1.AbortRequest
-	13, // 11: holdfast.agent.v1.AgentService.Get:input_type -> holdfast.agent.v1.GetRequest
-	14, // 12: holdfast.agent.v1.AgentService.GetSession:input_type -> holdfast.agent.v1.GetSessionRequest
-	15, // 13: holdfast.agent.v1.AgentService.ListSessions:input_type -> holdfast.agent.v1.ListSessionsRequest
-	16, // 14: holdfast.agent.v1.AgentService.UpdateSession:input_type -> holdfast.agent.v1.UpdateSessionRequest
-	17, // 15: holdfast.agent.v1.AgentService.DeleteSession:input_type -> holdfast.agent.v1.DeleteSessionRequest
-	18, // 16: holdfast.agent.v1.AgentService.EraseUser:input_type -> holdfast.agent.v1.EraseUserRequest
-	19, // 17: holdfast.agent.v1.AgentService.EraseTenant:input_type -> holdfast.agent.v1.EraseTenantRequest
-	20, // 18: holdfast.agent.v1.AgentService.ListAuditEvents:input_type -> holdfast.agent.v1.ListAuditEventsRequest
-	21, // 19: holdfast.agent.v1.AgentService.ListMessages:input_type -> holdfast.agent.v1.ListMessagesRequest
-	22, // 20: holdfast.agent.v1.AgentService.AppendMessages:input_type -> holdfast.agent.v1.AppendMessagesRequest
-	23, // 21: holdfast.agent.v1.AgentService.TruncateMessages:input_type -> holdfast.agent.v1.TruncateMessagesRequest
-	24, // 22: holdfast.agent.v1.AgentService.ListCheckpoints:input_type -> holdfast.agent.v1.ListCheckpointsRequest
-	25, // 23: holdfast.agent.v1.AgentService.GetCheckpoint:input_type -> holdfast.agent.v1.GetCheckpointRequest
-	26, // 24: holdfast.agent.v1.AgentService.Branch:input_type -> holdfast.agent.v1.BranchRequest
-	27, // 25: holdfast.agent.v1.AgentService.Rewind:input_type -> holdfast.agent.v1.RewindRequest
-	28, // 26: holdfast.agent.v1.AgentService.SubmitToolResult:input_type -> holdfast.agent.v1.SubmitToolResultRequest
-	29, // 27: holdfast.agent.v1.AgentService.ListPendingCalls:input_type -> holdfast.agent.v1.ListPendingCallsRequest
-	30, // 28: holdfast.agent.v1.AgentService.GetUsage:input_type -> holdfast.agent.v1.GetUsageRequest
-	31, // 29: holdfast.agent.v1.AgentService.ListUsage:input_type -> holdfast.agent.v1.ListUsageRequest
-	32, // 30: holdfast.agent.v1.AgentService.QueryUsage:input_type -> holdfast.agent.v1.QueryUsageRequest
-	0,  // 31: holdfast.agent.v1.AgentService.ListAgents:input_type -> holdfast.agent.v1.ListAgentsRequest
-	33, // 32: holdfast.agent.v1.AgentService.CreateToken:input_type -> holdfast.agent.v1.CreateTokenRequest
-	34, // 33: holdfast.agent.v1.AgentService.ListKeys:input_type -> holdfast.agent.v1.ListKeysRequest
-	35, // 34: holdfast.agent.v1.AgentService.Start:output_type -> holdfast.agent.v1.StartResponse
-	36, // 35: holdfast.agent.v1.AgentService.Stream:output_type -> holdfast.agent.v1.StreamResponse
-	37, // 36: holdfast.agent.v1.AgentService.GetRun:output_type -> holdfast.agent.v1.GetRunResponse
-	38, // 37: holdfast.agent.v1.AgentService.ListRuns:output_type -> holdfast.agent.v1.ListRunsResponse
-	39, // 38: holdfast.agent.v1.AgentService.WaitRun:output_type -> holdfast.agent.v1.WaitRunResponse
-	40, // 39: holdfast.agent.v1.AgentService.Resume:output_type -> holdfast.agent.v1.ResumeResponse
-	41, // 40: holdfast.agent.v1.AgentService.CanResume:output_type -> holdfast.agent.v1.CanResumeResponse
-	42, // 41: holdfast.agent.v1.AgentService.Interrupt:output_type -> holdfast.agent.v1.InterruptResponse
-	43, // 42: holdfast.agent.v1.AgentService.Abort:output_type -> holdfast.agent.v1.AbortResponse
-	44, // 43: holdfast.agent.v1.AgentService.Get:output_type -> holdfast.agent.v1.GetResponse
-	45, // 44: holdfast.agent.v1.AgentService.GetSession:output_type -> holdfast.agent.v1.GetSessionResponse
-	46, // 45: holdfast.agent.v1.AgentService.ListSessions:output_type -> holdfast.agent.v1.ListSessionsResponse
-	47, // 46: holdfast.agent.v1.AgentService.UpdateSession:output_type -> holdfast.agent.v1.UpdateSessionResponse
-	48, // 47: holdfast.agent.v1.AgentService.DeleteSession:output_type -> holdfast.agent.v1.DeleteSessionResponse
-	49, // 48: holdfast.agent.v1.AgentService.EraseUser:output_type -> holdfast.agent.v1.EraseUserResponse
-	50, // 49: holdfast.agent.v1.AgentService.EraseTenant:output_type -> holdfast.agent.v1.EraseTenantResponse
-	51, // 50: holdfast.agent.v1.AgentService.ListAuditEvents:output_type -> holdfast.agent.v1.ListAuditEventsResponse
-	52, // 51: holdfast.agent.v1.AgentService.ListMessages:output_type -> holdfast.agent.v1.ListMessagesResponse
-	53, // 52: holdfast.agent.v1.AgentService.AppendMessages:output_type -> holdfast.agent.v1.AppendMessagesResponse
-	54, // 53: holdfast.agent.v1.AgentService.TruncateMessages:output_type -> holdfast.agent.v1.TruncateMessagesResponse
-	55, // 54: holdfast.agent.v1.AgentService.ListCheckpoints:output_type -> holdfast.agent.v1.ListCheckpointsResponse
-	56, // 55: holdfast.agent.v1.AgentService.GetCheckpoint:output_type -> holdfast.agent.v1.GetCheckpointResponse
-	57, // 56: holdfast.agent.v1.AgentService.Branch:output_type -> holdfast.agent.v1.BranchResponse
-	58, // 57: holdfast.agent.v1.AgentService.Rewind:output_type -> holdfast.agent.v1.RewindResponse
-	59, // 58: holdfast.agent.v1.AgentService.SubmitToolResult:output_type -> holdfast.agent.v1.SubmitToolResultResponse
-	60, // 59: holdfast.agent.v1.AgentService.ListPendingCalls:output_type -> holdfast.agent.v1.ListPendingCallsResponse
-	61, // 60: holdfast.agent.v1.AgentService.GetUsage:output_type -> holdfast.agent.v1.GetUsageResponse
-	62, // 61: holdfast.agent.v1.AgentService.ListUsage:output_type -> holdfast.agent.v1.ListUsageResponse
-	63, // 62: holdfast.agent.v1.AgentService.QueryUsage:output_type -> holdfast.agent.v1.QueryUsageResponse
-	1,  // 63: holdfast.agent.v1.AgentService.ListAgents:output_type -> holdfast.agent.v1.ListAgentsResponse
-	64, // 64: holdfast.agent.v1.AgentService.CreateToken:output_type -> holdfast.agent.v1.CreateTokenResponse
-	65, // 65: holdfast.agent.v1.AgentService.ListKeys:output_type -> holdfast.agent.v1.ListKeysResponse
-	34, // [34:66] is the sub-list for method output_type
-	2,  // [2:34] is the sub-list for method input_type
-	2,  // [2:2] is the sub-list for extension type_name
-	2,  // [2:2] is the sub-list for extension extendee
-	0,  // [0:2] is the sub-list for field type_name
+	3,  // 0: holdfast.agent.v1.ListAgentsResponse.agents:type_name -> holdfast.agent.v1.Agent
+	2,  // 1: holdfast.agent.v1.ListAgentsResponse.problems:type_name -> holdfast.agent.v1.AgentProblem
+	4,  // 2: holdfast.agent.v1.Agent.on_busy:type_name -> holdfast.agent.v1.BusyPolicy
+	5,  // 3: holdfast.agent.v1.AgentService.Start:input_type -> holdfast.agent.v1.StartRequest
+	6,  // 4: holdfast.agent.v1.AgentService.Stream:input_type -> holdfast.agent.v1.StreamRequest
+	7,  // 5: holdfast.agent.v1.AgentService.GetRun:input_type -> holdfast.agent.v1.GetRunRequest
+	8,  // 6: holdfast.agent.v1.AgentService.ListRuns:input_type -> holdfast.agent.v1.ListRunsRequest
+	9,  // 7: holdfast.agent.v1.AgentService.WaitRun:input_type -> holdfast.agent.v1.WaitRunRequest
+	10, // 8: holdfast.agent.v1.AgentService.Resume:input_type -> holdfast.agent.v1.ResumeRequest
+	11, // 9: holdfast.agent.v1.AgentService.CanResume:input_type -> holdfast.agent.v1.CanResumeRequest
+	12, // 10: holdfast.agent.v1.AgentService.Interrupt:input_type -> holdfast.agent.v1.InterruptRequest
+	13, // 11: holdfast.agent.v1.AgentService.Abort:input_type -> holdfast.agent.v1.AbortRequest
+	14, // 12: holdfast.agent.v1.AgentService.Get:input_type -> holdfast.agent.v1.GetRequest
+	15, // 13: holdfast.agent.v1.AgentService.GetSession:input_type -> holdfast.agent.v1.GetSessionRequest
+	16, // 14: holdfast.agent.v1.AgentService.ListSessions:input_type -> holdfast.agent.v1.ListSessionsRequest
+	17, // 15: holdfast.agent.v1.AgentService.UpdateSession:input_type -> holdfast.agent.v1.UpdateSessionRequest
+	18, // 16: holdfast.agent.v1.AgentService.DeleteSession:input_type -> holdfast.agent.v1.DeleteSessionRequest
+	19, // 17: holdfast.agent.v1.AgentService.EraseUser:input_type -> holdfast.agent.v1.EraseUserRequest
+	20, // 18: holdfast.agent.v1.AgentService.EraseTenant:input_type -> holdfast.agent.v1.EraseTenantRequest
+	21, // 19: holdfast.agent.v1.AgentService.ListAuditEvents:input_type -> holdfast.agent.v1.ListAuditEventsRequest
+	22, // 20: holdfast.agent.v1.AgentService.ListMessages:input_type -> holdfast.agent.v1.ListMessagesRequest
+	23, // 21: holdfast.agent.v1.AgentService.AppendMessages:input_type -> holdfast.agent.v1.AppendMessagesRequest
+	24, // 22: holdfast.agent.v1.AgentService.TruncateMessages:input_type -> holdfast.agent.v1.TruncateMessagesRequest
+	25, // 23: holdfast.agent.v1.AgentService.ListCheckpoints:input_type -> holdfast.agent.v1.ListCheckpointsRequest
+	26, // 24: holdfast.agent.v1.AgentService.GetCheckpoint:input_type -> holdfast.agent.v1.GetCheckpointRequest
+	27, // 25: holdfast.agent.v1.AgentService.Branch:input_type -> holdfast.agent.v1.BranchRequest
+	28, // 26: holdfast.agent.v1.AgentService.Rewind:input_type -> holdfast.agent.v1.RewindRequest
+	29, // 27: holdfast.agent.v1.AgentService.SubmitToolResult:input_type -> holdfast.agent.v1.SubmitToolResultRequest
+	30, // 28: holdfast.agent.v1.AgentService.ListPendingCalls:input_type -> holdfast.agent.v1.ListPendingCallsRequest
+	31, // 29: holdfast.agent.v1.AgentService.GetUsage:input_type -> holdfast.agent.v1.GetUsageRequest
+	32, // 30: holdfast.agent.v1.AgentService.ListUsage:input_type -> holdfast.agent.v1.ListUsageRequest
+	33, // 31: holdfast.agent.v1.AgentService.QueryUsage:input_type -> holdfast.agent.v1.QueryUsageRequest
+	0,  // 32: holdfast.agent.v1.AgentService.ListAgents:input_type -> holdfast.agent.v1.ListAgentsRequest
+	34, // 33: holdfast.agent.v1.AgentService.CreateToken:input_type -> holdfast.agent.v1.CreateTokenRequest
+	35, // 34: holdfast.agent.v1.AgentService.ListKeys:input_type -> holdfast.agent.v1.ListKeysRequest
+	36, // 35: holdfast.agent.v1.AgentService.Start:output_type -> holdfast.agent.v1.StartResponse
+	37, // 36: holdfast.agent.v1.AgentService.Stream:output_type -> holdfast.agent.v1.StreamResponse
+	38, // 37: holdfast.agent.v1.AgentService.GetRun:output_type -> holdfast.agent.v1.GetRunResponse
+	39, // 38: holdfast.agent.v1.AgentService.ListRuns:output_type -> holdfast.agent.v1.ListRunsResponse
+	40, // 39: holdfast.agent.v1.AgentService.WaitRun:output_type -> holdfast.agent.v1.WaitRunResponse
+	41, // 40: holdfast.agent.v1.AgentService.Resume:output_type -> holdfast.agent.v1.ResumeResponse
+	42, // 41: holdfast.agent.v1.AgentService.CanResume:output_type -> holdfast.agent.v1.CanResumeResponse
+	43, // 42: holdfast.agent.v1.AgentService.Interrupt:output_type -> holdfast.agent.v1.InterruptResponse
+	44, // 43: holdfast.agent.v1.AgentService.Abort:output_type -> holdfast.agent.v1.AbortResponse
+	45, // 44: holdfast.agent.v1.AgentService.Get:output_type -> holdfast.agent.v1.GetResponse
+	46, // 45: holdfast.agent.v1.AgentService.GetSession:output_type -> holdfast.agent.v1.GetSessionResponse
+	47, // 46: holdfast.agent.v1.AgentService.ListSessions:output_type -> holdfast.agent.v1.ListSessionsResponse
+	48, // 47: holdfast.agent.v1.AgentService.UpdateSession:output_type -> holdfast.agent.v1.UpdateSessionResponse
+	49, // 48: holdfast.agent.v1.AgentService.DeleteSession:output_type -> holdfast.agent.v1.DeleteSessionResponse
+	50, // 49: holdfast.agent.v1.AgentService.EraseUser:output_type -> holdfast.agent.v1.EraseUserResponse
+	51, // 50: holdfast.agent.v1.AgentService.EraseTenant:output_type -> holdfast.agent.v1.EraseTenantResponse
+	52, // 51: holdfast.agent.v1.AgentService.ListAuditEvents:output_type -> holdfast.agent.v1.ListAuditEventsResponse
+	53, // 52: holdfast.agent.v1.AgentService.ListMessages:output_type -> holdfast.agent.v1.ListMessagesResponse
+	54, // 53: holdfast.agent.v1.AgentService.AppendMessages:output_type -> holdfast.agent.v1.AppendMessagesResponse
+	55, // 54: holdfast.agent.v1.AgentService.TruncateMessages:output_type -> holdfast.agent.v1.TruncateMessagesResponse
+	56, // 55: holdfast.agent.v1.AgentService.ListCheckpoints:output_type -> holdfast.agent.v1.ListCheckpointsResponse
+	57, // 56: holdfast.agent.v1.AgentService.GetCheckpoint:output_type -> holdfast.agent.v1.GetCheckpointResponse
+	58, // 57: holdfast.agent.v1.AgentService.Branch:output_type -> holdfast.agent.v1.BranchResponse
+	59, // 58: holdfast.agent.v1.AgentService.Rewind:output_type -> holdfast.agent.v1.RewindResponse
+	60, // 59: holdfast.agent.v1.AgentService.SubmitToolResult:output_type -> holdfast.agent.v1.SubmitToolResultResponse
+	61, // 60: holdfast.agent.v1.AgentService.ListPendingCalls:output_type -> holdfast.agent.v1.ListPendingCallsResponse
+	62, // 61: holdfast.agent.v1.AgentService.GetUsage:output_type -> holdfast.agent.v1.GetUsageResponse
+	63, // 62: holdfast.agent.v1.AgentService.ListUsage:output_type -> holdfast.agent.v1.ListUsageResponse
+	64, // 63: holdfast.agent.v1.AgentService.QueryUsage:output_type -> holdfast.agent.v1.QueryUsageResponse
+	1,  // 64: holdfast.agent.v1.AgentService.ListAgents:output_type -> holdfast.agent.v1.ListAgentsResponse
+	65, // 65: holdfast.agent.v1.AgentService.CreateToken:output_type -> holdfast.agent.v1.CreateTokenResponse
+	66, // 66: holdfast.agent.v1.AgentService.ListKeys:output_type -> holdfast.agent.v1.ListKeysResponse
+	35, // [35:67] is the sub-list for method output_type
+	3,  // [3:35] is the sub-list for method input_type
+	3,  // [3:3] is the sub-list for extension type_name
+	3,  // [3:3] is the sub-list for extension extendee
+	0,  // [0:3] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_agent_v1_agent_proto_init() }
@@ -439,7 +540,7 @@ func file_holdfast_agent_v1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_agent_v1_agent_proto_rawDesc), len(file_holdfast_agent_v1_agent_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   3,
+			NumMessages:   4,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -640,8 +640,10 @@ type ListAgentsResponse struct {
 	Agents []*Agent               `protobuf:"bytes,1,rep,name=agents,proto3" json:"agents,omitempty"`
 	// The types of the agents that no registered executor announces now. Their runs wait.
 	UnservedAgentTypes []string `protobuf:"bytes,2,rep,name=unserved_agent_types,json=unservedAgentTypes,proto3" json:"unserved_agent_types,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// What is out of service at registered executors, at most 1,000.
+	Problems      []*Problem `protobuf:"bytes,3,rep,name=problems,proto3" json:"problems,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListAgentsResponse) Reset() {
@@ -688,6 +690,95 @@ func (x *ListAgentsResponse) GetUnservedAgentTypes() []string {
 	return nil
 }
 
+func (x *ListAgentsResponse) GetProblems() []*Problem {
+	if x != nil {
+		return x.Problems
+	}
+	return nil
+}
+
+// Problem is a part of an executor's agents that is out of service, or that lacks something.
+type Problem struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// file, provider, mcpServer, tool or agent.
+	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	// The path of a file, and the name of anything else.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// The agent that has the tool or the fallback; empty for a part of its own.
+	AgentType string `protobuf:"bytes,3,opt,name=agent_type,json=agentType,proto3" json:"agent_type,omitempty"`
+	// The reason, for operators: it may name files and addresses.
+	Text string `protobuf:"bytes,4,opt,name=text,proto3" json:"text,omitempty"`
+	// How many registered executors announce the problem. ListAgents only.
+	Executors     int64 `protobuf:"varint,5,opt,name=executors,proto3" json:"executors,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Problem) Reset() {
+	*x = Problem{}
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Problem) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Problem) ProtoMessage() {}
+
+func (x *Problem) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Problem.ProtoReflect.Descriptor instead.
+func (*Problem) Descriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Problem) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Problem) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Problem) GetAgentType() string {
+	if x != nil {
+		return x.AgentType
+	}
+	return ""
+}
+
+func (x *Problem) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *Problem) GetExecutors() int64 {
+	if x != nil {
+		return x.Executors
+	}
+	return 0
+}
+
 // Agent is an agent announced by an executor.
 type Agent struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
@@ -714,7 +805,7 @@ type Agent struct {
 
 func (x *Agent) Reset() {
 	*x = Agent{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[10]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -726,7 +817,7 @@ func (x *Agent) String() string {
 func (*Agent) ProtoMessage() {}
 
 func (x *Agent) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[10]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -739,7 +830,7 @@ func (x *Agent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agent.ProtoReflect.Descriptor instead.
 func (*Agent) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{10}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Agent) GetAgentType() string {
@@ -826,7 +917,7 @@ type CreateSessionRequest struct {
 
 func (x *CreateSessionRequest) Reset() {
 	*x = CreateSessionRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[11]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -838,7 +929,7 @@ func (x *CreateSessionRequest) String() string {
 func (*CreateSessionRequest) ProtoMessage() {}
 
 func (x *CreateSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[11]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -851,7 +942,7 @@ func (x *CreateSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSessionRequest.ProtoReflect.Descriptor instead.
 func (*CreateSessionRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{11}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *CreateSessionRequest) GetTenant() string {
@@ -940,7 +1031,7 @@ type CreateSessionResponse struct {
 
 func (x *CreateSessionResponse) Reset() {
 	*x = CreateSessionResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[12]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -952,7 +1043,7 @@ func (x *CreateSessionResponse) String() string {
 func (*CreateSessionResponse) ProtoMessage() {}
 
 func (x *CreateSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[12]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -965,7 +1056,7 @@ func (x *CreateSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSessionResponse.ProtoReflect.Descriptor instead.
 func (*CreateSessionResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{12}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *CreateSessionResponse) GetSession() *Session {
@@ -1009,7 +1100,7 @@ type ListSessionsRequest struct {
 
 func (x *ListSessionsRequest) Reset() {
 	*x = ListSessionsRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[13]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1021,7 +1112,7 @@ func (x *ListSessionsRequest) String() string {
 func (*ListSessionsRequest) ProtoMessage() {}
 
 func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[13]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1034,7 +1125,7 @@ func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{13}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListSessionsRequest) GetTenant() string {
@@ -1198,7 +1289,7 @@ type ListSessionsResponse struct {
 
 func (x *ListSessionsResponse) Reset() {
 	*x = ListSessionsResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[14]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1210,7 +1301,7 @@ func (x *ListSessionsResponse) String() string {
 func (*ListSessionsResponse) ProtoMessage() {}
 
 func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[14]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1223,7 +1314,7 @@ func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsResponse.ProtoReflect.Descriptor instead.
 func (*ListSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{14}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListSessionsResponse) GetSessions() []*Session {
@@ -1286,7 +1377,7 @@ type DeleteSessionRequest struct {
 
 func (x *DeleteSessionRequest) Reset() {
 	*x = DeleteSessionRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[15]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1298,7 +1389,7 @@ func (x *DeleteSessionRequest) String() string {
 func (*DeleteSessionRequest) ProtoMessage() {}
 
 func (x *DeleteSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[15]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1311,7 +1402,7 @@ func (x *DeleteSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSessionRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSessionRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{15}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DeleteSessionRequest) GetTenant() string {
@@ -1346,7 +1437,7 @@ type DeleteSessionResponse struct {
 
 func (x *DeleteSessionResponse) Reset() {
 	*x = DeleteSessionResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[16]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1358,7 +1449,7 @@ func (x *DeleteSessionResponse) String() string {
 func (*DeleteSessionResponse) ProtoMessage() {}
 
 func (x *DeleteSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[16]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1371,7 +1462,7 @@ func (x *DeleteSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSessionResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSessionResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{16}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DeleteSessionResponse) GetDeleted() int32 {
@@ -1409,7 +1500,7 @@ type UpdateSessionRequest struct {
 
 func (x *UpdateSessionRequest) Reset() {
 	*x = UpdateSessionRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[17]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1421,7 +1512,7 @@ func (x *UpdateSessionRequest) String() string {
 func (*UpdateSessionRequest) ProtoMessage() {}
 
 func (x *UpdateSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[17]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1434,7 +1525,7 @@ func (x *UpdateSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSessionRequest.ProtoReflect.Descriptor instead.
 func (*UpdateSessionRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{17}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *UpdateSessionRequest) GetTenant() string {
@@ -1516,7 +1607,7 @@ type Tags struct {
 
 func (x *Tags) Reset() {
 	*x = Tags{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[18]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1528,7 +1619,7 @@ func (x *Tags) String() string {
 func (*Tags) ProtoMessage() {}
 
 func (x *Tags) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[18]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1541,7 +1632,7 @@ func (x *Tags) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tags.ProtoReflect.Descriptor instead.
 func (*Tags) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{18}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Tags) GetTags() []string {
@@ -1560,7 +1651,7 @@ type Metadata struct {
 
 func (x *Metadata) Reset() {
 	*x = Metadata{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[19]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1572,7 +1663,7 @@ func (x *Metadata) String() string {
 func (*Metadata) ProtoMessage() {}
 
 func (x *Metadata) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[19]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1585,7 +1676,7 @@ func (x *Metadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Metadata.ProtoReflect.Descriptor instead.
 func (*Metadata) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{19}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Metadata) GetPairs() map[string]string {
@@ -1604,7 +1695,7 @@ type UpdateSessionResponse struct {
 
 func (x *UpdateSessionResponse) Reset() {
 	*x = UpdateSessionResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[20]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1616,7 +1707,7 @@ func (x *UpdateSessionResponse) String() string {
 func (*UpdateSessionResponse) ProtoMessage() {}
 
 func (x *UpdateSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[20]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1629,7 +1720,7 @@ func (x *UpdateSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSessionResponse.ProtoReflect.Descriptor instead.
 func (*UpdateSessionResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{20}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *UpdateSessionResponse) GetVersion() int64 {
@@ -1658,7 +1749,7 @@ type SetStatusRequest struct {
 
 func (x *SetStatusRequest) Reset() {
 	*x = SetStatusRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[21]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1670,7 +1761,7 @@ func (x *SetStatusRequest) String() string {
 func (*SetStatusRequest) ProtoMessage() {}
 
 func (x *SetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[21]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1683,7 +1774,7 @@ func (x *SetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetStatusRequest.ProtoReflect.Descriptor instead.
 func (*SetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{21}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SetStatusRequest) GetTenant() string {
@@ -1755,7 +1846,7 @@ type SetStatusResponse struct {
 
 func (x *SetStatusResponse) Reset() {
 	*x = SetStatusResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[22]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1767,7 +1858,7 @@ func (x *SetStatusResponse) String() string {
 func (*SetStatusResponse) ProtoMessage() {}
 
 func (x *SetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[22]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1780,7 +1871,7 @@ func (x *SetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetStatusResponse.ProtoReflect.Descriptor instead.
 func (*SetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{22}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SetStatusResponse) GetOk() bool {
@@ -1817,7 +1908,7 @@ type SaveStateRequest struct {
 
 func (x *SaveStateRequest) Reset() {
 	*x = SaveStateRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[23]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1829,7 +1920,7 @@ func (x *SaveStateRequest) String() string {
 func (*SaveStateRequest) ProtoMessage() {}
 
 func (x *SaveStateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[23]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1842,7 +1933,7 @@ func (x *SaveStateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveStateRequest.ProtoReflect.Descriptor instead.
 func (*SaveStateRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{23}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SaveStateRequest) GetTenant() string {
@@ -1889,7 +1980,7 @@ type SaveStateResponse struct {
 
 func (x *SaveStateResponse) Reset() {
 	*x = SaveStateResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[24]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1901,7 +1992,7 @@ func (x *SaveStateResponse) String() string {
 func (*SaveStateResponse) ProtoMessage() {}
 
 func (x *SaveStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[24]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1914,7 +2005,7 @@ func (x *SaveStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveStateResponse.ProtoReflect.Descriptor instead.
 func (*SaveStateResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{24}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SaveStateResponse) GetVersion() int64 {
@@ -1937,7 +2028,7 @@ type MergeStateRequest struct {
 
 func (x *MergeStateRequest) Reset() {
 	*x = MergeStateRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[25]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1949,7 +2040,7 @@ func (x *MergeStateRequest) String() string {
 func (*MergeStateRequest) ProtoMessage() {}
 
 func (x *MergeStateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[25]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1962,7 +2053,7 @@ func (x *MergeStateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergeStateRequest.ProtoReflect.Descriptor instead.
 func (*MergeStateRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{25}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *MergeStateRequest) GetTenant() string {
@@ -2010,7 +2101,7 @@ type MergeStateResponse struct {
 
 func (x *MergeStateResponse) Reset() {
 	*x = MergeStateResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[26]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2022,7 +2113,7 @@ func (x *MergeStateResponse) String() string {
 func (*MergeStateResponse) ProtoMessage() {}
 
 func (x *MergeStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[26]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2035,7 +2126,7 @@ func (x *MergeStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergeStateResponse.ProtoReflect.Descriptor instead.
 func (*MergeStateResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{26}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *MergeStateResponse) GetVersion() int64 {
@@ -2065,7 +2156,7 @@ type AppendMessagesRequest struct {
 
 func (x *AppendMessagesRequest) Reset() {
 	*x = AppendMessagesRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[27]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2077,7 +2168,7 @@ func (x *AppendMessagesRequest) String() string {
 func (*AppendMessagesRequest) ProtoMessage() {}
 
 func (x *AppendMessagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[27]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2090,7 +2181,7 @@ func (x *AppendMessagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppendMessagesRequest.ProtoReflect.Descriptor instead.
 func (*AppendMessagesRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{27}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *AppendMessagesRequest) GetTenant() string {
@@ -2131,7 +2222,7 @@ type AppendMessagesResponse struct {
 
 func (x *AppendMessagesResponse) Reset() {
 	*x = AppendMessagesResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[28]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2143,7 +2234,7 @@ func (x *AppendMessagesResponse) String() string {
 func (*AppendMessagesResponse) ProtoMessage() {}
 
 func (x *AppendMessagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[28]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2156,7 +2247,7 @@ func (x *AppendMessagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppendMessagesResponse.ProtoReflect.Descriptor instead.
 func (*AppendMessagesResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{28}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *AppendMessagesResponse) GetMessageCount() int64 {
@@ -2185,7 +2276,7 @@ type TruncateMessagesRequest struct {
 
 func (x *TruncateMessagesRequest) Reset() {
 	*x = TruncateMessagesRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[29]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2197,7 +2288,7 @@ func (x *TruncateMessagesRequest) String() string {
 func (*TruncateMessagesRequest) ProtoMessage() {}
 
 func (x *TruncateMessagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[29]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2210,7 +2301,7 @@ func (x *TruncateMessagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TruncateMessagesRequest.ProtoReflect.Descriptor instead.
 func (*TruncateMessagesRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{29}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *TruncateMessagesRequest) GetTenant() string {
@@ -2251,7 +2342,7 @@ type TruncateMessagesResponse struct {
 
 func (x *TruncateMessagesResponse) Reset() {
 	*x = TruncateMessagesResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[30]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2263,7 +2354,7 @@ func (x *TruncateMessagesResponse) String() string {
 func (*TruncateMessagesResponse) ProtoMessage() {}
 
 func (x *TruncateMessagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[30]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2276,7 +2367,7 @@ func (x *TruncateMessagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TruncateMessagesResponse.ProtoReflect.Descriptor instead.
 func (*TruncateMessagesResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{30}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *TruncateMessagesResponse) GetMessageCount() int64 {
@@ -2306,7 +2397,7 @@ type PutSubSessionRequest struct {
 
 func (x *PutSubSessionRequest) Reset() {
 	*x = PutSubSessionRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[31]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2318,7 +2409,7 @@ func (x *PutSubSessionRequest) String() string {
 func (*PutSubSessionRequest) ProtoMessage() {}
 
 func (x *PutSubSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[31]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2331,7 +2422,7 @@ func (x *PutSubSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSubSessionRequest.ProtoReflect.Descriptor instead.
 func (*PutSubSessionRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{31}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *PutSubSessionRequest) GetTenant() string {
@@ -2370,7 +2461,7 @@ type PutSubSessionResponse struct {
 
 func (x *PutSubSessionResponse) Reset() {
 	*x = PutSubSessionResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[32]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2382,7 +2473,7 @@ func (x *PutSubSessionResponse) String() string {
 func (*PutSubSessionResponse) ProtoMessage() {}
 
 func (x *PutSubSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[32]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2395,7 +2486,7 @@ func (x *PutSubSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSubSessionResponse.ProtoReflect.Descriptor instead.
 func (*PutSubSessionResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{32}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{33}
 }
 
 var File_holdfast_state_v1_session_proto protoreflect.FileDescriptor
@@ -2452,10 +2543,18 @@ const file_holdfast_state_v1_session_proto_rawDesc = "" +
 	"\bhas_more\x18\x05 \x01(\bR\ahasMore\x12\x16\n" +
 	"\x06stands\x18\x06 \x01(\x05R\x06stands\"+\n" +
 	"\x11ListAgentsRequest\x12\x16\n" +
-	"\x06tenant\x18\x01 \x01(\tR\x06tenant\"x\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\"\xb0\x01\n" +
 	"\x12ListAgentsResponse\x120\n" +
 	"\x06agents\x18\x01 \x03(\v2\x18.holdfast.state.v1.AgentR\x06agents\x120\n" +
-	"\x14unserved_agent_types\x18\x02 \x03(\tR\x12unservedAgentTypes\"\xd0\x02\n" +
+	"\x14unserved_agent_types\x18\x02 \x03(\tR\x12unservedAgentTypes\x126\n" +
+	"\bproblems\x18\x03 \x03(\v2\x1a.holdfast.state.v1.ProblemR\bproblems\"\x82\x01\n" +
+	"\aProblem\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1d\n" +
+	"\n" +
+	"agent_type\x18\x03 \x01(\tR\tagentType\x12\x12\n" +
+	"\x04text\x18\x04 \x01(\tR\x04text\x12\x1c\n" +
+	"\texecutors\x18\x05 \x01(\x03R\texecutors\"\xd0\x02\n" +
 	"\x05Agent\x12\x1d\n" +
 	"\n" +
 	"agent_type\x18\x01 \x01(\tR\tagentType\x12 \n" +
@@ -2648,7 +2747,7 @@ func file_holdfast_state_v1_session_proto_rawDescGZIP() []byte {
 	return file_holdfast_state_v1_session_proto_rawDescData
 }
 
-var file_holdfast_state_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_holdfast_state_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_holdfast_state_v1_session_proto_goTypes = []any{
 	(*GrantMethodRequest)(nil),       // 0: holdfast.state.v1.GrantMethodRequest
 	(*GrantMethodResponse)(nil),      // 1: holdfast.state.v1.GrantMethodResponse
@@ -2660,126 +2759,128 @@ var file_holdfast_state_v1_session_proto_goTypes = []any{
 	(*ListStepsResponse)(nil),        // 7: holdfast.state.v1.ListStepsResponse
 	(*ListAgentsRequest)(nil),        // 8: holdfast.state.v1.ListAgentsRequest
 	(*ListAgentsResponse)(nil),       // 9: holdfast.state.v1.ListAgentsResponse
-	(*Agent)(nil),                    // 10: holdfast.state.v1.Agent
-	(*CreateSessionRequest)(nil),     // 11: holdfast.state.v1.CreateSessionRequest
-	(*CreateSessionResponse)(nil),    // 12: holdfast.state.v1.CreateSessionResponse
-	(*ListSessionsRequest)(nil),      // 13: holdfast.state.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),     // 14: holdfast.state.v1.ListSessionsResponse
-	(*DeleteSessionRequest)(nil),     // 15: holdfast.state.v1.DeleteSessionRequest
-	(*DeleteSessionResponse)(nil),    // 16: holdfast.state.v1.DeleteSessionResponse
-	(*UpdateSessionRequest)(nil),     // 17: holdfast.state.v1.UpdateSessionRequest
-	(*Tags)(nil),                     // 18: holdfast.state.v1.Tags
-	(*Metadata)(nil),                 // 19: holdfast.state.v1.Metadata
-	(*UpdateSessionResponse)(nil),    // 20: holdfast.state.v1.UpdateSessionResponse
-	(*SetStatusRequest)(nil),         // 21: holdfast.state.v1.SetStatusRequest
-	(*SetStatusResponse)(nil),        // 22: holdfast.state.v1.SetStatusResponse
-	(*SaveStateRequest)(nil),         // 23: holdfast.state.v1.SaveStateRequest
-	(*SaveStateResponse)(nil),        // 24: holdfast.state.v1.SaveStateResponse
-	(*MergeStateRequest)(nil),        // 25: holdfast.state.v1.MergeStateRequest
-	(*MergeStateResponse)(nil),       // 26: holdfast.state.v1.MergeStateResponse
-	(*AppendMessagesRequest)(nil),    // 27: holdfast.state.v1.AppendMessagesRequest
-	(*AppendMessagesResponse)(nil),   // 28: holdfast.state.v1.AppendMessagesResponse
-	(*TruncateMessagesRequest)(nil),  // 29: holdfast.state.v1.TruncateMessagesRequest
-	(*TruncateMessagesResponse)(nil), // 30: holdfast.state.v1.TruncateMessagesResponse
-	(*PutSubSessionRequest)(nil),     // 31: holdfast.state.v1.PutSubSessionRequest
-	(*PutSubSessionResponse)(nil),    // 32: holdfast.state.v1.PutSubSessionResponse
-	nil,                              // 33: holdfast.state.v1.CreateSessionRequest.MetadataEntry
-	nil,                              // 34: holdfast.state.v1.ListSessionsRequest.MetadataEntry
-	nil,                              // 35: holdfast.state.v1.Metadata.PairsEntry
-	(*Caller)(nil),                   // 36: holdfast.state.v1.Caller
-	(*Session)(nil),                  // 37: holdfast.state.v1.Session
-	(*Run)(nil),                      // 38: holdfast.state.v1.Run
-	(*Call)(nil),                     // 39: holdfast.state.v1.Call
-	(*SubSession)(nil),               // 40: holdfast.state.v1.SubSession
-	(*StoredMessage)(nil),            // 41: holdfast.state.v1.StoredMessage
-	(*StoredStep)(nil),               // 42: holdfast.state.v1.StoredStep
-	(BusyPolicy)(0),                  // 43: holdfast.state.v1.BusyPolicy
-	(*Parent)(nil),                   // 44: holdfast.state.v1.Parent
-	(SessionStatus)(0),               // 45: holdfast.state.v1.SessionStatus
-	(*v1.Removed)(nil),               // 46: holdfast.event.v1.Removed
-	(*Failure)(nil),                  // 47: holdfast.state.v1.Failure
-	(*StateOp)(nil),                  // 48: holdfast.state.v1.StateOp
-	(*v1.Message)(nil),               // 49: holdfast.event.v1.Message
+	(*Problem)(nil),                  // 10: holdfast.state.v1.Problem
+	(*Agent)(nil),                    // 11: holdfast.state.v1.Agent
+	(*CreateSessionRequest)(nil),     // 12: holdfast.state.v1.CreateSessionRequest
+	(*CreateSessionResponse)(nil),    // 13: holdfast.state.v1.CreateSessionResponse
+	(*ListSessionsRequest)(nil),      // 14: holdfast.state.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),     // 15: holdfast.state.v1.ListSessionsResponse
+	(*DeleteSessionRequest)(nil),     // 16: holdfast.state.v1.DeleteSessionRequest
+	(*DeleteSessionResponse)(nil),    // 17: holdfast.state.v1.DeleteSessionResponse
+	(*UpdateSessionRequest)(nil),     // 18: holdfast.state.v1.UpdateSessionRequest
+	(*Tags)(nil),                     // 19: holdfast.state.v1.Tags
+	(*Metadata)(nil),                 // 20: holdfast.state.v1.Metadata
+	(*UpdateSessionResponse)(nil),    // 21: holdfast.state.v1.UpdateSessionResponse
+	(*SetStatusRequest)(nil),         // 22: holdfast.state.v1.SetStatusRequest
+	(*SetStatusResponse)(nil),        // 23: holdfast.state.v1.SetStatusResponse
+	(*SaveStateRequest)(nil),         // 24: holdfast.state.v1.SaveStateRequest
+	(*SaveStateResponse)(nil),        // 25: holdfast.state.v1.SaveStateResponse
+	(*MergeStateRequest)(nil),        // 26: holdfast.state.v1.MergeStateRequest
+	(*MergeStateResponse)(nil),       // 27: holdfast.state.v1.MergeStateResponse
+	(*AppendMessagesRequest)(nil),    // 28: holdfast.state.v1.AppendMessagesRequest
+	(*AppendMessagesResponse)(nil),   // 29: holdfast.state.v1.AppendMessagesResponse
+	(*TruncateMessagesRequest)(nil),  // 30: holdfast.state.v1.TruncateMessagesRequest
+	(*TruncateMessagesResponse)(nil), // 31: holdfast.state.v1.TruncateMessagesResponse
+	(*PutSubSessionRequest)(nil),     // 32: holdfast.state.v1.PutSubSessionRequest
+	(*PutSubSessionResponse)(nil),    // 33: holdfast.state.v1.PutSubSessionResponse
+	nil,                              // 34: holdfast.state.v1.CreateSessionRequest.MetadataEntry
+	nil,                              // 35: holdfast.state.v1.ListSessionsRequest.MetadataEntry
+	nil,                              // 36: holdfast.state.v1.Metadata.PairsEntry
+	(*Caller)(nil),                   // 37: holdfast.state.v1.Caller
+	(*Session)(nil),                  // 38: holdfast.state.v1.Session
+	(*Run)(nil),                      // 39: holdfast.state.v1.Run
+	(*Call)(nil),                     // 40: holdfast.state.v1.Call
+	(*SubSession)(nil),               // 41: holdfast.state.v1.SubSession
+	(*StoredMessage)(nil),            // 42: holdfast.state.v1.StoredMessage
+	(*StoredStep)(nil),               // 43: holdfast.state.v1.StoredStep
+	(BusyPolicy)(0),                  // 44: holdfast.state.v1.BusyPolicy
+	(*Parent)(nil),                   // 45: holdfast.state.v1.Parent
+	(SessionStatus)(0),               // 46: holdfast.state.v1.SessionStatus
+	(*v1.Removed)(nil),               // 47: holdfast.event.v1.Removed
+	(*Failure)(nil),                  // 48: holdfast.state.v1.Failure
+	(*StateOp)(nil),                  // 49: holdfast.state.v1.StateOp
+	(*v1.Message)(nil),               // 50: holdfast.event.v1.Message
 }
 var file_holdfast_state_v1_session_proto_depIdxs = []int32{
-	36, // 0: holdfast.state.v1.GrantMethodRequest.caller:type_name -> holdfast.state.v1.Caller
-	36, // 1: holdfast.state.v1.GetSessionRequest.caller:type_name -> holdfast.state.v1.Caller
-	37, // 2: holdfast.state.v1.GetSessionResponse.session:type_name -> holdfast.state.v1.Session
-	38, // 3: holdfast.state.v1.GetSessionResponse.current_run:type_name -> holdfast.state.v1.Run
-	39, // 4: holdfast.state.v1.GetSessionResponse.calls:type_name -> holdfast.state.v1.Call
-	40, // 5: holdfast.state.v1.GetSessionResponse.sub_sessions:type_name -> holdfast.state.v1.SubSession
-	38, // 6: holdfast.state.v1.GetSessionResponse.waiting:type_name -> holdfast.state.v1.Run
-	36, // 7: holdfast.state.v1.ListMessagesRequest.caller:type_name -> holdfast.state.v1.Caller
-	41, // 8: holdfast.state.v1.ListMessagesResponse.messages:type_name -> holdfast.state.v1.StoredMessage
-	36, // 9: holdfast.state.v1.ListStepsRequest.caller:type_name -> holdfast.state.v1.Caller
-	37, // 10: holdfast.state.v1.ListStepsResponse.session:type_name -> holdfast.state.v1.Session
-	38, // 11: holdfast.state.v1.ListStepsResponse.current_run:type_name -> holdfast.state.v1.Run
-	42, // 12: holdfast.state.v1.ListStepsResponse.steps:type_name -> holdfast.state.v1.StoredStep
-	38, // 13: holdfast.state.v1.ListStepsResponse.runs:type_name -> holdfast.state.v1.Run
-	10, // 14: holdfast.state.v1.ListAgentsResponse.agents:type_name -> holdfast.state.v1.Agent
-	43, // 15: holdfast.state.v1.Agent.on_busy:type_name -> holdfast.state.v1.BusyPolicy
-	33, // 16: holdfast.state.v1.CreateSessionRequest.metadata:type_name -> holdfast.state.v1.CreateSessionRequest.MetadataEntry
-	44, // 17: holdfast.state.v1.CreateSessionRequest.parent:type_name -> holdfast.state.v1.Parent
-	36, // 18: holdfast.state.v1.CreateSessionRequest.caller:type_name -> holdfast.state.v1.Caller
-	37, // 19: holdfast.state.v1.CreateSessionResponse.session:type_name -> holdfast.state.v1.Session
-	45, // 20: holdfast.state.v1.ListSessionsRequest.statuses:type_name -> holdfast.state.v1.SessionStatus
-	34, // 21: holdfast.state.v1.ListSessionsRequest.metadata:type_name -> holdfast.state.v1.ListSessionsRequest.MetadataEntry
-	36, // 22: holdfast.state.v1.ListSessionsRequest.caller:type_name -> holdfast.state.v1.Caller
-	37, // 23: holdfast.state.v1.ListSessionsResponse.sessions:type_name -> holdfast.state.v1.Session
-	36, // 24: holdfast.state.v1.DeleteSessionRequest.caller:type_name -> holdfast.state.v1.Caller
-	46, // 25: holdfast.state.v1.DeleteSessionResponse.removed:type_name -> holdfast.event.v1.Removed
-	18, // 26: holdfast.state.v1.UpdateSessionRequest.tags:type_name -> holdfast.state.v1.Tags
-	19, // 27: holdfast.state.v1.UpdateSessionRequest.metadata:type_name -> holdfast.state.v1.Metadata
-	36, // 28: holdfast.state.v1.UpdateSessionRequest.caller:type_name -> holdfast.state.v1.Caller
-	35, // 29: holdfast.state.v1.Metadata.pairs:type_name -> holdfast.state.v1.Metadata.PairsEntry
-	45, // 30: holdfast.state.v1.SetStatusRequest.expected:type_name -> holdfast.state.v1.SessionStatus
-	45, // 31: holdfast.state.v1.SetStatusRequest.status:type_name -> holdfast.state.v1.SessionStatus
-	47, // 32: holdfast.state.v1.SetStatusRequest.failure:type_name -> holdfast.state.v1.Failure
-	36, // 33: holdfast.state.v1.SetStatusRequest.caller:type_name -> holdfast.state.v1.Caller
-	45, // 34: holdfast.state.v1.SetStatusResponse.status:type_name -> holdfast.state.v1.SessionStatus
-	36, // 35: holdfast.state.v1.SaveStateRequest.caller:type_name -> holdfast.state.v1.Caller
-	48, // 36: holdfast.state.v1.MergeStateRequest.ops:type_name -> holdfast.state.v1.StateOp
-	36, // 37: holdfast.state.v1.MergeStateRequest.caller:type_name -> holdfast.state.v1.Caller
-	49, // 38: holdfast.state.v1.AppendMessagesRequest.messages:type_name -> holdfast.event.v1.Message
-	36, // 39: holdfast.state.v1.AppendMessagesRequest.caller:type_name -> holdfast.state.v1.Caller
-	36, // 40: holdfast.state.v1.TruncateMessagesRequest.caller:type_name -> holdfast.state.v1.Caller
-	40, // 41: holdfast.state.v1.PutSubSessionRequest.sub_session:type_name -> holdfast.state.v1.SubSession
-	36, // 42: holdfast.state.v1.PutSubSessionRequest.caller:type_name -> holdfast.state.v1.Caller
-	11, // 43: holdfast.state.v1.SessionService.CreateSession:input_type -> holdfast.state.v1.CreateSessionRequest
-	2,  // 44: holdfast.state.v1.SessionService.GetSession:input_type -> holdfast.state.v1.GetSessionRequest
-	13, // 45: holdfast.state.v1.SessionService.ListSessions:input_type -> holdfast.state.v1.ListSessionsRequest
-	15, // 46: holdfast.state.v1.SessionService.DeleteSession:input_type -> holdfast.state.v1.DeleteSessionRequest
-	17, // 47: holdfast.state.v1.SessionService.UpdateSession:input_type -> holdfast.state.v1.UpdateSessionRequest
-	21, // 48: holdfast.state.v1.SessionService.SetStatus:input_type -> holdfast.state.v1.SetStatusRequest
-	23, // 49: holdfast.state.v1.SessionService.SaveState:input_type -> holdfast.state.v1.SaveStateRequest
-	25, // 50: holdfast.state.v1.SessionService.MergeState:input_type -> holdfast.state.v1.MergeStateRequest
-	27, // 51: holdfast.state.v1.SessionService.AppendMessages:input_type -> holdfast.state.v1.AppendMessagesRequest
-	29, // 52: holdfast.state.v1.SessionService.TruncateMessages:input_type -> holdfast.state.v1.TruncateMessagesRequest
-	31, // 53: holdfast.state.v1.SessionService.PutSubSession:input_type -> holdfast.state.v1.PutSubSessionRequest
-	4,  // 54: holdfast.state.v1.SessionService.ListMessages:input_type -> holdfast.state.v1.ListMessagesRequest
-	6,  // 55: holdfast.state.v1.SessionService.ListSteps:input_type -> holdfast.state.v1.ListStepsRequest
-	0,  // 56: holdfast.state.v1.SessionService.GrantMethod:input_type -> holdfast.state.v1.GrantMethodRequest
-	8,  // 57: holdfast.state.v1.SessionService.ListAgents:input_type -> holdfast.state.v1.ListAgentsRequest
-	12, // 58: holdfast.state.v1.SessionService.CreateSession:output_type -> holdfast.state.v1.CreateSessionResponse
-	3,  // 59: holdfast.state.v1.SessionService.GetSession:output_type -> holdfast.state.v1.GetSessionResponse
-	14, // 60: holdfast.state.v1.SessionService.ListSessions:output_type -> holdfast.state.v1.ListSessionsResponse
-	16, // 61: holdfast.state.v1.SessionService.DeleteSession:output_type -> holdfast.state.v1.DeleteSessionResponse
-	20, // 62: holdfast.state.v1.SessionService.UpdateSession:output_type -> holdfast.state.v1.UpdateSessionResponse
-	22, // 63: holdfast.state.v1.SessionService.SetStatus:output_type -> holdfast.state.v1.SetStatusResponse
-	24, // 64: holdfast.state.v1.SessionService.SaveState:output_type -> holdfast.state.v1.SaveStateResponse
-	26, // 65: holdfast.state.v1.SessionService.MergeState:output_type -> holdfast.state.v1.MergeStateResponse
-	28, // 66: holdfast.state.v1.SessionService.AppendMessages:output_type -> holdfast.state.v1.AppendMessagesResponse
-	30, // 67: holdfast.state.v1.SessionService.TruncateMessages:output_type -> holdfast.state.v1.TruncateMessagesResponse
-	32, // 68: holdfast.state.v1.SessionService.PutSubSession:output_type -> holdfast.state.v1.PutSubSessionResponse
-	5,  // 69: holdfast.state.v1.SessionService.ListMessages:output_type -> holdfast.state.v1.ListMessagesResponse
-	7,  // 70: holdfast.state.v1.SessionService.ListSteps:output_type -> holdfast.state.v1.ListStepsResponse
-	1,  // 71: holdfast.state.v1.SessionService.GrantMethod:output_type -> holdfast.state.v1.GrantMethodResponse
-	9,  // 72: holdfast.state.v1.SessionService.ListAgents:output_type -> holdfast.state.v1.ListAgentsResponse
-	58, // [58:73] is the sub-list for method output_type
-	43, // [43:58] is the sub-list for method input_type
-	43, // [43:43] is the sub-list for extension type_name
-	43, // [43:43] is the sub-list for extension extendee
-	0,  // [0:43] is the sub-list for field type_name
+	37, // 0: holdfast.state.v1.GrantMethodRequest.caller:type_name -> holdfast.state.v1.Caller
+	37, // 1: holdfast.state.v1.GetSessionRequest.caller:type_name -> holdfast.state.v1.Caller
+	38, // 2: holdfast.state.v1.GetSessionResponse.session:type_name -> holdfast.state.v1.Session
+	39, // 3: holdfast.state.v1.GetSessionResponse.current_run:type_name -> holdfast.state.v1.Run
+	40, // 4: holdfast.state.v1.GetSessionResponse.calls:type_name -> holdfast.state.v1.Call
+	41, // 5: holdfast.state.v1.GetSessionResponse.sub_sessions:type_name -> holdfast.state.v1.SubSession
+	39, // 6: holdfast.state.v1.GetSessionResponse.waiting:type_name -> holdfast.state.v1.Run
+	37, // 7: holdfast.state.v1.ListMessagesRequest.caller:type_name -> holdfast.state.v1.Caller
+	42, // 8: holdfast.state.v1.ListMessagesResponse.messages:type_name -> holdfast.state.v1.StoredMessage
+	37, // 9: holdfast.state.v1.ListStepsRequest.caller:type_name -> holdfast.state.v1.Caller
+	38, // 10: holdfast.state.v1.ListStepsResponse.session:type_name -> holdfast.state.v1.Session
+	39, // 11: holdfast.state.v1.ListStepsResponse.current_run:type_name -> holdfast.state.v1.Run
+	43, // 12: holdfast.state.v1.ListStepsResponse.steps:type_name -> holdfast.state.v1.StoredStep
+	39, // 13: holdfast.state.v1.ListStepsResponse.runs:type_name -> holdfast.state.v1.Run
+	11, // 14: holdfast.state.v1.ListAgentsResponse.agents:type_name -> holdfast.state.v1.Agent
+	10, // 15: holdfast.state.v1.ListAgentsResponse.problems:type_name -> holdfast.state.v1.Problem
+	44, // 16: holdfast.state.v1.Agent.on_busy:type_name -> holdfast.state.v1.BusyPolicy
+	34, // 17: holdfast.state.v1.CreateSessionRequest.metadata:type_name -> holdfast.state.v1.CreateSessionRequest.MetadataEntry
+	45, // 18: holdfast.state.v1.CreateSessionRequest.parent:type_name -> holdfast.state.v1.Parent
+	37, // 19: holdfast.state.v1.CreateSessionRequest.caller:type_name -> holdfast.state.v1.Caller
+	38, // 20: holdfast.state.v1.CreateSessionResponse.session:type_name -> holdfast.state.v1.Session
+	46, // 21: holdfast.state.v1.ListSessionsRequest.statuses:type_name -> holdfast.state.v1.SessionStatus
+	35, // 22: holdfast.state.v1.ListSessionsRequest.metadata:type_name -> holdfast.state.v1.ListSessionsRequest.MetadataEntry
+	37, // 23: holdfast.state.v1.ListSessionsRequest.caller:type_name -> holdfast.state.v1.Caller
+	38, // 24: holdfast.state.v1.ListSessionsResponse.sessions:type_name -> holdfast.state.v1.Session
+	37, // 25: holdfast.state.v1.DeleteSessionRequest.caller:type_name -> holdfast.state.v1.Caller
+	47, // 26: holdfast.state.v1.DeleteSessionResponse.removed:type_name -> holdfast.event.v1.Removed
+	19, // 27: holdfast.state.v1.UpdateSessionRequest.tags:type_name -> holdfast.state.v1.Tags
+	20, // 28: holdfast.state.v1.UpdateSessionRequest.metadata:type_name -> holdfast.state.v1.Metadata
+	37, // 29: holdfast.state.v1.UpdateSessionRequest.caller:type_name -> holdfast.state.v1.Caller
+	36, // 30: holdfast.state.v1.Metadata.pairs:type_name -> holdfast.state.v1.Metadata.PairsEntry
+	46, // 31: holdfast.state.v1.SetStatusRequest.expected:type_name -> holdfast.state.v1.SessionStatus
+	46, // 32: holdfast.state.v1.SetStatusRequest.status:type_name -> holdfast.state.v1.SessionStatus
+	48, // 33: holdfast.state.v1.SetStatusRequest.failure:type_name -> holdfast.state.v1.Failure
+	37, // 34: holdfast.state.v1.SetStatusRequest.caller:type_name -> holdfast.state.v1.Caller
+	46, // 35: holdfast.state.v1.SetStatusResponse.status:type_name -> holdfast.state.v1.SessionStatus
+	37, // 36: holdfast.state.v1.SaveStateRequest.caller:type_name -> holdfast.state.v1.Caller
+	49, // 37: holdfast.state.v1.MergeStateRequest.ops:type_name -> holdfast.state.v1.StateOp
+	37, // 38: holdfast.state.v1.MergeStateRequest.caller:type_name -> holdfast.state.v1.Caller
+	50, // 39: holdfast.state.v1.AppendMessagesRequest.messages:type_name -> holdfast.event.v1.Message
+	37, // 40: holdfast.state.v1.AppendMessagesRequest.caller:type_name -> holdfast.state.v1.Caller
+	37, // 41: holdfast.state.v1.TruncateMessagesRequest.caller:type_name -> holdfast.state.v1.Caller
+	41, // 42: holdfast.state.v1.PutSubSessionRequest.sub_session:type_name -> holdfast.state.v1.SubSession
+	37, // 43: holdfast.state.v1.PutSubSessionRequest.caller:type_name -> holdfast.state.v1.Caller
+	12, // 44: holdfast.state.v1.SessionService.CreateSession:input_type -> holdfast.state.v1.CreateSessionRequest
+	2,  // 45: holdfast.state.v1.SessionService.GetSession:input_type -> holdfast.state.v1.GetSessionRequest
+	14, // 46: holdfast.state.v1.SessionService.ListSessions:input_type -> holdfast.state.v1.ListSessionsRequest
+	16, // 47: holdfast.state.v1.SessionService.DeleteSession:input_type -> holdfast.state.v1.DeleteSessionRequest
+	18, // 48: holdfast.state.v1.SessionService.UpdateSession:input_type -> holdfast.state.v1.UpdateSessionRequest
+	22, // 49: holdfast.state.v1.SessionService.SetStatus:input_type -> holdfast.state.v1.SetStatusRequest
+	24, // 50: holdfast.state.v1.SessionService.SaveState:input_type -> holdfast.state.v1.SaveStateRequest
+	26, // 51: holdfast.state.v1.SessionService.MergeState:input_type -> holdfast.state.v1.MergeStateRequest
+	28, // 52: holdfast.state.v1.SessionService.AppendMessages:input_type -> holdfast.state.v1.AppendMessagesRequest
+	30, // 53: holdfast.state.v1.SessionService.TruncateMessages:input_type -> holdfast.state.v1.TruncateMessagesRequest
+	32, // 54: holdfast.state.v1.SessionService.PutSubSession:input_type -> holdfast.state.v1.PutSubSessionRequest
+	4,  // 55: holdfast.state.v1.SessionService.ListMessages:input_type -> holdfast.state.v1.ListMessagesRequest
+	6,  // 56: holdfast.state.v1.SessionService.ListSteps:input_type -> holdfast.state.v1.ListStepsRequest
+	0,  // 57: holdfast.state.v1.SessionService.GrantMethod:input_type -> holdfast.state.v1.GrantMethodRequest
+	8,  // 58: holdfast.state.v1.SessionService.ListAgents:input_type -> holdfast.state.v1.ListAgentsRequest
+	13, // 59: holdfast.state.v1.SessionService.CreateSession:output_type -> holdfast.state.v1.CreateSessionResponse
+	3,  // 60: holdfast.state.v1.SessionService.GetSession:output_type -> holdfast.state.v1.GetSessionResponse
+	15, // 61: holdfast.state.v1.SessionService.ListSessions:output_type -> holdfast.state.v1.ListSessionsResponse
+	17, // 62: holdfast.state.v1.SessionService.DeleteSession:output_type -> holdfast.state.v1.DeleteSessionResponse
+	21, // 63: holdfast.state.v1.SessionService.UpdateSession:output_type -> holdfast.state.v1.UpdateSessionResponse
+	23, // 64: holdfast.state.v1.SessionService.SetStatus:output_type -> holdfast.state.v1.SetStatusResponse
+	25, // 65: holdfast.state.v1.SessionService.SaveState:output_type -> holdfast.state.v1.SaveStateResponse
+	27, // 66: holdfast.state.v1.SessionService.MergeState:output_type -> holdfast.state.v1.MergeStateResponse
+	29, // 67: holdfast.state.v1.SessionService.AppendMessages:output_type -> holdfast.state.v1.AppendMessagesResponse
+	31, // 68: holdfast.state.v1.SessionService.TruncateMessages:output_type -> holdfast.state.v1.TruncateMessagesResponse
+	33, // 69: holdfast.state.v1.SessionService.PutSubSession:output_type -> holdfast.state.v1.PutSubSessionResponse
+	5,  // 70: holdfast.state.v1.SessionService.ListMessages:output_type -> holdfast.state.v1.ListMessagesResponse
+	7,  // 71: holdfast.state.v1.SessionService.ListSteps:output_type -> holdfast.state.v1.ListStepsResponse
+	1,  // 72: holdfast.state.v1.SessionService.GrantMethod:output_type -> holdfast.state.v1.GrantMethodResponse
+	9,  // 73: holdfast.state.v1.SessionService.ListAgents:output_type -> holdfast.state.v1.ListAgentsResponse
+	59, // [59:74] is the sub-list for method output_type
+	44, // [44:59] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_state_v1_session_proto_init() }
@@ -2789,18 +2890,18 @@ func file_holdfast_state_v1_session_proto_init() {
 	}
 	file_holdfast_state_v1_model_proto_init()
 	file_holdfast_state_v1_run_proto_init()
-	file_holdfast_state_v1_session_proto_msgTypes[13].OneofWrappers = []any{
+	file_holdfast_state_v1_session_proto_msgTypes[14].OneofWrappers = []any{
 		(*ListSessionsRequest_ParentSessionId)(nil),
 		(*ListSessionsRequest_Roots)(nil),
 	}
-	file_holdfast_state_v1_session_proto_msgTypes[17].OneofWrappers = []any{}
+	file_holdfast_state_v1_session_proto_msgTypes[18].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_state_v1_session_proto_rawDesc), len(file_holdfast_state_v1_session_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   36,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

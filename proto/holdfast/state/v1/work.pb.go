@@ -33,6 +33,9 @@ type ClaimRunsRequest struct {
 	HeldRunIds []string `protobuf:"bytes,3,rep,name=held_run_ids,json=heldRunIds,proto3" json:"held_run_ids,omitempty"`
 	// How many more claims the executor can take.
 	Credits int32 `protobuf:"varint,4,opt,name=credits,proto3" json:"credits,omitempty"`
+	// What is out of service at the executor: it serves everything else. First request only; an executor with problems may
+	// announce no agent. At most 1,000.
+	Problems []*Problem `protobuf:"bytes,6,rep,name=problems,proto3" json:"problems,omitempty"`
 	// The last credits, this many, are for tenants without a running run. Other tenants receive a claim only while the
 	// executor has more credits. First request only.
 	SpareCredits  int32 `protobuf:"varint,5,opt,name=spare_credits,json=spareCredits,proto3" json:"spare_credits,omitempty"`
@@ -96,6 +99,13 @@ func (x *ClaimRunsRequest) GetCredits() int32 {
 		return x.Credits
 	}
 	return 0
+}
+
+func (x *ClaimRunsRequest) GetProblems() []*Problem {
+	if x != nil {
+		return x.Problems
+	}
+	return nil
 }
 
 func (x *ClaimRunsRequest) GetSpareCredits() int32 {
@@ -1581,14 +1591,15 @@ var File_holdfast_state_v1_work_proto protoreflect.FileDescriptor
 
 const file_holdfast_state_v1_work_proto_rawDesc = "" +
 	"\n" +
-	"\x1choldfast/state/v1/work.proto\x12\x11holdfast.state.v1\x1a\x1dholdfast/event/v1/chunk.proto\x1a\x1fholdfast/event/v1/message.proto\x1a\x1fholdfast/event/v1/options.proto\x1a\x1choldfast/event/v1/step.proto\x1a\x1dholdfast/event/v1/usage.proto\x1a\x1dholdfast/state/v1/model.proto\x1a\x1fholdfast/state/v1/session.proto\"\xc6\x01\n" +
+	"\x1choldfast/state/v1/work.proto\x12\x11holdfast.state.v1\x1a\x1dholdfast/event/v1/chunk.proto\x1a\x1fholdfast/event/v1/message.proto\x1a\x1fholdfast/event/v1/options.proto\x1a\x1choldfast/event/v1/step.proto\x1a\x1dholdfast/event/v1/usage.proto\x1a\x1dholdfast/state/v1/model.proto\x1a\x1fholdfast/state/v1/session.proto\"\xfe\x01\n" +
 	"\x10ClaimRunsRequest\x12\x1f\n" +
 	"\vexecutor_id\x18\x01 \x01(\tR\n" +
 	"executorId\x120\n" +
 	"\x06agents\x18\x02 \x03(\v2\x18.holdfast.state.v1.AgentR\x06agents\x12 \n" +
 	"\fheld_run_ids\x18\x03 \x03(\tR\n" +
 	"heldRunIds\x12\x18\n" +
-	"\acredits\x18\x04 \x01(\x05R\acredits\x12#\n" +
+	"\acredits\x18\x04 \x01(\x05R\acredits\x126\n" +
+	"\bproblems\x18\x06 \x03(\v2\x1a.holdfast.state.v1.ProblemR\bproblems\x12#\n" +
 	"\rspare_credits\x18\x05 \x01(\x05R\fspareCredits\"\x8c\x01\n" +
 	"\x11ClaimRunsResponse\x124\n" +
 	"\aexecute\x18\x01 \x01(\v2\x18.holdfast.state.v1.ClaimH\x00R\aexecute\x123\n" +
@@ -1751,86 +1762,88 @@ var file_holdfast_state_v1_work_proto_goTypes = []any{
 	(*LostWork)(nil),             // 20: holdfast.state.v1.LostWork
 	(*ReleaseRunResponse)(nil),   // 21: holdfast.state.v1.ReleaseRunResponse
 	(*Agent)(nil),                // 22: holdfast.state.v1.Agent
-	(*Session)(nil),              // 23: holdfast.state.v1.Session
-	(*Run)(nil),                  // 24: holdfast.state.v1.Run
-	(*Journal)(nil),              // 25: holdfast.state.v1.Journal
-	(*StoredMessage)(nil),        // 26: holdfast.state.v1.StoredMessage
-	(*Call)(nil),                 // 27: holdfast.state.v1.Call
-	(*v1.TokenSums)(nil),         // 28: holdfast.event.v1.TokenSums
-	(*Stop)(nil),                 // 29: holdfast.state.v1.Stop
-	(*v1.Message)(nil),           // 30: holdfast.event.v1.Message
-	(*v1.UsageEntry)(nil),        // 31: holdfast.event.v1.UsageEntry
-	(*StateOp)(nil),              // 32: holdfast.state.v1.StateOp
-	(*CallResult)(nil),           // 33: holdfast.state.v1.CallResult
-	(*SubSession)(nil),           // 34: holdfast.state.v1.SubSession
-	(*Suspension)(nil),           // 35: holdfast.state.v1.Suspension
-	(*v1.StepRecord)(nil),        // 36: holdfast.event.v1.StepRecord
-	(SubSessionMode)(0),          // 37: holdfast.state.v1.SubSessionMode
-	(RunStatus)(0),               // 38: holdfast.state.v1.RunStatus
-	(*Failure)(nil),              // 39: holdfast.state.v1.Failure
-	(*v1.Usage)(nil),             // 40: holdfast.event.v1.Usage
+	(*Problem)(nil),              // 23: holdfast.state.v1.Problem
+	(*Session)(nil),              // 24: holdfast.state.v1.Session
+	(*Run)(nil),                  // 25: holdfast.state.v1.Run
+	(*Journal)(nil),              // 26: holdfast.state.v1.Journal
+	(*StoredMessage)(nil),        // 27: holdfast.state.v1.StoredMessage
+	(*Call)(nil),                 // 28: holdfast.state.v1.Call
+	(*v1.TokenSums)(nil),         // 29: holdfast.event.v1.TokenSums
+	(*Stop)(nil),                 // 30: holdfast.state.v1.Stop
+	(*v1.Message)(nil),           // 31: holdfast.event.v1.Message
+	(*v1.UsageEntry)(nil),        // 32: holdfast.event.v1.UsageEntry
+	(*StateOp)(nil),              // 33: holdfast.state.v1.StateOp
+	(*CallResult)(nil),           // 34: holdfast.state.v1.CallResult
+	(*SubSession)(nil),           // 35: holdfast.state.v1.SubSession
+	(*Suspension)(nil),           // 36: holdfast.state.v1.Suspension
+	(*v1.StepRecord)(nil),        // 37: holdfast.event.v1.StepRecord
+	(SubSessionMode)(0),          // 38: holdfast.state.v1.SubSessionMode
+	(RunStatus)(0),               // 39: holdfast.state.v1.RunStatus
+	(*Failure)(nil),              // 40: holdfast.state.v1.Failure
+	(*v1.Usage)(nil),             // 41: holdfast.event.v1.Usage
 }
 var file_holdfast_state_v1_work_proto_depIdxs = []int32{
 	22, // 0: holdfast.state.v1.ClaimRunsRequest.agents:type_name -> holdfast.state.v1.Agent
-	2,  // 1: holdfast.state.v1.ClaimRunsResponse.execute:type_name -> holdfast.state.v1.Claim
-	6,  // 2: holdfast.state.v1.ClaimRunsResponse.stop:type_name -> holdfast.state.v1.StoppedRun
-	23, // 3: holdfast.state.v1.Claim.session:type_name -> holdfast.state.v1.Session
-	24, // 4: holdfast.state.v1.Claim.run:type_name -> holdfast.state.v1.Run
-	25, // 5: holdfast.state.v1.Claim.journal:type_name -> holdfast.state.v1.Journal
-	26, // 6: holdfast.state.v1.Claim.messages:type_name -> holdfast.state.v1.StoredMessage
-	27, // 7: holdfast.state.v1.Claim.calls:type_name -> holdfast.state.v1.Call
-	28, // 8: holdfast.state.v1.Claim.used:type_name -> holdfast.event.v1.TokenSums
-	4,  // 9: holdfast.state.v1.HeartbeatRequest.held:type_name -> holdfast.state.v1.HeldRuns
-	6,  // 10: holdfast.state.v1.HeartbeatResponse.stops:type_name -> holdfast.state.v1.StoppedRun
-	29, // 11: holdfast.state.v1.StoppedRun.stop:type_name -> holdfast.state.v1.Stop
-	7,  // 12: holdfast.state.v1.RecordPlanRequest.run:type_name -> holdfast.state.v1.RunRef
-	30, // 13: holdfast.state.v1.RecordPlanRequest.plan:type_name -> holdfast.event.v1.Message
-	31, // 14: holdfast.state.v1.RecordPlanRequest.usage:type_name -> holdfast.event.v1.UsageEntry
-	32, // 15: holdfast.state.v1.RecordPlanRequest.ops:type_name -> holdfast.state.v1.StateOp
-	7,  // 16: holdfast.state.v1.RecordResultRequest.run:type_name -> holdfast.state.v1.RunRef
-	33, // 17: holdfast.state.v1.RecordResultRequest.result:type_name -> holdfast.state.v1.CallResult
-	7,  // 18: holdfast.state.v1.CommitStepRequest.run:type_name -> holdfast.state.v1.RunRef
-	30, // 19: holdfast.state.v1.CommitStepRequest.messages:type_name -> holdfast.event.v1.Message
-	32, // 20: holdfast.state.v1.CommitStepRequest.ops:type_name -> holdfast.state.v1.StateOp
-	31, // 21: holdfast.state.v1.CommitStepRequest.usage:type_name -> holdfast.event.v1.UsageEntry
-	16, // 22: holdfast.state.v1.CommitStepRequest.outcome:type_name -> holdfast.state.v1.Outcome
-	27, // 23: holdfast.state.v1.CommitStepRequest.calls:type_name -> holdfast.state.v1.Call
-	14, // 24: holdfast.state.v1.CommitStepRequest.consumed_calls:type_name -> holdfast.state.v1.ConsumedCall
-	34, // 25: holdfast.state.v1.CommitStepRequest.sub_sessions:type_name -> holdfast.state.v1.SubSession
-	35, // 26: holdfast.state.v1.CommitStepRequest.suspension:type_name -> holdfast.state.v1.Suspension
-	13, // 27: holdfast.state.v1.CommitStepRequest.new_sub_sessions:type_name -> holdfast.state.v1.NewSubSession
-	36, // 28: holdfast.state.v1.CommitStepRequest.record:type_name -> holdfast.event.v1.StepRecord
-	37, // 29: holdfast.state.v1.NewSubSession.mode:type_name -> holdfast.state.v1.SubSessionMode
-	30, // 30: holdfast.state.v1.NewSubSession.messages:type_name -> holdfast.event.v1.Message
-	29, // 31: holdfast.state.v1.CommitStepResponse.stop:type_name -> holdfast.state.v1.Stop
-	38, // 32: holdfast.state.v1.Outcome.status:type_name -> holdfast.state.v1.RunStatus
-	39, // 33: holdfast.state.v1.Outcome.failure:type_name -> holdfast.state.v1.Failure
-	40, // 34: holdfast.state.v1.Outcome.usage:type_name -> holdfast.event.v1.Usage
-	7,  // 35: holdfast.state.v1.FinishRunRequest.run:type_name -> holdfast.state.v1.RunRef
-	16, // 36: holdfast.state.v1.FinishRunRequest.outcome:type_name -> holdfast.state.v1.Outcome
-	31, // 37: holdfast.state.v1.FinishRunRequest.usage:type_name -> holdfast.event.v1.UsageEntry
-	7,  // 38: holdfast.state.v1.ReleaseRunRequest.run:type_name -> holdfast.state.v1.RunRef
-	31, // 39: holdfast.state.v1.ReleaseRunRequest.usage:type_name -> holdfast.event.v1.UsageEntry
-	20, // 40: holdfast.state.v1.ReleaseRunRequest.seen:type_name -> holdfast.state.v1.LostWork
-	0,  // 41: holdfast.state.v1.WorkService.ClaimRuns:input_type -> holdfast.state.v1.ClaimRunsRequest
-	3,  // 42: holdfast.state.v1.WorkService.Heartbeat:input_type -> holdfast.state.v1.HeartbeatRequest
-	8,  // 43: holdfast.state.v1.WorkService.RecordPlan:input_type -> holdfast.state.v1.RecordPlanRequest
-	10, // 44: holdfast.state.v1.WorkService.RecordResult:input_type -> holdfast.state.v1.RecordResultRequest
-	12, // 45: holdfast.state.v1.WorkService.CommitStep:input_type -> holdfast.state.v1.CommitStepRequest
-	17, // 46: holdfast.state.v1.WorkService.FinishRun:input_type -> holdfast.state.v1.FinishRunRequest
-	19, // 47: holdfast.state.v1.WorkService.ReleaseRun:input_type -> holdfast.state.v1.ReleaseRunRequest
-	1,  // 48: holdfast.state.v1.WorkService.ClaimRuns:output_type -> holdfast.state.v1.ClaimRunsResponse
-	5,  // 49: holdfast.state.v1.WorkService.Heartbeat:output_type -> holdfast.state.v1.HeartbeatResponse
-	9,  // 50: holdfast.state.v1.WorkService.RecordPlan:output_type -> holdfast.state.v1.RecordPlanResponse
-	11, // 51: holdfast.state.v1.WorkService.RecordResult:output_type -> holdfast.state.v1.RecordResultResponse
-	15, // 52: holdfast.state.v1.WorkService.CommitStep:output_type -> holdfast.state.v1.CommitStepResponse
-	18, // 53: holdfast.state.v1.WorkService.FinishRun:output_type -> holdfast.state.v1.FinishRunResponse
-	21, // 54: holdfast.state.v1.WorkService.ReleaseRun:output_type -> holdfast.state.v1.ReleaseRunResponse
-	48, // [48:55] is the sub-list for method output_type
-	41, // [41:48] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	23, // 1: holdfast.state.v1.ClaimRunsRequest.problems:type_name -> holdfast.state.v1.Problem
+	2,  // 2: holdfast.state.v1.ClaimRunsResponse.execute:type_name -> holdfast.state.v1.Claim
+	6,  // 3: holdfast.state.v1.ClaimRunsResponse.stop:type_name -> holdfast.state.v1.StoppedRun
+	24, // 4: holdfast.state.v1.Claim.session:type_name -> holdfast.state.v1.Session
+	25, // 5: holdfast.state.v1.Claim.run:type_name -> holdfast.state.v1.Run
+	26, // 6: holdfast.state.v1.Claim.journal:type_name -> holdfast.state.v1.Journal
+	27, // 7: holdfast.state.v1.Claim.messages:type_name -> holdfast.state.v1.StoredMessage
+	28, // 8: holdfast.state.v1.Claim.calls:type_name -> holdfast.state.v1.Call
+	29, // 9: holdfast.state.v1.Claim.used:type_name -> holdfast.event.v1.TokenSums
+	4,  // 10: holdfast.state.v1.HeartbeatRequest.held:type_name -> holdfast.state.v1.HeldRuns
+	6,  // 11: holdfast.state.v1.HeartbeatResponse.stops:type_name -> holdfast.state.v1.StoppedRun
+	30, // 12: holdfast.state.v1.StoppedRun.stop:type_name -> holdfast.state.v1.Stop
+	7,  // 13: holdfast.state.v1.RecordPlanRequest.run:type_name -> holdfast.state.v1.RunRef
+	31, // 14: holdfast.state.v1.RecordPlanRequest.plan:type_name -> holdfast.event.v1.Message
+	32, // 15: holdfast.state.v1.RecordPlanRequest.usage:type_name -> holdfast.event.v1.UsageEntry
+	33, // 16: holdfast.state.v1.RecordPlanRequest.ops:type_name -> holdfast.state.v1.StateOp
+	7,  // 17: holdfast.state.v1.RecordResultRequest.run:type_name -> holdfast.state.v1.RunRef
+	34, // 18: holdfast.state.v1.RecordResultRequest.result:type_name -> holdfast.state.v1.CallResult
+	7,  // 19: holdfast.state.v1.CommitStepRequest.run:type_name -> holdfast.state.v1.RunRef
+	31, // 20: holdfast.state.v1.CommitStepRequest.messages:type_name -> holdfast.event.v1.Message
+	33, // 21: holdfast.state.v1.CommitStepRequest.ops:type_name -> holdfast.state.v1.StateOp
+	32, // 22: holdfast.state.v1.CommitStepRequest.usage:type_name -> holdfast.event.v1.UsageEntry
+	16, // 23: holdfast.state.v1.CommitStepRequest.outcome:type_name -> holdfast.state.v1.Outcome
+	28, // 24: holdfast.state.v1.CommitStepRequest.calls:type_name -> holdfast.state.v1.Call
+	14, // 25: holdfast.state.v1.CommitStepRequest.consumed_calls:type_name -> holdfast.state.v1.ConsumedCall
+	35, // 26: holdfast.state.v1.CommitStepRequest.sub_sessions:type_name -> holdfast.state.v1.SubSession
+	36, // 27: holdfast.state.v1.CommitStepRequest.suspension:type_name -> holdfast.state.v1.Suspension
+	13, // 28: holdfast.state.v1.CommitStepRequest.new_sub_sessions:type_name -> holdfast.state.v1.NewSubSession
+	37, // 29: holdfast.state.v1.CommitStepRequest.record:type_name -> holdfast.event.v1.StepRecord
+	38, // 30: holdfast.state.v1.NewSubSession.mode:type_name -> holdfast.state.v1.SubSessionMode
+	31, // 31: holdfast.state.v1.NewSubSession.messages:type_name -> holdfast.event.v1.Message
+	30, // 32: holdfast.state.v1.CommitStepResponse.stop:type_name -> holdfast.state.v1.Stop
+	39, // 33: holdfast.state.v1.Outcome.status:type_name -> holdfast.state.v1.RunStatus
+	40, // 34: holdfast.state.v1.Outcome.failure:type_name -> holdfast.state.v1.Failure
+	41, // 35: holdfast.state.v1.Outcome.usage:type_name -> holdfast.event.v1.Usage
+	7,  // 36: holdfast.state.v1.FinishRunRequest.run:type_name -> holdfast.state.v1.RunRef
+	16, // 37: holdfast.state.v1.FinishRunRequest.outcome:type_name -> holdfast.state.v1.Outcome
+	32, // 38: holdfast.state.v1.FinishRunRequest.usage:type_name -> holdfast.event.v1.UsageEntry
+	7,  // 39: holdfast.state.v1.ReleaseRunRequest.run:type_name -> holdfast.state.v1.RunRef
+	32, // 40: holdfast.state.v1.ReleaseRunRequest.usage:type_name -> holdfast.event.v1.UsageEntry
+	20, // 41: holdfast.state.v1.ReleaseRunRequest.seen:type_name -> holdfast.state.v1.LostWork
+	0,  // 42: holdfast.state.v1.WorkService.ClaimRuns:input_type -> holdfast.state.v1.ClaimRunsRequest
+	3,  // 43: holdfast.state.v1.WorkService.Heartbeat:input_type -> holdfast.state.v1.HeartbeatRequest
+	8,  // 44: holdfast.state.v1.WorkService.RecordPlan:input_type -> holdfast.state.v1.RecordPlanRequest
+	10, // 45: holdfast.state.v1.WorkService.RecordResult:input_type -> holdfast.state.v1.RecordResultRequest
+	12, // 46: holdfast.state.v1.WorkService.CommitStep:input_type -> holdfast.state.v1.CommitStepRequest
+	17, // 47: holdfast.state.v1.WorkService.FinishRun:input_type -> holdfast.state.v1.FinishRunRequest
+	19, // 48: holdfast.state.v1.WorkService.ReleaseRun:input_type -> holdfast.state.v1.ReleaseRunRequest
+	1,  // 49: holdfast.state.v1.WorkService.ClaimRuns:output_type -> holdfast.state.v1.ClaimRunsResponse
+	5,  // 50: holdfast.state.v1.WorkService.Heartbeat:output_type -> holdfast.state.v1.HeartbeatResponse
+	9,  // 51: holdfast.state.v1.WorkService.RecordPlan:output_type -> holdfast.state.v1.RecordPlanResponse
+	11, // 52: holdfast.state.v1.WorkService.RecordResult:output_type -> holdfast.state.v1.RecordResultResponse
+	15, // 53: holdfast.state.v1.WorkService.CommitStep:output_type -> holdfast.state.v1.CommitStepResponse
+	18, // 54: holdfast.state.v1.WorkService.FinishRun:output_type -> holdfast.state.v1.FinishRunResponse
+	21, // 55: holdfast.state.v1.WorkService.ReleaseRun:output_type -> holdfast.state.v1.ReleaseRunResponse
+	49, // [49:56] is the sub-list for method output_type
+	42, // [42:49] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_state_v1_work_proto_init() }
