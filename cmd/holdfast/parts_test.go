@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"net/http"
 	"os"
 	"strings"
@@ -26,6 +27,19 @@ func TestABrokenPartIsNamedEverywhereAndEverythingElseIsServed(t *testing.T) {
 	ready := o.do(t, http.MethodGet, "/readyz", "")
 	if !strings.Contains(ready, `"status":"ok"`) || !strings.Contains(ready, "out of service") || strings.Contains(ready, "secret-path") || strings.Contains(ready, "aproval") {
 		t.Errorf("/readyz = %s, want it ready, with the names of parts and without reasons", ready)
+	}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, o.url+"/agents", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+o.key)
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if body, err := io.ReadAll(answer.Body); err != nil || !strings.Contains(string(body), `"kind":"mcpServer","name":"down","text":"`) {
+		t.Errorf("/agents = %s, %v, want the server with its reason", body, err)
 	}
 	o.sends(t, "s", "clerk", "", "Which agent answers?")
 

@@ -2,13 +2,11 @@ package api
 
 import (
 	"context"
-	"path"
-	"path/filepath"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/auth"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
 )
 
 // ListAgents implements the service.
@@ -29,18 +27,9 @@ func (s *Server) ListAgents(ctx context.Context, _ *agentv1.ListAgentsRequest) (
 	})}, nil
 }
 
-// problems returns what is out of service. Only operators read the reasons, and the folders of files.
+// problems returns what is out of service.
 func problems(ctx context.Context, of []*statev1.Problem) []*agentv1.AgentProblem {
-	caller, _ := auth.From(ctx) // a caller without a credential may do nothing
-	operates := caller.May(auth.Operate)
-	return each(of, func(p *statev1.Problem) *agentv1.AgentProblem {
-		out := &agentv1.AgentProblem{Kind: p.GetKind(), Name: p.GetName(), AgentType: p.GetAgentType(), Executors: p.GetExecutors()}
-		switch {
-		case operates:
-			out.Text = p.GetText()
-		case out.GetKind() == "file":
-			out.Name = path.Base(filepath.ToSlash(out.GetName()))
-		}
-		return out
+	return each(conversation.VisibleProblems(ctx, of), func(p *statev1.Problem) *agentv1.AgentProblem {
+		return &agentv1.AgentProblem{Kind: p.GetKind(), Name: p.GetName(), AgentType: p.GetAgentType(), Text: p.GetText(), Executors: p.GetExecutors()}
 	})
 }

@@ -55,6 +55,16 @@ func (h *Handlers) Status(w http.ResponseWriter, r *http.Request, tenant string)
 type agentList struct {
 	Agents  []agent `json:"agents"`
 	Default string  `json:"default" doc:"the agent of sessions that name none; empty if there is none"`
+	// Problems are what is out of service at the executors.
+	Problems []problem `json:"problems,omitempty" doc:"what is out of service at the executors, which serve everything else"`
+}
+
+type problem struct {
+	Kind      string `json:"kind" doc:"file, provider, mcpServer, tool or agent"`
+	Name      string `json:"name"`
+	AgentType string `json:"agentType,omitempty" doc:"the agent that has the tool or the fallback"`
+	Text      string `json:"text,omitempty" doc:"the reason; only for the scope operate"`
+	Executors int64  `json:"executors" doc:"the connected executors that have the problem"`
 }
 
 type agent struct {
@@ -68,9 +78,14 @@ type agent struct {
 
 // Agents is GET /agents: the announced agents, and the default agent type, empty if there is none.
 func (h *Handlers) Agents(w http.ResponseWriter, r *http.Request, tenant string) error {
-	known, err := h.Sessions.Agents(r.Context(), tenant)
+	announced, err := h.Sessions.Announced(r.Context(), tenant)
 	if err != nil {
 		return err
+	}
+	known := announced.GetAgents()
+	var problems []problem
+	for _, p := range conversation.VisibleProblems(r.Context(), announced.GetProblems()) {
+		problems = append(problems, problem{p.GetKind(), p.GetName(), p.GetAgentType(), p.GetText(), p.GetExecutors()})
 	}
 	agents := make([]agent, len(known))
 	for i, a := range known {
@@ -80,6 +95,6 @@ func (h *Handlers) Agents(w http.ResponseWriter, r *http.Request, tenant string)
 	if chosen == "" && len(known) == 1 {
 		chosen = known[0].GetAgentType()
 	}
-	httpapi.WriteJSON(w, http.StatusOK, agentList{Agents: agents, Default: chosen})
+	httpapi.WriteJSON(w, http.StatusOK, agentList{Agents: agents, Default: chosen, Problems: problems})
 	return nil
 }
