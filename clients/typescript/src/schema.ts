@@ -752,6 +752,8 @@ export interface components {
             agents: components["schemas"]["Agent"][];
             /** @description the agent of sessions that name none; empty if there is none */
             default: string;
+            /** @description what is out of service at the executors, which serve everything else */
+            problems?: components["schemas"]["Problem"][];
         };
         ApiKey: {
             /**
@@ -1149,6 +1151,20 @@ export interface components {
             toolCallId: string;
             toolName: string;
             userId: string;
+        };
+        Problem: {
+            /** @description the agent that has the tool or the fallback */
+            agentType?: string;
+            /**
+             * Format: int64
+             * @description the connected executors that have the problem
+             */
+            executors: number;
+            /** @description file, provider, mcpServer, tool or agent */
+            kind: string;
+            name: string;
+            /** @description the reason; only for the scope operate */
+            text?: string;
         };
         QueryUsageResponse: {
             /** @description In time order. */
