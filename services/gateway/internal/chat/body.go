@@ -3,6 +3,7 @@ package chat
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
@@ -50,9 +51,36 @@ func (r *request) UnmarshalJSON(text []byte) error {
 			if target := texts[key]; target != nil {
 				return located(json.Unmarshal(value, target), name, at)
 			}
+			r.ignore(name)
 			return nil
 		}
 	})
+}
+
+// maxIgnored bounds the names that a response lists as ignored, and maxIgnoredName each of them, in bytes.
+const (
+	maxIgnored     = 20
+	maxIgnoredName = 64
+)
+
+// ignore notes that a key of the body, or a kind of parts of the sent message, has no effect.
+func (r *request) ignore(name string) {
+	name = strings.ToValidUTF8(name[:min(len(name), maxIgnoredName)], "")
+	if len(r.ignored) < maxIgnored && !slices.Contains(r.ignored, name) {
+		r.ignored = append(r.ignored, name)
+	}
+}
+
+// ignoreParts notes the parts of the sent message that are not stored.
+func (r *request) ignoreParts(m *message) {
+	if m == nil {
+		return
+	}
+	for _, p := range m.Parts {
+		if p.Type != "text" && p.Type != "file" {
+			r.ignore(p.Type)
+		}
+	}
 }
 
 // rawValue is a JSON value and its offset in the body.

@@ -232,6 +232,13 @@ func (c *Chat) stream(ctx context.Context, w http.ResponseWriter, r *http.Reques
 			h.Set(name, strconv.Itoa(messages))
 		}
 	}
+	if len(e.ignored) > 0 {
+		names := make([]string, len(e.ignored))
+		for i, name := range e.ignored {
+			names[i] = headerText(name)
+		}
+		h.Set(httpapi.IgnoredFieldsHeader, strings.Join(names, ", "))
+	}
 	if e.Deliver(ctx, sseOutput{sse.NewWriter(w, r, c.config.Padding)}) != nil {
 		return httpapi.ErrCut
 	}

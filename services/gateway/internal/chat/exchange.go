@@ -67,6 +67,7 @@ type Exchange struct {
 	major   uistream.Major
 	after   Place
 	counts  counts
+	ignored []string // names of the request's keys, and kinds of its parts, without an effect
 	// beginsRun: this request has begun the run.
 	beginsRun bool
 

@@ -98,6 +98,9 @@ func (c *Chat) check(r Request, body *request) (*post, error) {
 	if p.operation, err = body.operation(); err != nil {
 		return nil, err
 	}
+	if p.operation.intent == send || p.operation.intent == edit {
+		body.ignoreParts(body.excerpt().last)
+	}
 	if p.operation.intent == answer || p.operation.intent == attach {
 		body.list.raw = nil // a stream may last long
 	}
@@ -169,7 +172,7 @@ func pathOf(run *statev1.Run) string {
 }
 
 func (p *post) exchange(path string, session *statev1.Session, run *statev1.Run) *Exchange {
-	return &Exchange{chat: p.chat, path: path, session: session, run: run, major: p.chat.majorOr(p.request.Major), counts: p.counts}
+	return &Exchange{chat: p.chat, path: path, session: session, run: run, major: p.chat.majorOr(p.request.Major), counts: p.counts, ignored: p.body.ignored}
 }
 
 func containsRun(runs []*statev1.Run, id string) bool {

@@ -13,7 +13,7 @@ import (
 )
 
 // request is the body of POST /chat as the AI SDK's DefaultChatTransport sends it. Other keys
-// belong to the app and are ignored.
+// belong to the app. They are ignored, and the response says so.
 type request struct {
 	ID        string
 	Trigger   string
@@ -22,7 +22,8 @@ type request struct {
 	OnBusy    string // the policy while a run is live; "" for the agent's
 	RunID     string // the newest run that the client knows; "" for none
 
-	budget partBudget
+	budget  partBudget
+	ignored []string // names of keys and kinds of parts without an effect
 
 	list excerpt // of messages
 	one  excerpt // of message: the last message alone, or its text

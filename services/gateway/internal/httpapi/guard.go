@@ -10,11 +10,12 @@ import (
 
 // Headers of this service for pages.
 const (
-	SessionHeader = "X-Holdfast-Session-Id"
-	RunHeader     = "X-Holdfast-Run-Id"
-	IgnoredHeader = "X-Holdfast-Ignored-Messages" // how many messages of a chat's request were ignored
-	RemovedHeader = "X-Holdfast-Removed-Messages" // how many stored messages a chat's request has removed
-	MissingHeader = "X-Holdfast-Missing-Messages" // how many users' messages the request lacks, and the conversation keeps
+	SessionHeader       = "X-Holdfast-Session-Id"
+	RunHeader           = "X-Holdfast-Run-Id"
+	IgnoredHeader       = "X-Holdfast-Ignored-Messages" // how many messages of a chat's request were ignored
+	IgnoredFieldsHeader = "X-Holdfast-Ignored-Fields"   // names in a chat's request that have no effect
+	RemovedHeader       = "X-Holdfast-Removed-Messages" // how many stored messages a chat's request has removed
+	MissingHeader       = "X-Holdfast-Missing-Messages" // how many users' messages the request lacks, and the conversation keeps
 )
 
 // preflightAge is how long a browser may cache the answer to a preflight.
@@ -28,7 +29,7 @@ func (s *Server) guarded(next http.Handler) http.Handler {
 		AllowOriginFunc: s.Origins.Allows,
 		AllowedMethods:  []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPatch, http.MethodDelete},
 		AllowedHeaders:  []string{"*"},
-		ExposedHeaders:  append(connectcors.ExposedHeaders(), SessionHeader, RunHeader, IgnoredHeader, RemovedHeader, MissingHeader, ErrorCodeHeader, ErrorDetailHeader, "Retry-After"),
+		ExposedHeaders:  append(connectcors.ExposedHeaders(), SessionHeader, RunHeader, IgnoredHeader, IgnoredFieldsHeader, RemovedHeader, MissingHeader, ErrorCodeHeader, ErrorDetailHeader, "Retry-After"),
 		MaxAge:          int(preflightAge.Seconds()),
 	}).Handler(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
