@@ -83,7 +83,7 @@ func TestMigrateShowsAndUpdatesTheSchema(t *testing.T) {
 		d := newDesk(t, environ)
 		d.expects(0, []string{`"current": false`}, "migrate", "status", "--json")
 		d.expects(0, []string{"0001_sessions.sql\n0002_whole.sql\n"}, "migrate", "plan")
-		d.expects(0, []string{"0001_sessions.sql\n", "CREATE TABLE"}, "migrate", "plan", "--sql")
+		d.expects(0, []string{"-- 0001_sessions.sql\n", "CREATE TABLE"}, "migrate", "plan", "--sql")
 		d.expects(0, []string{`"0001_sessions.sql",`, `"applied": 0`}, "migrate", "plan", "--json")
 		d.expects(0, []string{name, "has all "}, "migrate", "up")
 		d.expects(0, []string{name, "has all "}, "migrate", "status")

@@ -272,3 +272,25 @@ func TestTheCallerResumesOnlyForAnUnconsumedAnswer(t *testing.T) {
 		}
 	}
 }
+
+func TestAnAnswerAfterTheExpiryComesTooLateBeforeTheSweepToo(t *testing.T) {
+	t.Parallel()
+	v := suspendedView(call("c1"))
+	v.Session.ExpiresAt = 50 // the time of the answer
+	if _, _, err := submit("c1").Decide(v); fault.ReasonOf(err) != "OWNER_NOT_CONTINUABLE" {
+		t.Errorf("one answer: got %v, want OWNER_NOT_CONTINUABLE", err)
+	}
+	v.NamedCalls = v.Calls
+	all := SubmitAll{Key: sessionKey, Answers: []Answer{{CallID: "c1", Kind: ClientTool, Response: []byte("real")}}, NewRunID: "next", Now: 50}
+	_, got, err := all.Decide(v)
+	must(t, err)
+	if got[0].Status != NotContinuable {
+		t.Errorf("several answers: got %+v", got[0])
+	}
+	v.Session.ExpiresAt = 51
+	_, one, err := submit("c1").Decide(v)
+	must(t, err)
+	if one.Status != Accepted {
+		t.Errorf("in time: got %+v", one)
+	}
+}
