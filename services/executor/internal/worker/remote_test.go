@@ -25,7 +25,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
 )
 
-// otherHoldfast is a gateway of another Holdfast with one agent. Each session has one run, which plays the agent.
+// otherHoldfast is a gateway of another Holdfast with one agent. play plays each run of a session.
 type otherHoldfast struct {
 	agentv1connect.UnimplementedAgentServiceHandler
 	play func(s *farSession)
@@ -36,12 +36,11 @@ type otherHoldfast struct {
 
 // farSession is a session of the other Holdfast.
 type farSession struct {
-	message string
-	stopped chan struct{} // closed by a stop
+	stopped chan struct{} // closed by a stop of the run
 
 	mu      sync.Mutex
 	changed chan struct{}
-	frames  []*agentv1.StreamResponse
+	runs    [][]*agentv1.StreamResponse // the frames of each run
 	pending *agentv1.PendingCall
 	answers []*agentv1.SubmitToolResultRequest
 	aborted bool
@@ -80,11 +79,35 @@ func (o *otherHoldfast) Start(_ context.Context, r *agentv1.StartRequest) (*agen
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.sessions[r.GetSessionId()] == nil {
-		s := &farSession{message: r.GetMessage(), stopped: make(chan struct{}), changed: make(chan struct{})}
+		s := &farSession{changed: make(chan struct{})}
 		o.sessions[r.GetSessionId()] = s
-		go o.play(s)
+		s.begin(o.play)
 	}
-	return &agentv1.StartResponse{SessionId: r.GetSessionId(), RunId: "far"}, nil
+	return &agentv1.StartResponse{SessionId: r.GetSessionId(), RunId: o.sessions[r.GetSessionId()].newest()}, nil
+}
+
+func (o *otherHoldfast) Resume(_ context.Context, r *agentv1.ResumeRequest) (*agentv1.ResumeResponse, error) {
+	s, err := o.session(r.GetSessionId())
+	if err != nil {
+		return nil, err
+	}
+	s.begin(o.play)
+	return &agentv1.ResumeResponse{RunId: s.newest()}, nil
+}
+
+// begin begins the next run.
+func (s *farSession) begin(play func(s *farSession)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.runs, s.stopped = append(s.runs, nil), make(chan struct{})
+	go play(s)
+}
+
+// newest returns the id of the newest run.
+func (s *farSession) newest() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return fmt.Sprint("far", len(s.runs)-1)
 }
 
 func (o *otherHoldfast) Stream(ctx context.Context, r *agentv1.StreamRequest, stream *connect.ServerStream[agentv1.StreamResponse]) error {
@@ -92,9 +115,13 @@ func (o *otherHoldfast) Stream(ctx context.Context, r *agentv1.StreamRequest, st
 	if err != nil {
 		return err
 	}
+	var run int
+	if _, err := fmt.Sscanf(r.GetRunId(), "far%d", &run); err != nil {
+		return err
+	}
 	for n := 0; ; {
 		s.mu.Lock()
-		frames, changed := s.frames[n:], s.changed
+		frames, changed := s.runs[run][n:], s.changed
 		s.mu.Unlock()
 		for _, frame := range frames {
 			if err := stream.Send(frame); err != nil || frame.GetEnd() != nil {
@@ -115,9 +142,9 @@ func (o *otherHoldfast) Get(_ context.Context, r *agentv1.GetRequest) (*agentv1.
 	if err != nil {
 		return nil, err
 	}
+	answer := &agentv1.GetResponse{SessionId: r.GetSessionId(), RunId: s.newest(), Status: "active"}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	answer := &agentv1.GetResponse{SessionId: r.GetSessionId(), RunId: "far", Status: "active"}
 	if s.pending != nil {
 		answer.PendingCalls = []*agentv1.PendingCall{s.pending}
 		answer.PendingCalls[0].SessionId = r.GetSessionId()
@@ -179,7 +206,8 @@ func (s *farSession) isAborted() bool {
 func (s *farSession) send(frame *agentv1.StreamResponse) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.frames = append(s.frames, frame)
+	newest := len(s.runs) - 1
+	s.runs[newest] = append(s.runs[newest], frame)
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
