@@ -160,6 +160,11 @@ func (p *system) addBusyNodes() {
 }
 
 func playBusyTree(t *testing.T, root busyNode, acts []treeAct) {
+	t.Cleanup(func() {
+		if t.Failed() { // a failed bubble ends before rapid can report
+			t.Logf("the tree %+v, acts %+v", root, acts)
+		}
+	})
 	p := newSystem(t)
 	p.addBusyNodes()
 	p.open()

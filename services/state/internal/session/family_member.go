@@ -20,14 +20,14 @@ func (m *member) replaceChange(change *Change) { m.change, m.writtenChildren = c
 // mayCloseCalls reports whether the member's change may have closed calls of children that have
 // not ended.
 func (m *member) mayCloseCalls() bool {
-	s, change := m.view.Session, m.change
-	if s == nil || s.Children == 0 || change == nil || change.Delete {
+	s, change := m.after(), m.change
+	if m.view.Session == nil || s == nil || s.Children == 0 || change == nil {
 		return false
 	}
 	closes := func(c Call) bool {
 		return c.Kind == SubAgent && !c.isOpen() && c.Answer != AnswerChild && c.ConsumedAt == 0
 	}
-	return slices.ContainsFunc(change.Calls, closes) || len(change.DropCalls) > 0 || change.Rewind != nil
+	return slices.ContainsFunc(change.Calls, closes) || slices.ContainsFunc(change.NewCalls, closes) || len(change.DropCalls) > 0 || change.Rewind != nil
 }
 
 func (m *member) isDeleted() bool { return m.change != nil && m.change.Delete }
@@ -39,6 +39,11 @@ func (m *member) unneededChildren() (ids []string) {
 		open[call.CallID] = call.awaitsChild()
 	}
 	closed := slices.DeleteFunc(slices.Clone(m.view.Calls), func(call Call) bool { return !call.awaitsChild() || open[call.CallID] })
+	for _, call := range m.change.NewCalls {
+		if call.Kind == SubAgent && !call.isOpen() && call.Answer != AnswerChild {
+			closed = append(closed, call)
+		}
+	}
 	for _, child := range m.children() {
 		if child.Location != Local || child.Mode != Ephemeral || child.Status.Terminal() {
 			continue
@@ -138,6 +143,13 @@ func (m *member) putChild(child Child) {
 	}
 	m.writtenChildren[child.SessionID] = len(m.change.Children)
 	m.change.Children = append(m.change.Children, child)
+}
+
+// dropChild removes a new child from the change.
+func (m *member) dropChild(id string) {
+	m.change.Children = slices.DeleteFunc(m.change.Children, func(child Child) bool { return child.SessionID == id })
+	m.change.Session.Children--
+	m.writtenChildren = nil
 }
 
 // children returns the children as they are after the change.

@@ -108,6 +108,20 @@ func TestAStopDuringTheStepReachesItsChildren(t *testing.T) {
 	}
 }
 
+func TestAStopDuringTheStepBeginsNoChildrenIfAMessageWaits(t *testing.T) {
+	t.Parallel()
+	parent := runningView().withWaitingRuns(BusyInterrupt)
+	parent.Run.Stop = &Stop{Kind: StopInterrupt}
+	got := newFamily(parent).run(t, "s", delegation("k").decideAlone)
+	s := got["s"]
+	if len(got) != 1 || s.Dequeued == nil || s.Session.Children != 0 || len(s.Children) != 0 {
+		t.Errorf("got %v, parent %+v with %+v, want no child", got, s.Session, s.Children)
+	}
+	if len(s.NewCalls) != 1 || s.NewCalls[0].Answer != AnswerAbandoned {
+		t.Errorf("got the calls %+v, want an abandoned one", s.NewCalls)
+	}
+}
+
 func TestAnInterruptTravelsDownAndAResumeFollowsIt(t *testing.T) {
 	t.Parallel()
 	top := suspendedView().withAwaitedChildren(map[string]Status{"k": Active, "l": SuspendedAwaitingChildren, "done": Completed})

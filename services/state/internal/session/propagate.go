@@ -217,6 +217,7 @@ func (s *propagation) endChild(parent *member, childID string) error {
 		return nil
 	case child.view.Session == nil:
 		child.replaceChange(nil) // it would have begun with this write
+		parent.dropChild(childID)
 		return nil
 	default:
 		failure := &Failure{Error: "The parent session has ended.", Code: codeCancelled, Reason: ParentFailed}

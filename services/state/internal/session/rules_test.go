@@ -57,7 +57,7 @@ const rules = `
 §7.8   children at work make their parent busy                   TestASessionThatWaitsForWorkIsBusy TestAMessageWaitsForChildrenAtWorkAndAbandonsTheRest
 §7.8   the policies for children at work                         TestAMessageThatEndsTheWorkBeginsWhenTheChildrenHaveStopped TestARollbackUndoesTheRunThatWaitsForWork
 §7.8   the interrupt of the last working child travels up        TestASessionIsInterruptedWithItsLastWorkingChild
-§7.8   an interrupt and a resume travel down                     TestAnInterruptTravelsDownAndAResumeFollowsIt TestAStopDuringTheStepReachesItsChildren
+§7.8   an interrupt and a resume travel down                     TestAnInterruptTravelsDownAndAResumeFollowsIt TestAStopDuringTheStepReachesItsChildren TestAStopDuringTheStepBeginsNoChildrenIfAMessageWaits
 §7.6   a call that is closed ends its child                      TestACallThatAnotherAnswerClosesEndsItsChild
 §8.2   a companion answers all calls that wait for it            TestACompanionAnswersAllCallsThatWaitForIt
 §8.2   a suspended companion answers its parent                  TestACompanionThatWaitsForAClientAnswersItsParent

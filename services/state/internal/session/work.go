@@ -140,7 +140,7 @@ func (s *propagation) stopAwaited(m *member, stop Stop) {
 // resume. A member with a stop does not wait for clients either.
 func (s *propagation) interruptIdle(m *member) {
 	after := m.after()
-	if m.change == nil || after == nil || !after.Status.Suspended() || after.Children == 0 {
+	if m.change == nil || after == nil || !after.Status.Suspended() {
 		return
 	}
 	var awaited []Call
@@ -153,8 +153,10 @@ func (s *propagation) interruptIdle(m *member) {
 	if stopped == nil && (len(awaited) == 0 || CountAwaited(awaited) > 0) {
 		return
 	}
-	if m = s.findAll(m, needCalls); m == nil {
-		return
+	if after.Children > 0 {
+		if m = s.findAll(m, needCalls); m == nil {
+			return
+		}
 	}
 	for _, row := range m.children() {
 		if !row.hasStopped() && len(m.openCallsOf(row)) > 0 {

@@ -142,7 +142,14 @@ func TestAMessageThatEndsTheWorkBeginsWhenTheChildrenHaveStopped(t *testing.T) {
 	t.Parallel()
 	waits := tree{client: true, active: []string{"k"}, children: map[string]tree{"l": {active: []string{"ll"}, client: true}}}
 	views := waits.views("s", "")
-	got := newFamily(views...).run(t, "s", sending(BusyInterrupt).decide)
+	withIdle := tree{active: []string{"k"}, children: map[string]tree{"idle": {client: true}}}
+	silent := sending(BusyInterrupt)
+	silent.Abandon = nil
+	got := newFamily(withIdle.views("s", "")...).run(t, "s", silent.decide)
+	if idle := got["idle"]; idle == nil || idle.Session.Status != Interrupted || got["s"].Session.Status != SuspendedClientTool {
+		t.Errorf("got %+v below %+v, want it interrupted at once", idle, got["s"])
+	}
+	got = newFamily(views...).run(t, "s", sending(BusyInterrupt).decide)
 	if s := got["s"]; s.Session.Waiting != 1 || s.NewRun.Status != RunWaiting || s.Session.Status != SuspendedClientTool || s.Runs[0].Stop == nil {
 		t.Fatalf("got %+v with %+v, want a stop and a waiting run", s.Session, s.Runs)
 	}
