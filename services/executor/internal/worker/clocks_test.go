@@ -44,3 +44,35 @@ func TestAWrongClockOfAnExecutorMovesNoDeadline(t *testing.T) {
 		})
 	}
 }
+
+func TestTheEndOfAStepHasTheSameTimeLiveAndStored(t *testing.T) {
+	t.Parallel()
+	for _, lead := range []time.Duration{-time.Hour, 0, time.Hour} {
+		t.Run(fmt.Sprint(lead), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				p := newSystem(t, define("demo", alwaysText("Hello")))
+				p.lead = lead
+				p.open()
+				p.follow("s")
+				run := p.end(p.startRun("s", "demo", "hi"))
+				committed := p.steps("s")[0].GetCommittedAt()
+				if run.GetCompletedAt() != committed {
+					t.Errorf("the run ended at %d, want %d", run.GetCompletedAt(), committed)
+				}
+				found := 0
+				for _, f := range p.records("s") {
+					if c := f.GetChunk(); c.GetStepCommitted() != nil || c.GetRunCompleted() != nil {
+						found++
+						if c.GetTimestamp() != committed {
+							t.Errorf("got %v, want the time %d", c, committed)
+						}
+					}
+				}
+				if found != 2 {
+					t.Errorf("got %d chunks, want the commit and the end of the run", found)
+				}
+			})
+		})
+	}
+}

@@ -73,7 +73,7 @@ func (r *runner) commitStep(ctx context.Context, e loop.Commit) error {
 	if e.Outcome != nil {
 		r.peers.Passed(ctx, PointFinished)
 	}
-	r.view.showCommitted(r.step, answer.GetCheckpointId(), e.Outcome, r.usage.total)
+	r.view.showCommitted(r.step, answer.GetCheckpointId(), e.Outcome, r.usage.total, answer.GetCommittedAt())
 	if e.Outcome != nil {
 		r.logFailure(ctx, *e.Outcome)
 		r.hooks.afterRun(ctx, *e.Outcome, r.step)

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -315,15 +316,19 @@ func (v *view) reset() {
 	v.reply = shownReply{}
 }
 
-// showCommitted shows the commit of the step, and the end of the run if it has ended.
-func (v *view) showCommitted(step int32, checkpointID string, o *loop.Outcome, usage *eventv1.Usage) {
+// showCommitted shows the commit of the step, and the end of the run if it has ended. Both have the time of the commit in
+// the database; 0 is unknown.
+func (v *view) showCommitted(step int32, checkpointID string, o *loop.Outcome, usage *eventv1.Usage, at int64) {
 	v.reset()
+	committed := v.stamp(step, stepCommitted(checkpointID))
+	committed.Timestamp = cmp.Or(at, committed.GetTimestamp())
 	var end *publisher.Ended
 	if o != nil {
 		ended := v.runEnd(step, *o, usage)
+		ended.Chunk.Timestamp = committed.GetTimestamp()
 		end = &ended
 	}
-	v.publisher.Commit(v.stamp(step, stepCommitted(checkpointID)), end)
+	v.publisher.Commit(committed, end)
 }
 
 // showFinished shows the end of the run outside of a step, after the given step. It voids the step in

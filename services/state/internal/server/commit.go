@@ -43,7 +43,7 @@ func (s *workService) CommitStep(ctx context.Context, r *statev1.CommitStepReque
 		return nil, err
 	}
 	return &statev1.CommitStepResponse{
-		CheckpointId: c.ID, Version: c.Version, MessageCount: c.MessageCount, Warnings: c.Warnings, Stop: stopOut(c.stop),
+		CheckpointId: c.ID, Version: c.Version, MessageCount: c.MessageCount, Warnings: c.Warnings, Stop: stopOut(c.stop), CommittedAt: int64(c.CreatedAt),
 	}, nil
 }
 
