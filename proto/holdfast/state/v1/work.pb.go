@@ -1157,7 +1157,9 @@ type CommitStepResponse struct {
 	// Warnings from merging the state writes.
 	Warnings []string `protobuf:"bytes,4,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	// The request to end the run early, if any.
-	Stop          *Stop `protobuf:"bytes,5,opt,name=stop,proto3" json:"stop,omitempty"`
+	Stop *Stop `protobuf:"bytes,5,opt,name=stop,proto3" json:"stop,omitempty"`
+	// The time of the commit. Chunks about it have this time, live and from the database. 0 if the service no longer knows it.
+	CommittedAt   int64 `protobuf:"varint,6,opt,name=committed_at,json=committedAt,proto3" json:"committed_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1225,6 +1227,13 @@ func (x *CommitStepResponse) GetStop() *Stop {
 		return x.Stop
 	}
 	return nil
+}
+
+func (x *CommitStepResponse) GetCommittedAt() int64 {
+	if x != nil {
+		return x.CommittedAt
+	}
+	return 0
 }
 
 // Outcome is the end of a run.
@@ -1684,13 +1693,14 @@ const file_holdfast_state_v1_work_proto_rawDesc = "" +
 	"\fConsumedCall\x12 \n" +
 	"\ftool_call_id\x18\x01 \x01(\tR\n" +
 	"toolCallId\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x05R\brevision\"\xc1\x01\n" +
+	"\brevision\x18\x02 \x01(\x05R\brevision\"\xe4\x01\n" +
 	"\x12CommitStepResponse\x12#\n" +
 	"\rcheckpoint_id\x18\x01 \x01(\tR\fcheckpointId\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\x12#\n" +
 	"\rmessage_count\x18\x03 \x01(\x03R\fmessageCount\x12\x1a\n" +
 	"\bwarnings\x18\x04 \x03(\tR\bwarnings\x12+\n" +
-	"\x04stop\x18\x05 \x01(\v2\x17.holdfast.state.v1.StopR\x04stop\"\x95\x02\n" +
+	"\x04stop\x18\x05 \x01(\v2\x17.holdfast.state.v1.StopR\x04stop\x12!\n" +
+	"\fcommitted_at\x18\x06 \x01(\x03R\vcommittedAt\"\x95\x02\n" +
 	"\aOutcome\x124\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1c.holdfast.state.v1.RunStatusR\x06status\x12\x1c\n" +
 	"\x06output\x18\x02 \x01(\tB\x04\xe8\xe0\x18\x01R\x06output\x124\n" +
