@@ -6,7 +6,8 @@
 // and the next call connects again. Calls wait for the connection within their own time limit, including the end
 // of the previous session and at least a second since its start. A call in flight is repeated in the next
 // session only if the server did not accept it: no byte of it reached the server, or the server answered over
-// HTTP that it did not know the session. Any other call might take effect twice. After a failed connection,
+// HTTP that it did not know the session, with 404, 410, 400 and a text about the session, or a JSON-RPC error about it
+// (then once: it may be the tool's own). Any other call might take effect twice. After a failed connection,
 // calls fail at once until a pause ends, which grows from one second to half a minute. The server is tried again at its
 // end, with or without a call. When the server reports
 // changed tools, they are listed again: Tools returns the new ones, and Changed signals it. If the listing

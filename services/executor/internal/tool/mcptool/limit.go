@@ -1,11 +1,13 @@
 package mcptool
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"mime"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -72,6 +74,32 @@ func (e cancelingBody) Close() error {
 	return e.ReadCloser.Close()
 }
 
+// sessionHeader names the session of a message.
+const sessionHeader = "Mcp-Session-Id"
+
+// maxDenial is how much of a refusal is searched for the word session, in bytes.
+const maxDenial = 4 << 10
+
+// deniesSession reports whether a server refuses a message because it does not know the session, in one of the ways that
+// servers have beside 404: with 410, or with 400 and a text about the session. It leaves the body readable.
+func deniesSession(r *http.Response) bool {
+	switch r.StatusCode {
+	case http.StatusGone:
+		return true
+	case http.StatusBadRequest:
+		begin, _ := io.ReadAll(io.LimitReader(r.Body, maxDenial)) // an error comes again when the rest is read
+		r.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.MultiReader(bytes.NewReader(begin), r.Body), r.Body}
+		return namesSession(string(begin))
+	}
+	return false
+}
+
+// namesSession reports whether an error is about the session.
+func namesSession(text string) bool { return strings.Contains(strings.ToLower(text), "session") }
+
 // limitedTransport adds a server's headers to requests and limits its responses. A response above the limits fails the
 // session. It records which calls the server may have accepted.
 type limitedTransport struct {
@@ -90,6 +118,9 @@ func (b limitedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		r.Header.Set(name, value)
 	}
 	response, err := b.next.RoundTrip(r)
+	if err == nil && r.Header.Get(sessionHeader) != "" && deniesSession(response) {
+		response.StatusCode = http.StatusNotFound // what the specification says
+	}
 	// A server answers 404 to a message of an unknown session and does not process the message. After any other
 	// failure the server may have accepted it.
 	// https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#session-management

@@ -247,6 +247,7 @@ const maxUnsent = 3
 func (s *Server) send(ctx context.Context, name string, call *agent.Call) (any, error) {
 	params := paramsOf(ctx, name, call)
 	unsent := 0
+	denied := false // an error said that the server does not know the session
 	for {
 		session, err := s.ensureSession(ctx)
 		if err != nil {
@@ -265,6 +266,10 @@ func (s *Server) send(ctx context.Context, name string, call *agent.Call) (any, 
 			return nil, ctx.Err()
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
+		case !denied && s.config.URL != "" && deniesCall(err):
+			denied = true // a second time it is the tool's own error
+			session.end(errForgotten)
+			continue
 		case !written.Load() && (session.life.Err() != nil || isSessionEnd(err)):
 			reason := errDeaf
 			if errors.Is(err, mcp.ErrSessionMissing) {
@@ -282,6 +287,23 @@ func (s *Server) send(ctx context.Context, name string, call *agent.Call) (any, 
 		}
 		return nil, agent.PublicError(fmt.Errorf("the MCP server %q: %w", s.config.Name, err), "The tool's server refused the call.")
 	}
+}
+
+// The codes of JSON-RPC errors with which servers refuse messages of a session that they do not know.
+const (
+	codeServerError     = -32000
+	codeSessionNotFound = -32001
+	codeInvalidRequest  = -32600
+)
+
+// deniesCall reports whether a server has answered a call with an error that says that it does not know the session. It
+// has not made the call then.
+func deniesCall(err error) bool {
+	refusal, ok := errors.AsType[*jsonrpc.Error](err)
+	if !ok || !namesSession(refusal.Message) {
+		return false
+	}
+	return refusal.Code == codeServerError || refusal.Code == codeSessionNotFound || refusal.Code == codeInvalidRequest
 }
 
 // paramsOf returns a call with its idempotency key and its trace as metadata.
