@@ -42,7 +42,7 @@ func (b *brain) say(s *harness.Speech) {
 	heard := decodeRequest(s.Body)
 	b.note(heard)
 	if selector(s.LastUser()) == "fail once" && len(b.provider.Requests(s.LastUser())) == 1 {
-		s.Refuse(http.StatusBadRequest, "invalid_request_error")
+		s.Refuse(http.StatusUnauthorized, "invalid_api_key") // a refused request would be changed and sent again
 		return
 	}
 	replies := turns[selector(s.LastUser())]
@@ -164,7 +164,7 @@ func (c conversation) results() []string {
 func (c conversation) notices() []string {
 	var notices []string
 	for _, m := range c {
-		if _, late, found := strings.Cut(m.text, " came after its deadline: "); m.role == "system" && found {
+		if _, late, found := strings.Cut(m.text, " came after its deadline: "); m.role != "tool" && found {
 			notices = append(notices, "Late: "+late)
 		}
 	}
