@@ -275,9 +275,10 @@ func TestAClientToolContinuesUnderANewRequest(t *testing.T) {
 			t.Errorf("got %s", f.text)
 		}
 	}
-	if before := frames[len(frames)-2]; before.Type == "cf_agent_chat_messages" {
-		t.Error("the conversation comes before the end, at which the client may add what it has read once more")
+	if before := frames[len(frames)-2]; before.Type != "cf_agent_chat_messages" || len(before.Messages) != 2 {
+		t.Errorf("the conversation does not come before the end: got %s", before.text)
 	}
+	// At the end, a client that observes a continuation adds what it has read once more.
 	s.wantMessages("u-hi", "msg_run1")
 	frames, _ = tab.turn(run.GetRunId())
 	if n := len(frames); frames[n-2].Type != "cf_agent_chat_messages" {

@@ -150,10 +150,11 @@ func (o *output) Flush() error {
 	if o.done && (o.kind != own || o.files) {
 		var conversation []byte
 		conversation, shown = o.readConversation()
+		if conversation != nil {
+			o.waiting = append(o.waiting, conversation)
+		}
 		if o.kind == continuation {
 			behind = conversation
-		} else if conversation != nil {
-			o.waiting = append(o.waiting, conversation)
 		}
 	}
 	for _, text := range o.waiting {
@@ -180,8 +181,8 @@ func (o *output) Flush() error {
 // readConversation returns the stored conversation, for a client that may have assembled another one, and what it
 // shows; nil if it cannot be read.
 //
-// It comes before the end of a turn, as package ai-chat expects it. Behind a continuation it comes after the end: at
-// the end, the client may add a message of its own, with what it has read since its answer.
+// It comes before the end of a turn, as package ai-chat expects it, and behind a continuation once more: at the end, a
+// client that only observes the continuation adds a message of its own, with what it has read since its answer.
 func (o *output) readConversation() ([]byte, view) {
 	text, shown, err := o.conversation(o.ctx, false)
 	if err != nil { // the client has the message
