@@ -3,7 +3,7 @@ package follow_test
 import (
 	"context"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,16 +18,18 @@ import (
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
 
-// between does something before the first GetRun.
+// between does something before the next GetRun once it is armed.
 type between struct {
 	statev1.RunServiceClient
 
-	once sync.Once
-	do   func()
+	armed atomic.Bool
+	do    func()
 }
 
 func (b *between) GetRun(ctx context.Context, r *statev1.GetRunRequest, o ...grpc.CallOption) (*statev1.GetRunResponse, error) {
-	b.once.Do(b.do)
+	if b.armed.CompareAndSwap(true, false) {
+		b.do()
+	}
 	return b.RunServiceClient.GetRun(ctx, r, o...)
 }
 
@@ -50,14 +52,16 @@ func TestARunThatBeginsAndEndsBetweenTwoReadsIsSentWithItsSteps(t *testing.T) {
 					t.Fatal(err)
 				}
 				c := newClient()
-				ended := w.begin(t, c, change, func(r *follow.Request) { r.RunID = got.GetRun().GetRunId() })
-				w.follower.Sessions.Runs = &between{RunServiceClient: w.follower.Sessions.Runs, do: func() {
+				look := &between{RunServiceClient: w.follower.Sessions.Runs, do: func() {
 					w.Stream.SetUnavailable(true)
 					first.Complete()
 					second := w.AwaitRun(t, "t", "s", first)
 					second.Show(2, Started(), StepStarted(), Text("two"))
 					second.Complete()
 				}}
+				w.follower.Sessions.Runs = look
+				ended := w.begin(t, c, change, func(r *follow.Request) { r.RunID = got.GetRun().GetRunId() })
+				look.armed.Store(true)
 				wantEnd(t, ended)
 				want := "run_2 run_started\nrun_2 step_started\ntext two\nrun_2 step_committed\nrun_2 run_completed"
 				if got := content(c.has); !strings.HasSuffix(got, want) || c.count(isEnd) != 1 {
