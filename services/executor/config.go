@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 )
 
 // Config configures an executor. config.Load sets the defaults.
@@ -22,6 +23,7 @@ type Config struct {
 	ModelTimeout  time.Duration `env:"HOLDFAST_EXECUTOR_MODEL_TIMEOUT" envDefault:"10m" doc:"limit of one model call, whatever arrives; a call that reaches it is not repeated, the agent's next model is asked"`
 	ToolTimeout   time.Duration `env:"HOLDFAST_EXECUTOR_TOOL_TIMEOUT" envDefault:"60s" doc:"limit of a call of a tool that names none"`
 	ParallelCalls int           `env:"HOLDFAST_EXECUTOR_PARALLEL_CALLS" envDefault:"8" doc:"calls of one step at once"`
+	MaxCalls      int           `env:"HOLDFAST_EXECUTOR_MAX_CALLS" envDefault:"128" doc:"most tool calls of one reply that are made, up to 1024; the model reads of the others that they were not. A step may leave HOLDFAST_STATE_MAX_CALLS of them open"`
 	HookTimeout   time.Duration `env:"HOLDFAST_EXECUTOR_HOOK_TIMEOUT" envDefault:"10s" doc:"limit of one call of a hook, and of the other functions of an agent that have no limit of their own"`
 	GuardTimeout  time.Duration `env:"HOLDFAST_EXECUTOR_GUARD_TIMEOUT" envDefault:"1m" doc:"limit of one question to an agent's guard"`
 
@@ -60,6 +62,7 @@ func (c Config) check() error {
 		{"MODEL_TIMEOUT", int64(c.ModelTimeout)},
 		{"TOOL_TIMEOUT", int64(c.ToolTimeout)},
 		{"PARALLEL_CALLS", int64(c.ParallelCalls)},
+		{"MAX_CALLS", int64(c.MaxCalls)},
 		{"HOOK_TIMEOUT", int64(c.HookTimeout)},
 		{"GUARD_TIMEOUT", int64(c.GuardTimeout)},
 		{"ABSENT_DELAY", int64(c.AbsentDelay)},
@@ -83,6 +86,9 @@ func (c Config) check() error {
 	}
 	if c.SparePercent < 0 {
 		return fault.New(fault.Invalid, "CONFIG_INVALID", "HOLDFAST_EXECUTOR_SPARE_PERCENT must not be below 0")
+	}
+	if c.MaxCalls > loop.MostCalls {
+		return fault.New(fault.Invalid, "CONFIG_INVALID", "HOLDFAST_EXECUTOR_MAX_CALLS must be at most %d", loop.MostCalls)
 	}
 	return nil
 }

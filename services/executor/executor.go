@@ -218,6 +218,7 @@ func (c Config) worker() worker.Config {
 		ModelTimeout:      c.ModelTimeout,
 		ToolTimeout:       c.ToolTimeout,
 		ParallelCalls:     c.ParallelCalls,
+		MaxCalls:          c.MaxCalls,
 		HookTimeout:       c.HookTimeout,
 		GuardTimeout:      c.GuardTimeout,
 		AbsentDelay:       c.AbsentDelay,

@@ -86,7 +86,11 @@ func isAnsweredElsewhere(tool *agent.Tool) bool { return tool.Client || tool.Sub
 func (p *Planner) newWork(message agent.Message) work {
 	w := work{message: message}
 	calls := message.Calls()
-	for _, call := range calls {
+	for i, call := range calls {
+		if most := p.maxCalls(); i >= most {
+			w.tasks = append(w.tasks, p.knownTask(call, fmt.Sprintf(errTooManyCalls, most)))
+			continue
+		}
 		t := p.classify(call, false)
 		if isForced(message) && (len(calls) != 1 || !p.tools.finishes(call.Name)) {
 			t = p.knownTask(call, errNotOneFinish)
@@ -96,6 +100,8 @@ func (p *Planner) newWork(message agent.Message) work {
 	p.limitSubAgents(w.tasks)
 	return w
 }
+
+func (p *Planner) maxCalls() int { return cmp.Or(p.start.MaxCalls, DefaultMaxCalls) }
 
 // limitSubAgents fails the calls of sub-agents above a limit.
 func (p *Planner) limitSubAgents(tasks []*task) {

@@ -14,10 +14,16 @@ import (
 // Limits of one reply. A larger reply is an invalid response.
 const (
 	maxReplyBytes = 4 << 20
-	maxCalls      = 128
 	// maxPlanBytes limits a reply with calls as stored: the state service limits a plan to one mebibyte,
 	// including more than its texts.
 	maxPlanBytes = 1<<20 - 64<<10
+)
+
+// DefaultMaxCalls is the number of calls of one reply that are made, and MostCalls the largest such limit. Calls above
+// MostCalls are not even kept.
+const (
+	DefaultMaxCalls = 128
+	MostCalls       = 1024
 )
 
 // Reply assembles one reply of a model from its events.
@@ -27,7 +33,7 @@ type Reply struct {
 	salt   string
 	own    map[string]bool // ids of this reply's calls
 	blocks []*block
-	calls  map[int]*block // by the provider's index
+	calls  map[int]*block // by the provider's index; nil for a call that is not kept
 	bytes  int
 	usage  model.Usage
 	finish model.FinishReason
@@ -69,6 +75,9 @@ func (r *Reply) Add(event model.Event) ([]model.Event, error) {
 		r.endReasoning(e)
 		published = append(published, e)
 	case model.CallStart, model.CallDelta, model.CallEnd:
+		if r.dropsCall(e) {
+			break
+		}
 		added, err := r.addToCall(e)
 		if err != nil {
 			return nil, err
@@ -88,6 +97,26 @@ func (r *Reply) Add(event model.Event) ([]model.Event, error) {
 	return published, nil
 }
 
+// dropsCall reports whether an event belongs to a call above MostCalls.
+func (r *Reply) dropsCall(event model.Event) bool {
+	var index int
+	switch e := event.(type) {
+	case model.CallStart:
+		if _, known := r.calls[e.Index]; !known && len(r.calls) >= MostCalls {
+			r.calls[e.Index] = nil
+			r.bytes += len(e.ID) + len(e.Name) + 1
+		}
+		index = e.Index
+	case model.CallDelta:
+		index = e.Index
+		r.bytes += len(e.Text)
+	case model.CallEnd:
+		index = e.Index
+	}
+	call, known := r.calls[index]
+	return known && call == nil
+}
+
 // addToCall adds an event of a call and returns the event to publish.
 func (r *Reply) addToCall(event model.Event) (model.Event, error) {
 	switch e := event.(type) {
@@ -99,7 +128,6 @@ func (r *Reply) addToCall(event model.Event) (model.Event, error) {
 			return nil, invalidReply("arguments for call %d, which is not open", e.Index)
 		}
 		call.text.WriteString(e.Text)
-		r.bytes += len(e.Text)
 	case model.CallEnd:
 		call := r.openCall(e.Index)
 		if call == nil {
@@ -289,9 +317,6 @@ func (r *Reply) endReasoning(e model.ReasoningEnd) {
 func (r *Reply) startCall(e model.CallStart) (model.CallStart, error) {
 	if r.calls[e.Index] != nil {
 		return e, invalidReply("call %d begins twice", e.Index)
-	}
-	if len(r.calls) == maxCalls {
-		return e, invalidReply("more than %d calls", maxCalls)
 	}
 	e.ID = uniqueID(e.ID, e.Name, r.salt, r.taken)
 	r.own[e.ID] = true

@@ -23,24 +23,26 @@ const (
 	errTimedOut         = "no answer to this call arrived in time"
 	errTooDeep          = "not executed: an agent at depth %d of its tree cannot call sub-agents; do the task without them"
 	errTooManySubAgents = "not executed: one step may call %d sub-agents; call the others in a later step"
+	errTooManyCalls     = errTooMany + "%d calls; make this one in a later reply"
 	errNotOneFinish     = "not executed: call exactly one tool that finishes the run, and no other tool"
 )
 
 // Prefixes of the errors of impossible calls.
 const (
+	errTooMany   = "not executed: one reply may make "
 	errNoTool    = "there is no tool "
 	errArguments = "the arguments "
 )
 
 // IsRefused reports whether a call's result was known as soon as the model made the call: the tool does not exist,
-// the arguments are invalid, or a stop or a failure cut the message. Such a call is never executed. The same
+// the arguments are invalid, the reply has too many calls, or a stop or a failure cut the message. Such a call is never executed. The same
 // holds for the stored result.
 func IsRefused(message agent.Message, result agent.ToolResult) bool {
 	if result.Success || !result.Synthetic {
 		return false
 	}
 	return message.Metadata[agent.MetadataInterrupted] != "" || hasFailed(message) || result.Error == errNotOneFinish ||
-		strings.HasPrefix(result.Error, errNoTool) || strings.HasPrefix(result.Error, errArguments)
+		strings.HasPrefix(result.Error, errTooMany) || strings.HasPrefix(result.Error, errNoTool) || strings.HasPrefix(result.Error, errArguments)
 }
 
 // conversation returns the transcript for a model. Each assistant message with calls is followed by one tool

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
@@ -37,6 +38,7 @@ func (r *runner) callModel(ctx context.Context, e loop.CallModel) error {
 	}
 	if failed, ok := errors.AsType[modelFailure](err); ok {
 		r.planner.Failed(reply, failed.err)
+		r.logRefusal(ctx, failed.err)
 		r.voidIfRetried(e)
 		return nil
 	}
@@ -50,6 +52,15 @@ func (r *runner) callModel(ctx context.Context, e loop.CallModel) error {
 	r.peers.Passed(ctx, PointReplied)
 	r.voidIfRetried(e)
 	return nil
+}
+
+// logRefusal logs what a model has refused, in the words of its provider, if the run continues with another request.
+func (r *runner) logRefusal(ctx context.Context, err error) {
+	if next, ok := r.planner.Next().(loop.Commit); ok && next.Notes && next.Outcome == nil {
+		text := err.Error()
+		r.log.WarnContext(ctx, "the model has refused a request and is called without the refused part", "agent", r.claimed.run.GetAgentType(), "step", next.Step,
+			"error", strings.ToValidUTF8(text[:min(len(text), maxLogged)], ""))
+	}
 }
 
 // voidIfRetried voids what readers have seen of the step if its model is called again, or if a refusal ends the step

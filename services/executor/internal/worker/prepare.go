@@ -31,7 +31,7 @@ func (r *runner) prepare(ctx context.Context) (loop.Start, error) {
 		Turn: int(r.claimed.run.GetTurn()), SessionSteps: int(r.step),
 		Calls: toAsked(r.claim.GetCalls()),
 		Depth: int(r.claimed.session.GetDepth()), MaxDepth: r.maxDepth(r.code.agent.Agent), NewSessionID: r.peers.NewID,
-		Jitter: r.peers.Jitter,
+		Jitter: r.peers.Jitter, MaxCalls: r.config.MaxCalls,
 		CallFunction: func(what string, f func() any) (any, error) {
 			cuttable, end := r.stopper.cuttable(ctx)
 			defer end()

@@ -30,6 +30,7 @@ type Config struct {
 	ModelTimeout      time.Duration // of one model call
 	ToolTimeout       time.Duration // of a call of a tool without a timeout
 	ParallelCalls     int           // calls of one step at once
+	MaxCalls          int           // of one reply; 0 is loop.DefaultMaxCalls
 	MaxResultBytes    int           // of one tool result
 	MaxDeltaBytes     int           // of one delta in the stream
 	MaxQueuedBytes    int           // of pending chunks
