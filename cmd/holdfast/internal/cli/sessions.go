@@ -209,6 +209,7 @@ func (g *Gateway) sessionPairs(found *agentv1.GetSessionResponse, usage *eventv1
 		{"agent", Clean(s.GetAgentType())},
 		{"status", g.paint(statusColor(s.GetStatus()), s.GetStatus())},
 		{"why", reasonOf(found)},
+		{"cause", OneLine(s.GetFailure().GetDetail())},
 		{"user", flat(s.GetUserId())},
 		{"organization", flat(s.GetOrganizationId())},
 		{"tags", OneLine(strings.Join(s.GetTags(), ", "))},

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -9,6 +10,7 @@ import (
 	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/auth"
 )
 
 func getResponse(found *statev1.GetSessionResponse) *agentv1.GetResponse {
@@ -91,6 +93,13 @@ func pendingCalls(found *statev1.GetSessionResponse) []*agentv1.PendingCall {
 		out.RootSessionId, out.UserId, out.AgentType = s.GetRootSessionId(), s.GetUserId(), agents[c.GetSessionId()]
 		return out
 	})
+}
+
+// addDetail adds the cause for developers, if the caller may operate. It may quote a provider or the conversation.
+func addDetail(ctx context.Context, to *agentv1.Failure, from *statev1.Failure) {
+	if caller, _ := auth.From(ctx); to != nil && caller.May(auth.Operate) {
+		to.Detail = from.GetDetail()
+	}
 }
 
 func pendingCall(c *statev1.Call) *agentv1.PendingCall {

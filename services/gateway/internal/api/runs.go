@@ -13,7 +13,9 @@ func (s *Server) GetRun(ctx context.Context, r *agentv1.GetRunRequest) (*agentv1
 	if err != nil {
 		return nil, err
 	}
-	return &agentv1.GetRunResponse{Run: runOf(run)}, nil
+	answer := &agentv1.GetRunResponse{Run: runOf(run)}
+	addDetail(ctx, answer.GetRun().GetFailure(), run.GetFailure())
+	return answer, nil
 }
 
 func (s *Server) run(ctx context.Context, sessionID, runID string) (*statev1.Run, error) {

@@ -27,10 +27,13 @@ func (s *Server) GetSession(ctx context.Context, r *agentv1.GetSessionRequest) (
 	if err != nil {
 		return nil, err
 	}
-	return &agentv1.GetSessionResponse{
+	answer := &agentv1.GetSessionResponse{
 		Session: sessionOf(found.GetSession()), Run: runOf(found.GetCurrentRun()), Waiting: each(found.GetWaiting(), runOf),
 		PendingCalls: pendingCalls(found), SubSessions: each(found.GetSubSessions(), subSession),
-	}, nil
+	}
+	addDetail(ctx, answer.GetSession().GetFailure(), found.GetSession().GetFailure())
+	addDetail(ctx, answer.GetRun().GetFailure(), found.GetCurrentRun().GetFailure())
+	return answer, nil
 }
 
 // ListSessions implements the service.

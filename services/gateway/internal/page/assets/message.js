@@ -119,6 +119,9 @@ export class Builder {
       case 'error':
         parts.push({ type: 'failure', text: part.errorText });
         break;
+      case 'data-notice': // what the model has refused
+        parts.push({ type: part.type, id: part.id, data: part.data });
+        break;
     }
   }
 
@@ -165,7 +168,7 @@ function frame(kind) {
   } else if (kind === 'reasoning') {
     element = make('details', 'reasoning', make('summary', '', make('span', 'state')), make('div', 'body'));
   } else {
-    element = make('div', kind === 'failure' || kind === 'stopped' ? kind : 'text');
+    element = make('div', kind === 'failure' ? kind : kind === 'stopped' || kind === 'data-notice' ? 'stopped' : 'text');
   }
   element.dataset.kind = kind;
   return element;
@@ -190,6 +193,8 @@ function fill(element, kind, part, asked) {
   } else if (kind === 'text' || kind === 'failure' || kind === 'stopped') {
     write(element, part.text);
     element.classList.toggle('growing', part.state === 'streaming');
+  } else if (kind === 'data-notice') {
+    write(element, part.data?.text ?? '');
   } else {
     write(element, kind === 'file' ? `[${part.filename ?? part.mediaType}]` : '');
   }
