@@ -979,6 +979,8 @@ export interface components {
         Failure: {
             /** @description A code of the specification, such as provider_rate_limited; empty for an unclassified error. */
             code: string;
+            /** @description The cause for developers: of a refused model call, the status and the provider's own text. GetSession and GetRun set it for callers with the scope operate. */
+            detail: string;
             /** @description A sentence for users. */
             error: string;
             /** @description Set if the session failed without an error of its own: session_expired or parent_failed. */

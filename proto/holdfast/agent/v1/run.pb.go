@@ -888,7 +888,10 @@ type Failure struct {
 	Code      string `protobuf:"bytes,2,opt,name=code,proto3" json:"code,omitempty"`
 	Retryable bool   `protobuf:"varint,3,opt,name=retryable,proto3" json:"retryable,omitempty"`
 	// Set if the session failed without an error of its own: session_expired or parent_failed.
-	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	// The cause for developers: of a refused model call, the status and the provider's own text. GetSession and
+	// GetRun set it for callers with the scope operate.
+	Detail        string `protobuf:"bytes,5,opt,name=detail,proto3" json:"detail,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -947,6 +950,13 @@ func (x *Failure) GetRetryable() bool {
 func (x *Failure) GetReason() string {
 	if x != nil {
 		return x.Reason
+	}
+	return ""
+}
+
+func (x *Failure) GetDetail() string {
+	if x != nil {
+		return x.Detail
 	}
 	return ""
 }
@@ -1390,12 +1400,13 @@ const file_holdfast_agent_v1_run_proto_rawDesc = "" +
 	"\fQueuedReason\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x16\n" +
 	"\x06detail\x18\x02 \x01(\tR\x06detail\x12\x14\n" +
-	"\x05since\x18\x03 \x01(\x03R\x05since\"i\n" +
+	"\x05since\x18\x03 \x01(\x03R\x05since\"\x81\x01\n" +
 	"\aFailure\x12\x14\n" +
 	"\x05error\x18\x01 \x01(\tR\x05error\x12\x12\n" +
 	"\x04code\x18\x02 \x01(\tR\x04code\x12\x1c\n" +
 	"\tretryable\x18\x03 \x01(\bR\tretryable\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\"]\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x16\n" +
+	"\x06detail\x18\x05 \x01(\tR\x06detail\"]\n" +
 	"\rGetRunRequest\x12)\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\n" +
