@@ -55,7 +55,7 @@ func (p *Planner) visibleMessages(lessons learned, notices []agent.Message, note
 	}
 	if most > 0 && sum(groups[from:])+openerTokens(groups, from) > budget {
 		if policy.Compaction == agent.CompactSummary && !p.shortening.tried && !endsWithSummary(transcript) {
-			if cut := firstKept(groups, from, len(groups), keep); cut > from {
+			if cut := firstKept(groups, from, len(groups), keep); cut > from && !lessons.unsummarized[groups[cut-1].messages[0].ID] {
 				p.shortening.covers = groups[cut-1].messages[0].ID
 				return nil, append(messages, flat(groups[from:cut])...)
 			}
@@ -93,7 +93,11 @@ func endsWithSummary(transcript []agent.Message) bool {
 // compact returns an effect that summarizes the older messages.
 func (p *Planner) compact(older []agent.Message) Effect {
 	name := p.start.Agent.Model
-	lessons := p.learned(name)
+	return p.summaryCall(older, p.learned(name))
+}
+
+func (p *Planner) summaryCall(older []agent.Message, lessons learned) Compact {
+	name := p.start.Agent.Model
 	if lessons.tokens > 0 {
 		older = p.newest(older, lessons.tokens)
 	}
@@ -134,18 +138,42 @@ func (p *Planner) Compacted(summary string) {
 }
 
 // CompactFailed answers Compact with an error. If the conversation is too long for a summary, a smaller part of it is
-// summarized. Otherwise the step continues with a window instead of a summary.
+// summarized. Otherwise the step continues with a window instead of a summary. A refused summary is not asked for again.
 func (p *Planner) CompactFailed(err error) {
 	asked := expect[Compact](p)
-	e, ok := errors.AsType[*model.Error](err)
-	if ok && e.Refusal != nil && e.Refusal.Part == model.RefusedContext && sumOf(p.estimateTokens(asked.Older)) > leastTokens {
-		if note, ok := p.learn(CallModel{Step: p.step, Model: asked.Model, Request: asked.Request}, *e.Refusal); ok {
+	if e, ok := errors.AsType[*model.Error](err); ok && e.Refusal != nil {
+		if note, ok := p.learnOfSummary(asked, *e.Refusal); ok {
 			p.next = Commit{Step: p.step, Messages: []agent.Message{note}, Notes: true}
 			return
 		}
 	}
 	p.shortening.tried = true
 	p.next = p.callModel()
+}
+
+// learnOfSummary returns a note after which the refused summary is not asked for again; not ok after maxRefusals.
+func (p *Planner) learnOfSummary(asked Compact, r model.Refusal) (note agent.Message, ok bool) {
+	if len(p.Notices()) >= maxRefusals {
+		return agent.Message{}, false
+	}
+	var candidates []candidate
+	if r.Part == model.RefusedContext {
+		candidates = p.shorterRequests(CallModel{Request: asked.Request}, r)
+	}
+	refused := p.shortening.covers
+	candidates = append(candidates, candidate{lesson{Unsummarized: refused}, "The conversation could not be summarized. Its oldest part was left out."})
+	for _, c := range candidates {
+		c.lesson.Model = asked.Model
+		note = p.lessonNote(c.lesson, c.sentence)
+		l := p.learned(asked.Model, note)
+		late, _ := p.notices()
+		_, older := p.visibleMessages(l, late, note)
+		p.shortening.covers = refused
+		if len(older) == 0 || !sameMessages(p.summaryCall(older, l).Request.Messages, asked.Request.Messages) {
+			return note, true
+		}
+	}
+	return agent.Message{}, false
 }
 
 func (p *Planner) groups(messages []agent.Message) []group {

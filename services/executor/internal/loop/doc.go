@@ -39,6 +39,22 @@
 // a result saying that the call was not executed, but no reasoning. The next run's model sees a stopped reply.
 // It does not see a failed one, which it would mistake for its own.
 //
+// # Refusals
+//
+// A request that a provider refuses is not sent again unchanged. The planner commits what it has learned as a step of
+// its own (Commit.Notes), and the next step calls the model with another request:
+//
+//	CallModel ── Failed, with a refusal ──▶ Commit: a lesson ──▶ begin
+//	  └── nothing to change, or maxRefusals without a reply ──▶ Commit: failed, the turn is left out later
+//
+// A lesson is the metadata of a hidden context message. Its place in the conversation is part of its meaning, so rewinds and
+// branches need nothing else, and a new owner derives the same request. Lessons count for the model that refused. A guess
+// after a refusal without a reason counts for later turns only if a reply came of it: otherwise the cause was elsewhere,
+// for example in the agent's options, and the model gets the whole conversation again. A lesson about a turn counts until
+// the turn is repeated with success.
+//
+// A summary is committed before the call that needs it, in the same way.
+//
 // # Recovery by a new owner
 //
 // All decisions derive from durable data: the conversation, the journal, open and answered calls, and custom
@@ -83,7 +99,7 @@
 //
 //	text                        completed; with an output schema the output is owed
 //	finishing call that succeeds, and fits     completed, structured
-//	content filter, nothing left of a reply    failed, provider_content_filtered
+//	content filter, nothing left of a reply    as a refusal: failed, provider_content_filtered
 //	model calls and fallbacks used up          failed, with the code of the last error
 //	StopWhen, before MaxSteps                  completed, stop_when; or the output is owed
 //	MaxSteps                                   failed, framework_max_steps; or the output is owed

@@ -24,6 +24,8 @@ const maxNamed = 200
 // are relative to the note.
 type lesson struct {
 	Model string `json:"model"` // provider/name
+	// Refused identifies the refused request.
+	Refused string `json:"refused,omitempty"`
 	// Guess means that the provider did not name the part. A guess counts within its run, and later only if a reply came of it.
 	Guess bool `json:"guess,omitempty"`
 	// Tokens is the budget of the messages, as the planner estimates them.
@@ -41,6 +43,8 @@ type lesson struct {
 	NoTemperature bool `json:"noTemperature,omitempty"`
 	// Plain sends messages before the note as text alone.
 	Plain plain `json:"plain,omitempty"`
+	// Unsummarized is the last message of a part of the conversation whose summary was refused. It counts for all models.
+	Unsummarized string `json:"unsummarized,omitempty"`
 	// Alone leaves out all messages before the last question.
 	Alone bool `json:"alone,omitempty"`
 	// Turn leaves the refused question, and all behind it, out of the requests of later turns.
@@ -80,6 +84,7 @@ type learned struct {
 	results       map[string]bool
 	tools         map[string]bool
 	plain         map[string]bool // ids of messages
+	unsummarized  map[string]bool // ids of messages
 	first         int             // index of the first message to send
 	left          []span
 }
@@ -89,9 +94,12 @@ type span struct{ from, to int }
 
 // learned returns what the transcript says about a model. begin is the index of the first message of the run.
 func learnedFrom(transcript []agent.Message, begin int, model string) learned {
-	s := learned{files: map[string]string{}, results: map[string]bool{}, tools: map[string]bool{}, plain: map[string]bool{}}
+	s := learned{files: map[string]string{}, results: map[string]bool{}, tools: map[string]bool{}, plain: map[string]bool{}, unsummarized: map[string]bool{}}
 	for i, m := range transcript {
 		l, ok := lessonOf(m)
+		if l.Unsummarized != "" {
+			s.unsummarized[l.Unsummarized] = true
+		}
 		if !ok || l.Model != model || l.Guess && i < begin && !wasKept(transcript[i+1:]) {
 			continue
 		}
@@ -186,7 +194,7 @@ func wasKept(after []agent.Message) bool {
 // changes reports whether any lesson counts.
 func (s learned) changes() bool {
 	return s.tokens != 0 || s.output != 0 || s.mostTools != 0 || s.noTemperature || s.first > 0 ||
-		len(s.files)+len(s.results)+len(s.tools)+len(s.plain)+len(s.left) > 0
+		len(s.files)+len(s.results)+len(s.tools)+len(s.plain)+len(s.left)+len(s.unsummarized) > 0
 }
 
 // budget returns the budget of tokens for an agent's own; 0 for none.

@@ -21,8 +21,8 @@ const (
 	guessedShare = 0.5
 	// safety is for the error of estimates.
 	safety = 0.9
-	// leastTokens is the smallest budget.
-	leastTokens = 32
+	// leastTokens is the smallest budget: the last question alone.
+	leastTokens = 1
 )
 
 // refused returns the effect after a refusal: the commit of a lesson, after which the model is called with another
@@ -51,10 +51,11 @@ func (p *Planner) learn(asked CallModel, r model.Refusal) (note agent.Message, o
 	if len(p.Notices()) >= maxRefusals {
 		return agent.Message{}, false
 	}
+	refused := p.refusedRequests(asked)
 	for _, c := range p.candidates(asked, r) {
-		c.lesson.Model = asked.Model
+		c.lesson.Model, c.lesson.Refused = asked.Model, refused[len(refused)-1]
 		note = p.lessonNote(c.lesson, c.sentence)
-		if !p.repeats(asked, note) {
+		if !p.repeats(asked, refused, note) {
 			return note, true
 		}
 	}
@@ -90,20 +91,42 @@ func (p *Planner) Notices() (notices []Notice) {
 	return notices
 }
 
-// repeats reports whether the request after the note would be the refused one.
-func (p *Planner) repeats(asked CallModel, note agent.Message) bool {
+// refusedRequests identifies the refused requests of the run. The last one is asked.
+func (p *Planner) refusedRequests(asked CallModel) (refused []string) {
+	for _, m := range p.runMessages(p.transcript) {
+		if l, ok := lessonOf(m); ok {
+			refused = append(refused, l.Refused)
+		}
+	}
+	return append(refused, requestDigest(asked.Request))
+}
+
+// requestDigest identifies a request for its provider.
+func requestDigest(r model.Request) string {
+	texts := []string{r.Model, fmt.Sprint(r.MaxOutputTokens, r.Temperature == nil, len(r.Tools), r.Choice)}
+	for _, m := range r.Messages {
+		texts = append(texts, string(m.Role))
+		for _, part := range m.Parts {
+			texts = append(texts, fmt.Sprintf("%T %v", part, part))
+		}
+	}
+	return digestOf(Digest(texts...))
+}
+
+// repeats reports whether the request after the note would be a refused one.
+func (p *Planner) repeats(asked CallModel, refused []string, note agent.Message) bool {
 	late, _ := p.notices()
 	l := p.learned(asked.Model, note)
 	messages, older := p.visibleMessages(l, late, note)
 	if len(older) > 0 {
 		return false
 	}
-	next := p.request(asked.Model, messages, l)
-	was := asked.Request
-	return next.MaxOutputTokens == was.MaxOutputTokens && (next.Temperature == nil) == (was.Temperature == nil) &&
-		len(next.Tools) == len(was.Tools) && slices.EqualFunc(next.Messages, was.Messages, func(a, b agent.Message) bool {
-		return a.Role == b.Role && reflect.DeepEqual(a.Parts, b.Parts)
-	})
+	return slices.Contains(refused, requestDigest(p.request(asked.Model, messages, l)))
+}
+
+// sameMessages reports whether a provider sees the same messages.
+func sameMessages(a, b []agent.Message) bool {
+	return slices.EqualFunc(a, b, func(a, b agent.Message) bool { return a.Role == b.Role && reflect.DeepEqual(a.Parts, b.Parts) })
 }
 
 // learned returns what the conversation says about a model. notes follow the transcript.
