@@ -229,7 +229,7 @@ func (s *Service) parts() *parts {
 			Runs: runs, Sessions: sessions, Streams: s.streams, Policy: policy,
 			Limits: s.limits(maxStopBytes, "give a shorter reason"),
 		},
-		eraser: s.eraser(policy), export: &audit.Export{Streams: s.streams, State: statev1.NewAuditServiceClient(state), Policy: policy},
+		eraser: s.eraser(policy), export: &audit.Export{Streams: s.streams, State: statev1.NewAuditServiceClient(state), Policy: policy, Audit: s.callers.Audit},
 		answers: &submit.Answers{
 			Calls: calls, Policy: policy, Limits: s.limits(c.MaxBodyBytes, "send a smaller result, or raise HOLDFAST_GATEWAY_MAX_BODY_BYTES"),
 		},

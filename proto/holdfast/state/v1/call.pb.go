@@ -320,7 +320,9 @@ type ListOpenCallsRequest struct {
 	Cursor string `protobuf:"bytes,6,opt,name=cursor,proto3" json:"cursor,omitempty"`
 	// 1 to 200; 0 means 50. A page may have fewer, even none, if calls are large or few meet the
 	// filters; see next.
-	Limit         int32   `protobuf:"varint,7,opt,name=limit,proto3" json:"limit,omitempty"`
+	Limit int32 `protobuf:"varint,7,opt,name=limit,proto3" json:"limit,omitempty"`
+	// Leaves out the calls of other users, which the caller may approve but not see without that right.
+	OwnOnly       bool    `protobuf:"varint,8,opt,name=own_only,json=ownOnly,proto3" json:"own_only,omitempty"`
 	Caller        *Caller `protobuf:"bytes,50,opt,name=caller,proto3" json:"caller,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -403,6 +405,13 @@ func (x *ListOpenCallsRequest) GetLimit() int32 {
 		return x.Limit
 	}
 	return 0
+}
+
+func (x *ListOpenCallsRequest) GetOwnOnly() bool {
+	if x != nil {
+		return x.OwnOnly
+	}
+	return false
 }
 
 func (x *ListOpenCallsRequest) GetCaller() *Caller {
@@ -936,7 +945,7 @@ const file_holdfast_state_v1_call_proto_rawDesc = "" +
 	"\x0fSubmittedAnswer\x12 \n" +
 	"\ftool_call_id\x18\x01 \x01(\tR\n" +
 	"toolCallId\x125\n" +
-	"\x06answer\x18\x02 \x01(\v2\x1d.holdfast.state.v1.CallAnswerR\x06answer\"\x95\x02\n" +
+	"\x06answer\x18\x02 \x01(\v2\x1d.holdfast.state.v1.CallAnswerR\x06answer\"\xb0\x02\n" +
 	"\x14ListOpenCallsRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x17\n" +
 	"\auser_id\x18\x02 \x01(\tR\x06userId\x12\x1d\n" +
@@ -945,7 +954,8 @@ const file_holdfast_state_v1_call_proto_rawDesc = "" +
 	"\ttool_name\x18\x04 \x01(\tR\btoolName\x12/\n" +
 	"\x04kind\x18\x05 \x01(\x0e2\x1b.holdfast.state.v1.CallKindR\x04kind\x12\x16\n" +
 	"\x06cursor\x18\x06 \x01(\tR\x06cursor\x12\x14\n" +
-	"\x05limit\x18\a \x01(\x05R\x05limit\x121\n" +
+	"\x05limit\x18\a \x01(\x05R\x05limit\x12\x19\n" +
+	"\bown_only\x18\b \x01(\bR\aownOnly\x121\n" +
 	"\x06caller\x182 \x01(\v2\x19.holdfast.state.v1.CallerR\x06caller\"^\n" +
 	"\x15ListOpenCallsResponse\x121\n" +
 	"\x05calls\x18\x01 \x03(\v2\x1b.holdfast.state.v1.OpenCallR\x05calls\x12\x12\n" +

@@ -20,6 +20,7 @@ type Export struct {
 	Streams *httpapi.Streams
 	State   statev1.AuditServiceClient // of a connection that names callers
 	Policy  retry.Policy
+	Audit   auth.Auditor // nil records nothing
 }
 
 // The parameters of an export.
@@ -62,6 +63,9 @@ func (e *Export) Serve(w http.ResponseWriter, r *http.Request, tenant string) er
 		return err
 	}
 	defer release()
+	if caller, known := auth.From(ctx); known && e.Audit != nil {
+		e.Audit.Record(ctx, auth.Event{Action: auth.AuditExported, Tenant: tenant, Actor: caller.Actor(), Target: tenant})
+	}
 	r = r.WithContext(ctx)
 	for first := true; ; first = false {
 		events, more, err := e.read(r, request)

@@ -4,9 +4,10 @@
 // A change of a session is not reported here: the state service writes its entry with the change.
 //
 // Requests only count in memory, and Run sends in the background. So a flood of refusals neither slows requests
-// nor fills the log: a gateway writes one entry for each caller, action and minute, and at most MaxRefusals and
-// MaxEvents of them. It counts what is beyond them and reports the number. What is not yet sent is lost
-// when the process is killed.
+// nor fills the log: a gateway writes one entry for each caller, action and minute, and of each tenant at most
+// MaxRefusals and MaxEvents of them. It counts what is beyond them and reports the number to the tenant. Added and removed
+// keys are never left out: only the operator's file brings them about. Refused credentials of no tenant have limits of their own.
+// What is not yet sent is lost when the process is killed.
 package audit
 
 import (
@@ -23,12 +24,13 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/holdfast-run/holdfast/pkg/fault"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/auth"
 )
 
-// The most entries of a gateway for each minute.
+// The most entries of a gateway for each tenant and minute.
 const (
 	MaxRefusals = 100
 	MaxEvents   = 1000
@@ -51,11 +53,11 @@ type Reporter struct {
 
 	mu      sync.Mutex
 	minute  int64 // of the counts
-	counts  map[bool]int
+	counts  map[bucket]int
 	open    map[entry]*statev1.TenantEvent // refusals of this minute
 	numbers map[entry]int64
 	ready   []*statev1.TenantEvent
-	dropped int64
+	dropped map[string]int64 // by tenant
 }
 
 var _ auth.Auditor = (*Reporter)(nil)
@@ -63,9 +65,18 @@ var _ auth.Auditor = (*Reporter)(nil)
 // entry names what one entry stands for.
 type entry struct{ tenant, action, actor, target string }
 
-func isRefusal(action string) bool {
-	return action == auth.CredentialRefused || action == auth.ScopeMissing
+// bucket is what shares a limit.
+type bucket struct {
+	tenant  string
+	refusal bool
 }
+
+func isRefusal(action string) bool {
+	return action == auth.CredentialRefused || action == auth.ScopeMissing || action == auth.ActionDenied
+}
+
+// isUnlimited reports an act of the operator, whom no client can make act.
+func isUnlimited(action string) bool { return action == auth.KeyAdded || action == auth.KeyRemoved }
 
 // Record implements auth.Auditor.
 func (r *Reporter) Record(_ context.Context, e auth.Event) {
@@ -74,22 +85,27 @@ func (r *Reporter) Record(_ context.Context, e auth.Event) {
 	r.turn()
 	refusal := isRefusal(e.Action)
 	name := entry{tenant: clean(e.Tenant), action: e.Action, actor: clean(cmp.Or(e.Actor, "address:"+e.Address))}
-	if !refusal {
+	switch {
+	case e.Action == auth.ActionDenied:
+		name.target = clean(e.Detail["session_id"] + " " + e.Detail["tool_call_id"])
+	case !refusal:
 		name.target = clean(e.Target)
 	}
 	if r.open[name] != nil {
 		r.numbers[name]++
 		return
 	}
-	limit := MaxEvents
-	if refusal {
-		limit = MaxRefusals
+	if of := (bucket{name.tenant, refusal}); !isUnlimited(e.Action) {
+		limit := MaxEvents
+		if refusal {
+			limit = MaxRefusals
+		}
+		if r.counts[of] >= limit {
+			r.dropped[name.tenant]++
+			return
+		}
+		r.counts[of]++
 	}
-	if r.counts[refusal] >= limit {
-		r.dropped++
-		return
-	}
-	r.counts[refusal]++
 	r.open[name], r.numbers[name] = r.event(name, e), 1
 }
 
@@ -100,13 +116,13 @@ func (r *Reporter) turn() {
 		return
 	}
 	r.close(func(entry) bool { return true })
-	if r.dropped > 0 {
-		r.ready = append(r.ready, &statev1.TenantEvent{Event: &eventv1.AuditEvent{
-			Id: r.NewID(), Actor: "gateway", Action: "audit.dropped", Outcome: "done", Detail: fmt.Sprintf(`{"count":%d}`, r.dropped),
+	for tenant, n := range r.dropped {
+		r.ready = append(r.ready, &statev1.TenantEvent{Tenant: tenant, Event: &eventv1.AuditEvent{
+			Id: r.NewID(), Actor: "gateway", Action: "audit.dropped", Outcome: "done", Detail: fmt.Sprintf(`{"count":%d}`, n),
 		}})
 	}
-	r.minute, r.dropped = minute, 0
-	r.counts, r.open, r.numbers = map[bool]int{}, map[entry]*statev1.TenantEvent{}, map[entry]int64{}
+	r.minute, r.dropped = minute, map[string]int64{}
+	r.counts, r.open, r.numbers = map[bucket]int{}, map[entry]*statev1.TenantEvent{}, map[entry]int64{}
 }
 
 // close makes the chosen entries ready.
@@ -197,12 +213,21 @@ func (r *Reporter) take(chosen func(entry) bool) []*statev1.TenantEvent {
 	return taken
 }
 
-// send sends the entries. Those that fail are sent again, up to a minute's worth.
+// send sends the entries. Those that fail are sent again, up to a minute's worth of each tenant.
 func (r *Reporter) send(ctx context.Context, events []*statev1.TenantEvent) {
 	for chunk := range slices.Chunk(events, batch) {
-		if _, err := r.State.RecordEvents(ctx, &statev1.RecordEventsRequest{Events: chunk}); err != nil {
+		_, err := r.State.RecordEvents(ctx, &statev1.RecordEventsRequest{Events: chunk})
+		switch {
+		case err == nil:
+		case fault.KindOf(err) == fault.Invalid && len(chunk) > 1: // one of them must not keep the others out
+			for i := range chunk {
+				r.send(ctx, chunk[i:i+1])
+			}
+		default:
 			r.Log.WarnContext(ctx, "entries of the audit log could not be written", "count", len(chunk), "error", err)
-			r.keep(chunk)
+			if fault.KindOf(err) != fault.Invalid {
+				r.keep(chunk)
+			}
 		}
 	}
 }
@@ -210,8 +235,16 @@ func (r *Reporter) send(ctx context.Context, events []*statev1.TenantEvent) {
 func (r *Reporter) keep(events []*statev1.TenantEvent) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	room := max(MaxRefusals+MaxEvents-len(r.ready), 0)
-	kept := events[:min(room, len(events))]
-	r.dropped += int64(len(events) - len(kept))
-	r.ready = append(r.ready, kept...)
+	waiting := map[string]int{}
+	for _, e := range r.ready {
+		waiting[e.GetTenant()]++
+	}
+	for _, e := range events {
+		if !isUnlimited(e.GetEvent().GetAction()) && waiting[e.GetTenant()] >= MaxRefusals+MaxEvents {
+			r.dropped[e.GetTenant()]++
+			continue
+		}
+		waiting[e.GetTenant()]++
+		r.ready = append(r.ready, e)
+	}
 }

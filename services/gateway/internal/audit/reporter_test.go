@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -115,6 +116,57 @@ func TestAFloodOfRefusalsIsBoundedAndCounted(t *testing.T) {
 		}
 		if got := l.ofAction(auth.TokenMinted); len(got) != 1 || got[0].GetEvent().GetTargetKind() != "token" {
 			t.Errorf("got %v, want the token", got)
+		}
+	})
+}
+
+func TestTheNoiseOfOneTenantHidesNothingOfAnother(t *testing.T) {
+	t.Parallel()
+	reporting(t, func(t *testing.T, l *ledger, r, _ *audit.Reporter) {
+		away := func(is bool) { l.mu.Lock(); l.away = is; l.mu.Unlock() }
+		away(true)
+		noise := func() {
+			for i := range 2 * audit.MaxEvents {
+				r.Record(t.Context(), auth.Event{Action: auth.TokenMinted, Tenant: "noisy", Actor: "key:n", Target: fmt.Sprint("user", i)})
+				r.Record(t.Context(), auth.Event{Action: auth.ScopeMissing, Tenant: "noisy", Actor: fmt.Sprint("user:", i), Target: "/tenant"})
+				r.Record(t.Context(), auth.Event{Action: auth.CredentialRefused, Address: fmt.Sprint("2001:db8::", i)})
+			}
+		}
+		for range 3 { // minutes
+			noise()
+			time.Sleep(time.Minute)
+		}
+		noise()
+		own := []auth.Event{
+			{Action: auth.TokenMinted, Tenant: "calm", Actor: "key:k", Target: "mia"},
+			{Action: auth.ScopeMissing, Tenant: "calm", Actor: "user:mia", Target: "/tenant"},
+			{Action: auth.ActionDenied, Tenant: "calm", Actor: "user:mia", Target: "SubmitCallRequest", Detail: map[string]string{"session_id": "s", "tool_call_id": "c"}},
+			{Action: auth.AuditExported, Tenant: "calm", Actor: "key:root", Target: "calm"},
+			{Action: auth.KeyAdded, Tenant: "calm", Target: "admin", Detail: map[string]string{auth.KeysFile: "digest"}},
+			{Action: auth.KeyAdded, Tenant: "noisy", Target: "another admin", Detail: map[string]string{auth.KeysFile: "digest"}},
+			{Action: auth.KeyRemoved, Tenant: "noisy", Target: "admin", Detail: map[string]string{auth.KeysFile: "digest"}},
+		}
+		for _, e := range own {
+			r.Record(t.Context(), e)
+		}
+		time.Sleep(2 * time.Minute)
+		away(false)
+		time.Sleep(2 * time.Minute)
+		for _, e := range own {
+			found := slices.ContainsFunc(l.ofAction(e.Action), func(got *statev1.TenantEvent) bool {
+				return got.GetTenant() == e.Tenant && got.GetEvent().GetTargetId() == e.Target
+			})
+			if !found {
+				t.Errorf("%s of %s at %s has no entry", e.Action, e.Tenant, e.Target)
+			}
+		}
+		for _, e := range l.ofAction("audit.dropped") {
+			if e.GetTenant() == "calm" {
+				t.Errorf("got %v", e)
+			}
+		}
+		if got := len(l.ofAction(auth.TokenMinted)); got > 2*(audit.MaxEvents+audit.MaxRefusals) {
+			t.Errorf("got %d tokens, which are to be bounded", got)
 		}
 	})
 }

@@ -93,7 +93,7 @@ func (s *checkpointService) Branch(ctx context.Context, r *statev1.BranchRequest
 		branch.SessionID = s.ids.session()
 	}
 	command := session.Branch{From: key, Owner: r.GetCaller().GetOwner(), CheckpointID: r.GetCheckpointId(), Key: branch, Schemas: s.runner.schemas, Now: s.clock.millis()}
-	created, err := run(ctx, s.runner, command.Targets(), proto.Size(r), func(_ []session.Target, views []*session.View) ([]*session.Change, session.Session, error) {
+	created, err := run(ctx, s.runner.by(r.GetCaller()), command.Targets(), proto.Size(r), func(_ []session.Target, views []*session.View) ([]*session.Change, session.Session, error) {
 		return command.Decide(views...)
 	})
 	if err != nil {

@@ -23,7 +23,11 @@ func (s *callService) ListOpenCalls(ctx context.Context, r *statev1.ListOpenCall
 		return nil, err
 	}
 	q.MaxBytes, q.MaxScanned = s.limits.PageBytes, maxScannedCalls
-	page, next, err := s.openCalls(ctx, r.GetTenant(), q, callerIn(r.GetCaller()))
+	by := callerIn(r.GetCaller())
+	if r.GetOwnOnly() {
+		by.Actor = ""
+	}
+	page, next, err := s.openCalls(ctx, r.GetTenant(), q, by)
 	if err != nil {
 		return nil, err
 	}

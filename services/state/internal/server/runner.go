@@ -22,8 +22,9 @@ type runner struct {
 	maxFamily int // sessions of one write
 	maxUnread int // bytes of unread answers of a session
 	schemas   session.SchemaFuncs
-	meters    *meters.Meters // nil measures nothing
-	actor     string         // of the caller, for the audit log; empty for executors and the service itself
+	meters    *meters.Meters      // nil measures nothing
+	actor     string              // of the caller, for the audit log; empty for executors and the service itself
+	intent    session.AuditAction // of a request that may begin a run; empty for others
 }
 
 // by returns the runner for commands of a caller.
@@ -41,7 +42,7 @@ const logErasureDelay = session.Millis(60 * 1000)
 func (r *runner) record(views []*session.View, changes []*session.Change) {
 	now := r.clock.millis()
 	session.EraseLogs(views, changes, now+logErasureDelay)
-	session.Audit{Actor: r.actor, Now: now, NewID: newAuditID, Approved: approved}.Record(views, changes)
+	session.Audit{Actor: r.actor, Intent: r.intent, Now: now, NewID: newAuditID, Approved: approved}.Record(views, changes)
 }
 
 // update runs a command on one session without consequences for its family: the session's

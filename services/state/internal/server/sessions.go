@@ -41,7 +41,7 @@ func (s *sessionService) CreateSession(ctx context.Context, r *statev1.CreateSes
 	if err := s.grants.creates(ctx, command.Key, r); err != nil {
 		return nil, err
 	}
-	created, err := spread(ctx, s.runner, targetOf(r, command.Key, command.Need()), proto.Size(r), command.Now, command.Decide)
+	created, err := spread(ctx, s.runner.by(r.GetCaller()), targetOf(r, command.Key, command.Need()), proto.Size(r), command.Now, command.Decide)
 	if fault.ReasonOf(err) == "AGENT_NOT_FOUND" {
 		return nil, withKnownAgents(ctx, s.registry, err)
 	}

@@ -61,6 +61,7 @@ func (s *runService) StartRun(ctx context.Context, r *statev1.StartRunRequest) (
 // session is known only from its row, so the command may run again.
 func (s *runService) startWithinQuotas(ctx context.Context, r *statev1.StartRunRequest, post session.RunRequest, command startCommand) (session.Started, error) {
 	by, size := s.runner.by(r.GetCaller()), proto.Size(r)
+	by.intent = intentOf(r)
 	if r.GetParent() != nil { // by an executor: its run waits for the new one
 		return s.start(ctx, by, post, command, size)
 	}
@@ -166,6 +167,22 @@ func (s *runService) newStartCommand(r *statev1.StartRunRequest, post session.Ru
 		return s.branchCommand(intent.Branch, post)
 	default:
 		return own(send.Need(), send.Decide)
+	}
+}
+
+// intentOf returns what the audit log calls the request.
+func intentOf(r *statev1.StartRunRequest) session.AuditAction {
+	switch r.GetIntent().(type) {
+	case *statev1.StartRunRequest_Edit:
+		return session.ActionEdited
+	case *statev1.StartRunRequest_Regenerate:
+		return session.ActionRegenerated
+	case *statev1.StartRunRequest_Resume:
+		return session.ActionResumed
+	case *statev1.StartRunRequest_Retry:
+		return session.ActionRetried
+	default:
+		return session.ActionStarted
 	}
 }
 

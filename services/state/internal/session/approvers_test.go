@@ -50,6 +50,40 @@ func TestOnlyAnotherIdentifiedActorApprovesACallOfOthers(t *testing.T) {
 	}
 }
 
+func TestTheUserAndTheAuthorOfAMessageCountAsStarters(t *testing.T) {
+	t.Parallel()
+	for actor, denied := range map[string]bool{
+		"user:mia": true, // the user of the session, for whom a key started the run
+		"user:ann": true, // who wrote the message
+		"key:web":  true, // which started the run anew
+		"local":    true,
+		"user:leo": false,
+		"key:mia":  false,
+		"user:":    false,
+	} {
+		c := ofOthers("c1")
+		c.StartedBy, c.Author = "key:web", "user:ann"
+		v := suspendedView(c)
+		v.Session.UserID = "mia"
+		_, _, err := approve("c1", actor).Decide(v)
+		if denied {
+			refused(t, err, fault.Denied, "APPROVER_REFUSED")
+		} else if err != nil {
+			t.Errorf("%s: %v", actor, err)
+		}
+	}
+	first := &Run{StartedBy: "user:ann"}
+	second := &Run{StartedBy: "key:web"}
+	second.inheritAuthor(first)
+	third := &Run{StartedBy: "key:other"}
+	third.inheritAuthor(second)
+	again := &Run{StartedBy: "user:ann"}
+	again.inheritAuthor(third)
+	if second.Author != "user:ann" || third.Author != "user:ann" || again.Author != "" {
+		t.Errorf("got the authors %q, %q and %q", second.Author, third.Author, again.Author)
+	}
+}
+
 func TestWhoStartedACallMayDenyIt(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]Submit{

@@ -2,6 +2,8 @@ package session
 
 import (
 	"encoding/json"
+	"maps"
+	"slices"
 )
 
 // AuditEvent is an entry of the audit log: who did what, to which target, with which outcome. It
@@ -34,6 +36,17 @@ const (
 	ActionStateChanged AuditAction = "state.changed"
 	ActionUserErased   AuditAction = "user.erased"
 	ActionTenantErased AuditAction = "tenant.erased"
+
+	ActionAnswered    AuditAction = "call.answered"       // for the session's user, by another actor
+	ActionChanged     AuditAction = "session.changed"     // for the session's user, by another actor
+	ActionCreated     AuditAction = "session.created"     // for a user, by another actor
+	ActionStarted     AuditAction = "run.started"         // for the session's user, by another actor
+	ActionResumed     AuditAction = "run.resumed"         // by a request, not by an answer
+	ActionRetried     AuditAction = "run.retried"         // the last step of a run was removed, and the run goes on
+	ActionEdited      AuditAction = "message.edited"      // a message was replaced, and what followed was removed
+	ActionRegenerated AuditAction = "message.regenerated" // an answer was removed, and a new one begins
+	ActionAppended    AuditAction = "messages.appended"
+	ActionBranched    AuditAction = "session.branched" // the new session
 )
 
 // The outcomes.
@@ -47,35 +60,91 @@ const (
 // of executors and of the service itself, leave no entries.
 type Audit struct {
 	Actor    string
+	Intent   AuditAction // of a command that may begin a run; empty for others
 	Now      Millis
 	NewID    func() string
 	Approved func(response []byte) bool // reads the answer to an approval
 }
 
-// Record adds the entries to the first change, which is the command's own. The changes belong to
-// the views in their order.
+// Record adds the entries to the change of the command's own session: the first change, or the second of a
+// branch, whose source does not change. The changes belong to the views in their order.
 func (a Audit) Record(views []*View, changes []*Change) {
-	if a.Actor == "" || len(changes) == 0 || changes[0] == nil {
+	at := slices.IndexFunc(changes, func(c *Change) bool { return c != nil })
+	if a.Actor == "" || at < 0 {
 		return
 	}
-	v, change := views[0], changes[0]
-	if v.Session == nil {
-		return // a new session is no change of one
-	}
-	if change.Delete {
-		a.add(v, change, ActionDeleted, "session", v.Session.SessionID, OutcomeDone, CountRemoved(views, changes).Detail())
+	v, change := views[at], changes[at]
+	switch {
+	case v.Session == nil:
+		a.recordCreation(change)
+		return
+	case at > 0:
+		return
+	case change.Delete:
+		a.add(v.Session, change, ActionDeleted, "session", v.Session.SessionID, OutcomeDone, CountRemoved(views, changes).Detail())
 		return
 	}
 	a.recordAnswers(v, change)
 	a.recordStops(v, change)
+	a.recordRun(v, change)
 	a.recordSession(v, change)
 }
 
-// recordAnswers records approvals and denials.
+// actsFor reports whether the actor is known and another than the user.
+func (a Audit) actsFor(userID string) bool {
+	return userID != "" && IsIdentified(a.Actor) && a.Actor != userActor(userID)
+}
+
+// recordCreation records a branch, and a root that somebody else creates for its user.
+func (a Audit) recordCreation(change *Change) {
+	s := change.Session
+	if s == nil || s.ParentID != "" {
+		return
+	}
+	detail := map[string]any{}
+	if a.actsFor(s.UserID) {
+		detail["user"] = s.UserID
+	}
+	switch {
+	case change.Copy != nil:
+		detail["from"], detail["messages"] = change.Copy.From, change.Copy.Messages
+		a.add(s, change, ActionBranched, "session", s.SessionID, OutcomeDone, detail)
+	case detail["user"] == nil:
+	case change.NewRun != nil:
+		a.add(s, change, ActionStarted, "run", change.NewRun.RunID, OutcomeDone, detail)
+	default:
+		a.add(s, change, ActionCreated, "session", s.SessionID, OutcomeDone, detail)
+	}
+}
+
+// recordRun records a run that a request begins, except for one that only adds messages of the session's user.
+func (a Audit) recordRun(v *View, change *Change) {
+	if change.NewRun == nil || a.Intent == "" {
+		return
+	}
+	action, detail := a.Intent, map[string]any{}
+	if change.Rewind != nil && change.Rewind.Messages < v.Session.MessageCount {
+		detail["messages"] = v.Session.MessageCount - change.Rewind.Messages
+		if action == ActionRegenerated { // the question is written again
+			detail["messages"] = v.Session.MessageCount - change.Rewind.Messages - int64(len(change.Messages))
+		}
+	}
+	if action == ActionStarted && len(detail) > 0 {
+		action = ActionRewound // the message takes the place of a running turn
+	}
+	if a.actsFor(v.Session.UserID) {
+		detail["user"] = v.Session.UserID
+	}
+	if action != ActionStarted || len(detail) > 0 {
+		a.add(v.Session, change, action, "run", change.NewRun.RunID, OutcomeDone, detail)
+	}
+}
+
+// recordAnswers records approvals and denials, and results that somebody else gives for the session's user.
 func (a Audit) recordAnswers(v *View, change *Change) {
 	for _, call := range change.Calls {
 		before, known := v.callBefore(call.CallID)
-		if call.Kind != Approval || !known {
+		if !known {
 			continue
 		}
 		response, outcome := call.Response, OutcomeDone
@@ -86,10 +155,15 @@ func (a Audit) recordAnswers(v *View, change *Change) {
 			continue
 		}
 		action := ActionDenied
-		if a.Approved(response) {
+		switch {
+		case call.Kind != Approval && !a.actsFor(v.Session.UserID):
+			continue
+		case call.Kind != Approval:
+			action = ActionAnswered
+		case a.Approved(response):
 			action = ActionApproved
 		}
-		a.add(v, change, action, "call", call.CallID, outcome, map[string]any{"tool": call.ToolName})
+		a.add(v.Session, change, action, "call", call.CallID, outcome, map[string]any{"tool": call.ToolName})
 	}
 }
 
@@ -112,13 +186,13 @@ func (a Audit) recordStops(v *View, change *Change) {
 	}
 	for _, r := range change.Runs {
 		if before := v.stopOf(r.RunID); r.Stop != nil && (before == nil || before.Kind != r.Stop.Kind) {
-			a.add(v, change, stopAction(r.Stop.Kind == StopAbort), "run", r.RunID, OutcomeDone, nil)
+			a.add(v.Session, change, stopAction(r.Stop.Kind == StopAbort), "run", r.RunID, OutcomeDone, nil)
 			return
 		}
 	}
 	s := change.Session
 	if s != nil && s.Status != v.Session.Status && (s.Status == Failed || s.Status == Interrupted) {
-		a.add(v, change, stopAction(s.Status == Failed), "run", s.CurrentRunID, OutcomeDone, nil)
+		a.add(v.Session, change, stopAction(s.Status == Failed), "run", s.CurrentRunID, OutcomeDone, nil)
 	}
 }
 
@@ -139,28 +213,38 @@ func (v *View) stopOf(runID string) *Stop {
 	return nil
 }
 
-// recordSession records a new owner, a new expiry, a rewind, and a write of the custom state. The
+// sameProperties reports whether a session has the same title, tags, metadata and organization.
+func sameProperties(a, b *Session) bool {
+	return a.Title == b.Title && a.OrganizationID == b.OrganizationID && slices.Equal(a.Tags, b.Tags) && maps.Equal(a.Metadata, b.Metadata)
+}
+
+// recordSession records new properties, a new owner, a new expiry, appended messages, a rewind, and a write of the custom state. The
 // rewind of an edit belongs to its message. An expiry that changes with the status belongs to the
 // command that changed the status.
 func (a Audit) recordSession(v *View, change *Change) {
 	id := v.Session.SessionID
 	if s := change.Session; s != nil && s.UserID != v.Session.UserID {
-		a.add(v, change, ActionOwnerChanged, "session", id, OutcomeDone, map[string]any{"from": v.Session.UserID, "to": s.UserID})
+		a.add(v.Session, change, ActionOwnerChanged, "session", id, OutcomeDone, map[string]any{"from": v.Session.UserID, "to": s.UserID})
 	}
 	if s := change.Session; s != nil && s.ExpiresAt != v.Session.ExpiresAt && s.Status == v.Session.Status && change.NewRun == nil {
-		a.add(v, change, ActionExpirySet, "session", id, OutcomeDone, map[string]any{"from": v.Session.ExpiresAt, "to": s.ExpiresAt})
+		a.add(v.Session, change, ActionExpirySet, "session", id, OutcomeDone, map[string]any{"from": v.Session.ExpiresAt, "to": s.ExpiresAt})
+	}
+	if s := change.Session; s != nil && a.actsFor(v.Session.UserID) && !sameProperties(s, v.Session) {
+		a.add(v.Session, change, ActionChanged, "session", id, OutcomeDone, map[string]any{"user": v.Session.UserID})
 	}
 	switch {
+	case change.Rewind == nil && change.NewRun == nil && len(change.Messages) > 0:
+		a.add(v.Session, change, ActionAppended, "session", id, OutcomeDone, map[string]any{"messages": len(change.Messages)})
 	case change.Rewind != nil && change.NewRun == nil:
-		a.add(v, change, ActionRewound, "session", id, OutcomeDone, map[string]any{"messages": v.Session.MessageCount - change.Rewind.Messages})
+		a.add(v.Session, change, ActionRewound, "session", id, OutcomeDone, map[string]any{"messages": v.Session.MessageCount - change.Rewind.Messages})
 	case change.Rewind == nil && (change.NewState || len(change.StateWrite) > 0):
-		a.add(v, change, ActionStateChanged, "session", id, OutcomeDone, map[string]any{"version": change.Session.StateVersion})
+		a.add(v.Session, change, ActionStateChanged, "session", id, OutcomeDone, map[string]any{"version": change.Session.StateVersion})
 	}
 }
 
-func (a Audit) add(v *View, change *Change, action AuditAction, kind, id, outcome string, detail map[string]any) {
+func (a Audit) add(s *Session, change *Change, action AuditAction, kind, id, outcome string, detail map[string]any) {
 	change.Audit = append(change.Audit, AuditEvent{
-		ID: a.NewID(), At: a.Now, SessionID: v.Session.SessionID, Actor: a.Actor, Action: action,
+		ID: a.NewID(), At: a.Now, SessionID: s.SessionID, Actor: a.Actor, Action: action,
 		TargetKind: kind, TargetID: id, Outcome: outcome, Detail: AuditDetail(detail),
 	})
 }

@@ -34,6 +34,7 @@ type Call struct {
 
 	Approvers  Approvers
 	StartedBy  string // as Run.StartedBy, of the run that made the call
+	Author     string // as Run.Author
 	AnsweredBy string // the actor of the client's answer, in time or late; empty if unknown
 }
 

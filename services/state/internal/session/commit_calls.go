@@ -62,7 +62,7 @@ func (c Commit) newCalls(v *View) ([]Call, error) {
 		}
 		taken[call.CallID] = true
 		call.SessionID, call.RunID, call.Step, call.CreatedAt = v.Session.SessionID, c.RunID, c.Step, c.Now
-		call.StartedBy = v.Run.StartedBy
+		call.StartedBy, call.Author = v.Run.StartedBy, v.Run.Author
 	}
 	return calls, nil
 }

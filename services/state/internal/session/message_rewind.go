@@ -62,6 +62,7 @@ func (c RunRequest) rewindAndBegin(views []*View, keep bool) (*Change, error) {
 	run := c.beginRun(change, EntryStart)
 	if keep { // the message is the run's own
 		run.StartMessageCount, run.TurnMessageCount = b.Message.Ordinal, b.Message.Ordinal
+		run.inheritAuthor(b.answeringRun())
 	}
 	change.appendMessages(c.Messages)
 	return change, nil

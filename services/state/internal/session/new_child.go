@@ -29,7 +29,7 @@ func (c NewChild) record(now Millis) Child {
 }
 
 // begin returns the change that creates the child below its parent, with its queued run. The
-// child inherits the owner of the parent, and the trace, the starter and the priority of the parent's run.
+// child inherits the owner of the parent, and the trace, the starter, the author and the priority of the parent's run.
 func (c NewChild) begin(parent *Session, from *Run, now Millis) *Change {
 	s := Session{
 		Key: Key{parent.Tenant, c.SessionID}, AgentType: c.AgentType, ParentID: parent.SessionID, RootID: parent.RootID, Depth: parent.Depth + 1,
@@ -38,7 +38,7 @@ func (c NewChild) begin(parent *Session, from *Run, now Millis) *Change {
 	}
 	r := &Run{
 		RunID: c.RunID, AgentType: c.AgentType, Entry: EntryStart, MessageID: c.MessageID, DeadlineAt: c.DeadlineAt,
-		Traceparent: from.Traceparent, Tracestate: from.Tracestate, StartedBy: from.StartedBy, Priority: from.Priority, UserID: s.UserID, CreatedAt: now,
+		Traceparent: from.Traceparent, Tracestate: from.Tracestate, StartedBy: from.StartedBy, Author: from.Author, Priority: from.Priority, UserID: s.UserID, CreatedAt: now,
 	}
 	s.beginRun(r)
 	change := &Change{Session: &s, Created: true, NewState: true, NewRun: r}

@@ -148,7 +148,7 @@ func (s *propagation) resumeChildren(m *member) {
 		}
 		after := child.touch(s.Now)
 		child.change.NewRun = after.beginResume(child.view.Current, s.NewID(), s.Now)
-		child.change.NewRun.StartedBy = m.change.NewRun.StartedBy
+		child.change.NewRun.StartedBy, child.change.NewRun.Author = m.change.NewRun.StartedBy, m.change.NewRun.Author
 		m.recordChild(after, Active, nil, s.Now)
 		s.resumeChildren(child)
 	}

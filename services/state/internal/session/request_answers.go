@@ -29,7 +29,7 @@ func (c RunRequest) takeAnswers(change *Change, v *View) error {
 		if !known {
 			continue
 		}
-		after, _, changed, err := answer.tryApply(call, c.By, false, c.Now)
+		after, _, changed, err := answer.tryApply(call, c.By, v.Session, false, c.Now)
 		if errors.Is(err, fault.Denied) {
 			return err
 		}

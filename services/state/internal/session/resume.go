@@ -56,6 +56,7 @@ func (c Resume) Decide(views ...*View) (*Change, Started, error) {
 	if err := c.resumeRun(change, v.OwnAgent, c.Addition); err != nil {
 		return nil, Started{}, err
 	}
+	change.NewRun.inheritAuthor(v.Current)
 	if c.continuesMessage(v) {
 		change.NewRun.MessageID = v.Current.MessageID
 	}

@@ -51,6 +51,7 @@ func (c Retry) Decide(v *View) (*Change, Started, error) {
 	if err := c.resumeRun(change, v.OwnAgent, c.Addition); err != nil {
 		return nil, Started{}, err
 	}
+	change.NewRun.inheritAuthor(v.Current)
 	return change, change.started(), nil
 }
 
@@ -108,6 +109,7 @@ func (c Retry) restart(v *View) (*Change, Started, error) {
 	if err := c.resumeRun(change, v.OwnAgent, c.Addition); err != nil {
 		return nil, Started{}, err
 	}
+	change.NewRun.inheritAuthor(failed)
 	start := min(failed.StartMessageCount, v.Session.MessageCount)
 	change.NewRun.StartMessageCount, change.NewRun.TurnMessageCount = start, start
 	return change, change.started(), nil

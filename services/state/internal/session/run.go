@@ -1,6 +1,10 @@
 package session
 
-import "github.com/holdfast-run/holdfast/pkg/position"
+import (
+	"cmp"
+
+	"github.com/holdfast-run/holdfast/pkg/position"
+)
 
 // RunStatus is the status of a run.
 type RunStatus string
@@ -18,6 +22,16 @@ const (
 	RunSuspendedAwaitingChildren RunStatus = "suspended_awaiting_children"
 	RunSuspendedStepPartial      RunStatus = "suspended_step_partial"
 )
+
+// inheritAuthor notes who wrote the message that the run answers anew, in place of another run; nil if that is unknown.
+func (r *Run) inheritAuthor(of *Run) {
+	if of == nil {
+		return
+	}
+	if author := cmp.Or(of.Author, of.StartedBy); author != r.StartedBy {
+		r.Author = author
+	}
+}
 
 // Live reports whether the run is queued or running.
 func (s RunStatus) Live() bool { return s == RunQueued || s == RunRunning }
@@ -49,6 +63,7 @@ type Run struct {
 	Traceparent   string
 	Tracestate    string
 	StartedBy     string // the actor of the request that began it, or of the run that it continues; empty if unknown
+	Author        string // the actor of the request with the turn's message, if another one started the run anew; else empty
 	CreatedAt     Millis
 	StartedAt     Millis // first claim
 	CompletedAt   Millis

@@ -70,7 +70,7 @@ func (c Submit) Decide(v *View) (*Change, Submitted, error) {
 		return nil, Submitted{}, SessionNotFound(c.Key)
 	}
 	call, known := v.ownCall(c.CallID)
-	if !c.By.Reaches(v.Session) && !(known && call.isOpenTo(c.By)) {
+	if !c.By.Reaches(v.Session) && !(known && call.isOpenTo(v.Session, c.By)) {
 		return nil, Submitted{}, SessionNotFound(c.Key)
 	}
 	if !known {
@@ -80,7 +80,7 @@ func (c Submit) Decide(v *View) (*Change, Submitted, error) {
 	if !answer.matches(call) {
 		return nil, Submitted{}, answer.mismatch(call)
 	}
-	call, status, changed, err := answer.apply(call, c.By, v.Session.Status.Terminal() || v.Session.hasExpired(c.Now), c.Now)
+	call, status, changed, err := answer.apply(call, c.By, v.Session, v.Session.Status.Terminal() || v.Session.hasExpired(c.Now), c.Now)
 	if err != nil {
 		return nil, Submitted{}, err
 	}
@@ -118,14 +118,14 @@ func (a Answer) mismatch(call Call) error {
 		"call %q waits for an answer of kind %s (approval %q), not %s (approval %q)", call.CallID, call.Kind, call.ApprovalID, a.Kind, a.ApprovalID)
 }
 
-// apply answers a call of the right kind. ended reports that the session has ended. It returns
+// apply answers a call of the right kind in its session. ended reports that the session has ended. It returns
 // the call afterwards, and whether it has changed. If a step has consumed a timeout, the
 // first late answer is stored. Denied (APPROVER_REFUSED) for an approval that would change the
 // call, but not by this caller.
-func (a Answer) apply(call Call, by Caller, ended bool, now Millis) (after Call, status SubmitStatus, changed bool, err error) {
+func (a Answer) apply(call Call, by Caller, s *Session, ended bool, now Millis) (after Call, status SubmitStatus, changed bool, err error) {
 	after, status, changed = a.applied(call, by, ended, now)
 	if changed && a.Approves {
-		err = call.checkApprover(by.Actor)
+		err = call.checkApprover(s, by.Actor)
 	}
 	if err != nil {
 		return call, "", false, err

@@ -61,7 +61,7 @@ func (c SubmitAll) Decide(v *View) (*Change, []Submitted, error) {
 		}
 	}
 	change := &Change{}
-	all, err := c.applyAnswers(change, calls, v.Session.Status.Terminal() || v.Session.hasExpired(c.Now))
+	all, err := c.applyAnswers(change, v.Session, calls, v.Session.Status.Terminal() || v.Session.hasExpired(c.Now))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -82,7 +82,7 @@ func (c SubmitAll) Decide(v *View) (*Change, []Submitted, error) {
 }
 
 // applyAnswers applies the answers to the calls, and adds the changed calls to the change.
-func (c SubmitAll) applyAnswers(change *Change, calls map[string]Call, ended bool) ([]Submitted, error) {
+func (c SubmitAll) applyAnswers(change *Change, s *Session, calls map[string]Call, ended bool) ([]Submitted, error) {
 	all := make([]Submitted, len(c.Answers))
 	written := map[string]bool{}
 	for i, answer := range c.Answers {
@@ -91,7 +91,7 @@ func (c SubmitAll) applyAnswers(change *Change, calls map[string]Call, ended boo
 			all[i].Status = UnknownCall
 			continue
 		}
-		call, status, changed, err := answer.tryApply(call, c.By, ended, c.Now)
+		call, status, changed, err := answer.tryApply(call, c.By, s, ended, c.Now)
 		if err != nil {
 			return nil, err
 		}
@@ -127,15 +127,16 @@ func (c SubmitAll) resumesSession(change *Change, v *View, calls map[string]Call
 func (c SubmitAll) beginResumedRun(change *Change, v *View) {
 	change.Session = v.nextVersion(c.Now)
 	post := RunRequest{Key: c.Key, RunID: c.NewRunID, MessageID: v.Current.MessageID, Traceparent: c.Traceparent, Tracestate: c.Tracestate, Now: c.Now}
-	post.beginRun(change, EntryResume).StartedBy = v.Current.StartedBy // an answer asks for nothing of its own
+	r := post.beginRun(change, EntryResume) // an answer asks for nothing of its own
+	r.StartedBy, r.Author = v.Current.StartedBy, v.Current.Author
 }
 
 // tryApply is apply for any answer. Denied (APPROVER_REFUSED), Invalid (KIND_MISMATCH) if the call is open and of another
 // kind, Answer.Refusal if the answer would be applied.
-func (a Answer) tryApply(call Call, by Caller, ended bool, now Millis) (after Call, status SubmitStatus, changed bool, err error) {
+func (a Answer) tryApply(call Call, by Caller, s *Session, ended bool, now Millis) (after Call, status SubmitStatus, changed bool, err error) {
 	switch {
 	case a.matches(call):
-		after, status, changed, err = a.apply(call, by, ended, now)
+		after, status, changed, err = a.apply(call, by, s, ended, now)
 		if changed && a.Refusal != nil {
 			return call, "", false, a.Refusal
 		}

@@ -25,6 +25,9 @@ func (i Identity) checkContent(request any) error {
 			return i.Require(Operate, "change the user, the organization or the expiry of a session")
 		}
 		return i.Require(Chat, "change a session")
+	case *statev1.ListOpenCallsRequest:
+		r.OwnOnly = !i.May(Approve) // the calls of others are listed for their approvers
+		return nil
 	case *statev1.AppendMessagesRequest:
 		return i.Require(Operate, "append messages")
 	case *statev1.CreateSessionRequest, *statev1.SaveStateRequest, *statev1.TruncateMessagesRequest, *statev1.DeleteSessionRequest,

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 )
 
@@ -29,7 +30,28 @@ func (s Stamped) Invoke(ctx context.Context, method string, request, answer any,
 			return fmt.Errorf("call %s: %w", method, err)
 		}
 	}
-	return s.ClientConnInterface.Invoke(ctx, method, request, answer, options...)
+	err := s.ClientConnInterface.Invoke(ctx, method, request, answer, options...)
+	if fault.KindOf(err) == fault.Denied {
+		s.recordDenied(ctx, request, err)
+	}
+	return err
+}
+
+// recordDenied records what the state service denied a caller, such as the approval of its own request.
+func (s Stamped) recordDenied(ctx context.Context, request any, refusal error) {
+	caller, known := From(ctx)
+	m, is := request.(proto.Message)
+	if !known || !is {
+		return
+	}
+	e := caller.refused(string(m.ProtoReflect().Descriptor().Name()), refusal)
+	e.Action = ActionDenied
+	for _, name := range []protoreflect.Name{"session_id", "tool_call_id"} {
+		if field := m.ProtoReflect().Descriptor().Fields().ByName(name); field != nil {
+			e.Detail[string(name)] = m.ProtoReflect().Get(field).String()
+		}
+	}
+	record(ctx, s.Audit, e)
 }
 
 func (s Stamped) stamp(ctx context.Context, m protoreflect.Message) error {

@@ -41,7 +41,7 @@ var (
 		withSession + ` AND f.tenant = $1::text AND f.facet = $13::bytea`)
 
 	openCallsOfOthers = pageOfCalls(` FROM calls c` + withSession + ` AND c.tenant = $1::text AND ` + openCalls + ofOthers +
-		` AND c.started_by NOT IN ('', 'local', $13::text)`)
+		` AND c.started_by NOT IN ('', 'local', $13::text) AND c.author <> $13::text`)
 
 	lastScannedCall   = prepared(lastScannable + callOrder + ` OFFSET $5::bigint LIMIT 1`)
 	lastScannedOthers = prepared(lastScannable + ofOthers + callOrder + ` OFFSET $5::bigint LIMIT 1`)

@@ -20,7 +20,7 @@ const (
 			AND (?5 = '' OR l.tool_name = ?5) AND (?6 = '' OR l.kind = ?6) AND (?7 = '' OR s.agent_type = ?7)` + callOrder + ` LIMIT 0 + ?8`
 	openCallsOfAll    = ` FROM calls l INDEXED BY calls_open` + openCalls
 	openCallsOfUser   = ` FROM (SELECT * FROM session_facets WHERE tenant = ?1 AND facet = ?13) f CROSS JOIN calls l INDEXED BY calls_waiting ON l.tenant = f.tenant AND l.session_id = f.session_id` + openCalls
-	openCallsOfOthers = ` FROM (SELECT * FROM calls INDEXED BY calls_others WHERE tenant = ?1 AND ` + ofOthers + ` AND started_by NOT IN ('', 'local', ?13)) l` + openCalls
+	openCallsOfOthers = ` FROM (SELECT * FROM calls INDEXED BY calls_others WHERE tenant = ?1 AND ` + ofOthers + ` AND started_by NOT IN ('', 'local', ?13) AND author <> ?13) l` + openCalls
 	lastScannedCall   = `SELECT l.created_at, l.root_id, l.call_id FROM calls l INDEXED BY calls_open WHERE l.tenant = ?1 AND ` + isOpen + callOrder + ` LIMIT 1 OFFSET 0 + ?5`
 	lastScannedOthers = `SELECT l.created_at, l.root_id, l.call_id FROM calls l INDEXED BY calls_others WHERE l.tenant = ?1 AND l.approvers = 'others' AND ` + isOpen + callOrder + ` LIMIT 1 OFFSET 0 + ?5`
 	ofOthers          = `approvers = 'others' AND answer = '' AND consumed_at = 0 AND run_id <> ''`

@@ -123,6 +123,7 @@ var Runs = Table[session.Run]{
 		text("traceparent", func(r *session.Run) *string { return &r.Traceparent }),
 		text("tracestate", func(r *session.Run) *string { return &r.Tracestate }),
 		text("started_by", func(r *session.Run) *string { return &r.StartedBy }),
+		text("author", func(r *session.Run) *string { return &r.Author }),
 		integer("created_at", func(r *session.Run) *int64 { return (*int64)(&r.CreatedAt) }),
 		integer("deadline_at", func(r *session.Run) *int64 { return (*int64)(&r.DeadlineAt) }),
 		text("on_busy", func(r *session.Run) *string { return (*string)(&r.OnBusy) }),
@@ -283,6 +284,7 @@ var Calls = Table[session.Call]{
 		text("session_id", func(c *session.Call) *string { return &c.SessionID }),
 		text("approvers", func(c *session.Call) *string { return (*string)(&c.Approvers) }),
 		text("started_by", func(c *session.Call) *string { return &c.StartedBy }),
+		text("author", func(c *session.Call) *string { return &c.Author }),
 		text("child_id", func(c *session.Call) *string { return &c.ChildID }),
 	},
 }
