@@ -233,8 +233,9 @@ func changeKeys(f keyFlags, stdout io.Writer, change func(entries []keyEntry, is
 	return err
 }
 
-// keysFileMode lets others read: hashes of random keys are public, and the gateway may run under another account.
-const keysFileMode = 0o644
+// keysFileMode is the mode of a new file. Who reads it knows the names, tenants and scopes of all keys. A gateway under another
+// account needs the file to be given to it.
+const keysFileMode = 0o600
 
 // readKeys reads a keys file. Invalid (FILE_MISSING, KEYS_INVALID).
 func readKeys(file string) ([]keyEntry, error) {

@@ -24,6 +24,9 @@ func TestAKeyIsListedRotatedAndRevoked(t *testing.T) {
 		return out.String()
 	}
 	keys("new", "--tenant", "acme", "--name", "web", "--scopes", "operate,read", "--subject", "ann")
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("got a new file with the mode %v, %v; want 0600", info.Mode(), err)
+	}
 	keys("new", "--tenant", "acme", "--name", "ci", "--expires", "720h")
 	if err := os.WriteFile(file, append(read(t, file), "- {name: web, tenant: other, sha256: "+strings.Repeat("ab", 32)+", scopes: [operate]}\n"...), 0o600); err != nil {
 		t.Fatal(err)

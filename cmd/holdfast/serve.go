@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -38,6 +40,7 @@ services that they call.`,
 
 // serve runs services until ctx ends. Invalid (SERVICE_UNKNOWN, CONFIG_INVALID), and the faults of the services.
 func serve(ctx context.Context, t *cli.Terminal, names []string) (err error) {
+	signal.Ignore(syscall.SIGHUP) // an executor reads its files again; no service ends with a terminal
 	selected, err := componentsNamed(names, t.Environ)
 	if err != nil {
 		return err

@@ -83,7 +83,32 @@ func (i connectInterceptor) WrapStreamingClient(next connect.StreamingClientFunc
 func (i connectInterceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) (err error) {
 		defer i.close(ctx, conn.Spec().Procedure, &err)
-		return next(ctx, conn)
+		return next(ctx, received{conn})
+	}
+}
+
+// received is a stream whose malformed requests are faults of the client: Invalid (REQUEST_MALFORMED).
+type received struct{ connect.StreamingHandlerConn }
+
+func (r received) Receive(message any) error {
+	err := r.StreamingHandlerConn.Receive(message)
+	c, ok := errors.AsType[*connect.Error](err)
+	isEnd := errors.Is(err, io.EOF) && connect.CodeOf(err) == connect.CodeUnknown
+	if !ok || isEnd || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	for _, detail := range c.Details() {
+		if value, err := detail.Value(); err == nil {
+			if _, told := value.(*errdetails.ErrorInfo); told {
+				return FromConnect(c)
+			}
+		}
+	}
+	switch c.Code() {
+	case connect.CodeCanceled, connect.CodeDeadlineExceeded, connect.CodeUnavailable, connect.CodeResourceExhausted:
+		return err
+	default:
+		return fault.New(fault.Invalid, "REQUEST_MALFORMED", "the body is no message of the protocol that its content type names: %s", c.Message())
 	}
 }
 

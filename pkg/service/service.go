@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 
 	"github.com/holdfast-run/holdfast/pkg/config"
 	"github.com/holdfast-run/holdfast/pkg/fault"
@@ -34,6 +36,7 @@ type Program[C any] struct {
 // Main is the main function of the program. It does not return.
 func (p Program[C]) Main() {
 	process.ReserveHeap(process.ServiceReserve)
+	signal.Ignore(syscall.SIGHUP) // an executor reads its files again; no service ends with a terminal
 	process.Main(func(ctx context.Context) error {
 		return p.Execute(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr)
 	})

@@ -96,9 +96,7 @@ func (s *Service) serve(ctx context.Context, c ProcessConfig, network rpc.Networ
 	tasks := []process.Task{
 		{Name: "serve", Run: func(ctx context.Context) error { return rpc.Serve(ctx, server, listener, c.Grace) }},
 		{Name: "work", Run: s.Run},
-	}
-	if c.AgentsFiles != "" {
-		tasks = append(tasks, process.Task{Name: "reload", Run: s.reloadOnHangup})
+		{Name: "reload", Run: s.reloadOnHangup}, // also without files: a hangup must not end the process
 	}
 	return process.Run(ctx, c.Grace+endGrace, tasks...)
 }

@@ -175,6 +175,8 @@ func TestWithoutKeysPagesOfOtherSitesAreRefused(t *testing.T) {
 		"a sandbox":                {[]string{"Origin", "null"}, "ORIGIN_REFUSED"},
 		"an image of another site": {[]string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors"}, "ORIGIN_REFUSED"},
 		"a link":                   {[]string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate"}, ""},
+		"a form of another site":   {[]string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate"}, "ORIGIN_REFUSED"},
+		"a form of this site":      {[]string{"Sec-Fetch-Site", "same-origin", "Sec-Fetch-Mode", "navigate"}, ""},
 		"a rebound name":           {[]string{"Host", "evil.example"}, "HOST_REFUSED"},
 		"a rebound name, port":     {[]string{"Host", "evil.example:" + host[strings.LastIndex(host, ":")+1:]}, "HOST_REFUSED"},
 		"localhost":                {[]string{"Host", "localhost:80"}, ""},
@@ -182,6 +184,9 @@ func TestWithoutKeysPagesOfOtherSitesAreRefused(t *testing.T) {
 		"version 6":                {[]string{"Host", "[::1]:80"}, ""},
 	} {
 		response := h.request(t, http.MethodGet, "/agents", "", tc.headers...)
+		if strings.HasPrefix(name, "a form") {
+			response = h.request(t, http.MethodPost, "/start", `{"message":"hi"}`, tc.headers...)
+		}
 		if tc.code != "" {
 			wantFault(t, response, 403, tc.code)
 		} else if response.StatusCode != http.StatusOK {

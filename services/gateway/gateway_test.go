@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -70,7 +71,7 @@ func openWith(t testing.TB, listener net.Listener, world *gatewaytest.World, p g
 	if change != nil {
 		change(&c)
 	}
-	p.Network, p.Log = world.Network, slog.New(slog.DiscardHandler)
+	p.Network, p.Log = world.Network, cmp.Or(p.Log, slog.New(slog.DiscardHandler))
 	service, err := gateway.New(t.Context(), c, p)
 	if err != nil {
 		t.Fatal(err)

@@ -9,11 +9,15 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/url"
+	"slices"
+	"strings"
 
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
 	"google.golang.org/grpc"
 
+	"github.com/holdfast-run/holdfast/pkg/rpc"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 	"github.com/holdfast-run/holdfast/services/stream/internal/embedded"
 	"github.com/holdfast-run/holdfast/services/stream/internal/log"
@@ -63,12 +67,27 @@ func New(ctx context.Context, c Config, p Peers) (*Service, error) {
 	return s, nil
 }
 
+// isOpenToAll reports whether a server on another machine is to be reached without credentials.
+func isOpenToAll(urls, creds string) bool {
+	if creds != "" {
+		return false
+	}
+	return slices.ContainsFunc(strings.Split(urls, ","), func(text string) bool {
+		u, err := url.Parse(strings.TrimSpace(text))
+		return err == nil && u.User == nil && !rpc.Loopback(u.Host)
+	})
+}
+
 // recordRoom is the size limit of a record beside its largest chunk.
 const recordRoom = 8 << 10
 
 // open opens the configured log.
 func (s *Service) open(ctx context.Context, c Config, logger *slog.Logger) (err error) {
 	endpoint := jetstream.Endpoint{URL: c.NATSURL, CredsFile: c.NATSCreds}
+	if c.Bus == BusNATS && isOpenToAll(c.NATSURL, c.NATSCreds) {
+		logger.WarnContext(ctx, "the NATS servers are reached without credentials: whoever reaches them can read and write what all tenants are told; "+
+			"give the servers an account for Holdfast, and set HOLDFAST_STREAM_NATS_CREDS", "url", "HOLDFAST_STREAM_NATS_URL")
+	}
 	switch c.Bus {
 	case BusMemory:
 		s.log = memory.New(memory.Options{MaxAge: c.TTL, MaxBytes: c.PartitionBytes * int64(c.Partitions)})

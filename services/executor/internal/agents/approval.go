@@ -156,11 +156,17 @@ func (c condition) hasLookalike(input any) bool {
 	return false
 }
 
-// holds reports whether all tests hold.
+// holds reports whether all tests hold. They hold for a path that leads through a value other than an object: a human
+// decides about arguments that the condition cannot read.
 func (c condition) holds(input any, state agent.State) bool {
 	from := input
 	if c.fromState {
 		from = map[string]any(state)
+	}
+	for at := range c.path {
+		if v, exists := lookUp(from, c.path[:at]); exists && kindOf(v) != "object" {
+			return true
+		}
 	}
 	v, exists := lookUp(from, c.path)
 	return !slices.ContainsFunc(c.tests, func(t test) bool { return !t(v, exists) })
@@ -199,10 +205,31 @@ func arguments(schema json.RawMessage) (names []string, all bool) {
 	return slices.Sorted(maps.Keys(properties)), true
 }
 
-// equals tests for a value. A number beyond maxDigits passes: a human sees the call.
+// kindOf returns the type of a JSON value.
+func kindOf(v any) string {
+	switch v.(type) {
+	case nil:
+		return "null"
+	case string:
+		return "string"
+	case bool:
+		return "boolean"
+	case map[string]any:
+		return "object"
+	case []any:
+		return "list"
+	default:
+		return "number"
+	}
+}
+
+// equals tests for a value. A value of another type, and a number beyond maxDigits, pass: a human sees the call. A list may
+// have the value among others, and the tool may take "5" for 5.
 func equals(operand json.RawMessage) (test, error) {
 	want, err := decode(operand)
-	return func(v any, exists bool) bool { return exists && (isEqual(v, want) || isTooLong(v)) }, err
+	return func(v any, exists bool) bool {
+		return exists && (isEqual(v, want) || isTooLong(v) || kindOf(v) != kindOf(want))
+	}, err
 }
 
 func notEquals(operand json.RawMessage) (test, error) {
@@ -239,7 +266,10 @@ func matches(operand json.RawMessage) (test, error) {
 	if err != nil {
 		return nil, fmt.Errorf("must be a regular expression (RE2): %w", err)
 	}
-	return func(v any, exists bool) bool { return exists && expression.MatchString(render(v)) }, nil
+	return func(v any, exists bool) bool {
+		text, is := v.(string)
+		return exists && (!is || expression.MatchString(text)) // a human sees any other value
+	}, nil
 }
 
 func exists(operand json.RawMessage) (test, error) {

@@ -47,7 +47,9 @@ func TestWhatRemovesOrWritesForOthersIsAudited(t *testing.T) {
 			s.completes()
 		}
 		message := func(id string) func(*statev1.StartRunRequest) {
-			return func(r *statev1.StartRunRequest) { r.Messages = []*eventv1.Message{said(eventv1.Role_ROLE_USER, id, "Go on.")} }
+			return func(r *statev1.StartRunRequest) {
+				r.Messages = []*eventv1.Message{said(eventv1.Role_ROLE_USER, id, "Go on.")}
+			}
 		}
 		send(mia(), "own", message("m1"))
 		send(mia(), "own", message("m2"))

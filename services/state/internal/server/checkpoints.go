@@ -15,10 +15,11 @@ import (
 // checkpointService implements statev1.CheckpointServiceServer.
 type checkpointService struct {
 	statev1.UnimplementedCheckpointServiceServer
-	store  store.Reader
-	runner *runner
-	clock  clock
-	ids    ids
+	store      store.Reader
+	runner     *runner
+	admissions *admissions
+	clock      clock
+	ids        ids
 }
 
 // GetCheckpoint implements statev1.CheckpointServiceServer.
@@ -86,6 +87,9 @@ func (s *checkpointService) Branch(ctx context.Context, r *statev1.BranchRequest
 		return nil, err
 	}
 	if err := cmp.Or(checkCheckpointID(r.GetCheckpointId()), checkOptionalID("new_session_id", r.GetNewSessionId())); err != nil {
+		return nil, err
+	}
+	if err := s.admissions.checkBytes(ctx, key.Tenant, 1); err != nil { // it copies messages
 		return nil, err
 	}
 	branch := session.Key{Tenant: key.Tenant, SessionID: r.GetNewSessionId()}

@@ -75,10 +75,15 @@ func (s *sessionService) AppendMessages(ctx context.Context, r *statev1.AppendMe
 	if command.Messages, err = messagesIn(r.GetMessages(), origin{now: command.Now, newID: s.ids}); err != nil {
 		return nil, err
 	}
-	after, err := update(ctx, s.runner.by(r.GetCaller()), targetOf(r, key, command.Need()), proto.Size(r), withVersion(command.Decide))
+	size := proto.Size(r)
+	if err := s.admissions.checkBytes(ctx, key.Tenant, int64(size)); err != nil {
+		return nil, err
+	}
+	after, err := update(ctx, s.runner.by(r.GetCaller()), targetOf(r, key, command.Need()), size, withVersion(command.Decide))
 	if err != nil {
 		return nil, err
 	}
+	s.admissions.bytes.Add(key.Tenant, int64(size))
 	return &statev1.AppendMessagesResponse{MessageCount: after.count, Version: after.version}, nil
 }
 

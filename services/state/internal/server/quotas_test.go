@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/quota"
 )
@@ -140,6 +141,13 @@ func TestStoredBytesAboveTheLimitAreRefused(t *testing.T) {
 	b.refusesQuota(b.startFor("s2", "", func(r *statev1.StartRunRequest) {
 		r.Messages = append(r.Messages, userMessage(string(slices.Repeat([]byte("x"), 700))))
 	}), "QUOTA_BYTES", "tenant.bytes", "1000")
+	appended := func(size int) error {
+		_, err := b.sessions.AppendMessages(t.Context(), &statev1.AppendMessagesRequest{
+			Tenant: "acme", SessionId: "s1", Messages: []*eventv1.Message{userMessage(string(slices.Repeat([]byte("x"), size)))},
+		})
+		return err
+	}
+	b.refusesQuota(appended(700), "QUOTA_BYTES", "tenant.bytes", "1000")
 	b.must(b.startFor("s1", ""))
 	if _, err := b.sessions.DeleteSession(t.Context(), &statev1.DeleteSessionRequest{Tenant: "acme", SessionId: "s1"}); err != nil {
 		t.Fatal(err)

@@ -19,17 +19,18 @@ import (
 // sessionService implements statev1.SessionServiceServer.
 type sessionService struct {
 	statev1.UnimplementedSessionServiceServer
-	grants   *grants
-	store    store.Reader
-	files    store.Files
-	lister   store.Lister
-	registry store.Registry
-	counts   store.Counts
-	runner   *runner
-	queue    *queue
-	limits   Limits
-	clock    clock
-	ids      ids
+	grants     *grants
+	store      store.Reader
+	files      store.Files
+	lister     store.Lister
+	registry   store.Registry
+	counts     store.Counts
+	runner     *runner
+	admissions *admissions
+	queue      *queue
+	limits     Limits
+	clock      clock
+	ids        ids
 }
 
 // CreateSession implements statev1.SessionServiceServer.

@@ -384,3 +384,28 @@ func TestConfigurationsOfIssuersThatAreNotSafeAreRefused(t *testing.T) {
 		}
 	}
 }
+
+func TestTheKeysOfAnIssuerComeFromItsHost(t *testing.T) {
+	t.Parallel()
+	other := newProvider(t) // of somebody else
+	signer := newSigningKey(t, "k1")
+	other.publish(signer.public())
+	own := http.NewServeMux()
+	provider := httptest.NewServer(own)
+	t.Cleanup(provider.Close)
+	own.HandleFunc("/other", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, other.URL+"/keys", http.StatusFound) })
+	own.HandleFunc("/endless", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/endless", http.StatusFound) })
+	own.HandleFunc("/moved", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/keys", http.StatusFound) })
+	own.HandleFunc("/keys", func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{signer.public()}})
+	})
+	for path, works := range map[string]bool{"/keys": true, "/moved": true, "/other": false, "/endless": false} {
+		_, err := newKeySet(JWTConfig{Issuer: provider.URL, JWKS: provider.URL + path}, time.Now).fetch(t.Context())
+		if (err == nil) != works {
+			t.Errorf("%s: got %v, want success: %v", path, err, works)
+		}
+	}
+	if reads := other.setAway(true); reads != 0 {
+		t.Errorf("the other host was read %d times", reads)
+	}
+}

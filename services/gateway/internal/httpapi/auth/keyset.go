@@ -42,7 +42,18 @@ type keySet struct {
 }
 
 func newKeySet(c JWTConfig, now func() time.Time) *keySet {
-	return &keySet{config: c, now: now, client: &http.Client{Timeout: fetchTimeout}}
+	return &keySet{config: c, now: now, client: &http.Client{Timeout: fetchTimeout, CheckRedirect: staysWithIssuer}}
+}
+
+// maxRedirects bounds the redirects of one attempt.
+const maxRedirects = 3
+
+// staysWithIssuer refuses redirects to other hosts, which are not the issuer, and to plain HTTP.
+func staysWithIssuer(next *http.Request, before []*http.Request) error {
+	if len(before) > maxRedirects || next.URL.Host != before[0].URL.Host || !secureURL(next.URL.String()) {
+		return fmt.Errorf("%s redirects to %.200q, which is another host, not HTTPS, or one redirect too many: configure the address of the keys", before[0].URL.Host, next.URL.Redacted())
+	}
+	return nil
 }
 
 // find returns the key for a token with the header. Unauthenticated (TOKEN_INVALID), Unavailable (ISSUER_UNAVAILABLE).

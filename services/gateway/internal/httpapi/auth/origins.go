@@ -38,10 +38,16 @@ func (o Origins) Check(r *http.Request) error {
 	if err := o.checkOrigin(r); err != nil {
 		return err
 	}
-	if r.Header.Get("Origin") == "" && r.Header.Get("Sec-Fetch-Site") == "cross-site" && r.Header.Get("Sec-Fetch-Mode") != "navigate" && !isFile(r) {
+	if r.Header.Get("Origin") == "" && r.Header.Get("Sec-Fetch-Site") == "cross-site" && !isLink(r) && !isFile(r) {
 		return fault.New(fault.Denied, "ORIGIN_REFUSED", "pages of other sites may not call")
 	}
 	return nil
+}
+
+// isLink reports whether the request opens a page, as a link does. A form of another site navigates as well, by POST, and
+// would act in place of the user.
+func isLink(r *http.Request) bool {
+	return r.Header.Get("Sec-Fetch-Mode") == "navigate" && (r.Method == http.MethodGet || r.Method == http.MethodHead)
 }
 
 // isFile reports whether the request reads a file, as an image of a page does. The id in the path is the right to it.

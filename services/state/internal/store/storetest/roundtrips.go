@@ -46,7 +46,7 @@ var roundTrips = []suiteCase{
 		next := filled[session.Run](f)
 		next.ExecutorID, next.Outcome.Status = "", next.Status
 		next.RunID, next.AgentType, next.Turn, next.RequestKey, next.RequestHash = r.RunID, r.AgentType, r.Turn, r.RequestKey, r.RequestHash
-		next.Entry, next.MessageID, next.Traceparent, next.Tracestate, next.StartedBy, next.CreatedAt = r.Entry, r.MessageID, r.Traceparent, r.Tracestate, r.StartedBy, r.CreatedAt
+		next.Entry, next.MessageID, next.Traceparent, next.Tracestate, next.StartedBy, next.Author, next.CreatedAt = r.Entry, r.MessageID, r.Traceparent, r.Tracestate, r.StartedBy, r.Author, r.CreatedAt
 		next.DeadlineAt, next.OnBusy, next.QueuePlace, next.Priority, next.UserID = r.DeadlineAt, r.OnBusy, r.QueuePlace, r.Priority, r.UserID
 		next.StartMessageCount, next.StartStateVersion, next.StartStateBase = r.StartMessageCount, r.StartStateVersion, r.StartStateBase
 		next.TurnMessageCount = r.TurnMessageCount
@@ -76,7 +76,7 @@ var roundTrips = []suiteCase{
 		next := filled[session.Call](f)
 		next.CallID, next.SessionID, next.RunID, next.Step, next.StepID, next.ToolName = c.CallID, c.SessionID, c.RunID, c.Step, c.StepID, c.ToolName
 		next.Kind, next.ApprovalID, next.Input, next.Stash, next.CreatedAt, next.DeadlineAt = c.Kind, c.ApprovalID, c.Input, c.Stash, c.CreatedAt, c.DeadlineAt
-		next.Approvers, next.StartedBy, next.ChildID = c.Approvers, c.StartedBy, c.ChildID
+		next.Approvers, next.StartedBy, next.Author, next.ChildID = c.Approvers, c.StartedBy, c.Author, c.ChildID
 		h.write(home, &session.Change{Calls: []session.Call{next}})
 		same(h, "overwritten", h.readView(home, session.Need{CallIDs: []string{c.CallID, "another"}}).NamedCalls, []session.Call{next})
 		same(h, "a tombstone in a snapshot", h.snapshot(home).Calls, []session.Call(nil))
