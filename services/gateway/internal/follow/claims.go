@@ -27,21 +27,27 @@ const noEpoch = -1
 var unknownClaims = claims{epoch: noEpoch}
 
 // know takes what the state service knows of the session.
-func (t *track) know(s *statev1.Session) {
-	t.claims.epoch, t.claims.steps = s.GetEpoch(), s.GetStepCount()
+func (t *track) know(s *statev1.Session) { t.claims.know(s.GetEpoch(), s.GetStepCount()) }
+
+// know takes the session's epoch and its last step. A claim that was unknown may just have begun.
+func (c *claims) know(epoch int64, steps int32) {
+	c.epoch, c.steps = epoch, steps
+	if c.foreign == epoch {
+		c.foreign = 0
+	}
 }
 
 // isReplayed reports whether the records come from the stored log.
 func (t *track) isReplayed() bool { return t.follow.replaying || !t.follow.isLive }
 
-// hasUnknownClaim reports, once, whether the stored records end with those of a claim that the last read did not know.
-func (t *track) hasUnknownClaim() bool {
-	epoch := t.claims.unknown
-	t.claims.unknown = 0
-	if epoch == 0 || epoch == t.claims.foreign {
+// hasUnknown reports, once, whether the stored records end with those of a claim that the last read did not know.
+func (c *claims) hasUnknown() bool {
+	epoch := c.unknown
+	c.unknown = 0
+	if epoch == 0 || epoch == c.foreign {
 		return false
 	}
-	t.claims.foreign = epoch
+	c.foreign = epoch
 	return true
 }
 

@@ -181,13 +181,13 @@ func (f *Follow) takeRecord(ctx context.Context, r *live.Record) error {
 // has begun since, or the database has lost it.
 func (f *Follow) resolveClaims(ctx context.Context) error {
 	for _, t := range f.descendants {
-		if t.hasUnknownClaim() {
+		if t.claims.hasUnknown() {
 			if err := t.resync(ctx); err != nil {
 				return err
 			}
 		}
 	}
-	if !f.root.hasUnknownClaim() {
+	if !f.root.claims.hasUnknown() {
 		return nil
 	}
 	f.missedRecords = true

@@ -243,5 +243,5 @@ func (t *track) readAll(ctx context.Context) (again bool, err error) {
 		}
 		return err
 	})
-	return again || t.hasUnknownClaim(), err
+	return again || t.claims.hasUnknown(), err
 }
