@@ -333,3 +333,19 @@ func (p *system) editFirst(sessionID, text string) string {
 		SessionId: sessionID, Messages: userMessages(text), Intent: &statev1.StartRunRequest_Edit{Edit: &statev1.Edit{MessageId: p.messages(sessionID)[0].GetId()}},
 	})
 }
+
+// openClientCalls returns the open calls of the tree that clients answer.
+func openClientCalls(root *statev1.GetSessionResponse) []*statev1.Call {
+	return slices.DeleteFunc(slices.Clone(root.GetCalls()), func(c *statev1.Call) bool {
+		return c.GetAnswer() != nil || c.GetKind() == statev1.CallKind_CALL_KIND_SUB_AGENT
+	})
+}
+
+func hasEnded(s *statev1.GetSessionResponse) bool {
+	switch s.GetSession().GetStatus() {
+	case statev1.SessionStatus_SESSION_STATUS_COMPLETED, statev1.SessionStatus_SESSION_STATUS_FAILED, statev1.SessionStatus_SESSION_STATUS_INTERRUPTED:
+		return true
+	default:
+		return false
+	}
+}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -171,13 +170,6 @@ func nameOf(t testing.TB, c *statev1.Call) string {
 	return in.Name
 }
 
-// openClientCalls returns the open calls of the tree that clients answer.
-func openClientCalls(root *statev1.GetSessionResponse) []*statev1.Call {
-	return slices.DeleteFunc(slices.Clone(root.GetCalls()), func(c *statev1.Call) bool {
-		return c.GetAnswer() != nil || c.GetKind() == statev1.CallKind_CALL_KIND_SUB_AGENT
-	})
-}
-
 // treeEnd is when and how a client stops a tree.
 type treeEnd struct {
 	after int // answers; -1 for never
@@ -266,15 +258,6 @@ func checkOutput(t *testing.T, want string, found *statev1.GetSessionResponse) {
 		return
 	}
 	t.Errorf("the root is %v with %s, want %q", found.GetSession(), found.GetCurrentRun().GetOutput(), want)
-}
-
-func hasEnded(s *statev1.GetSessionResponse) bool {
-	switch s.GetSession().GetStatus() {
-	case statev1.SessionStatus_SESSION_STATUS_COMPLETED, statev1.SessionStatus_SESSION_STATUS_FAILED, statev1.SessionStatus_SESSION_STATUS_INTERRUPTED:
-		return true
-	default:
-		return false
-	}
 }
 
 // tree returns the session and all sessions below it.
