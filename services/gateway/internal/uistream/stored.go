@@ -242,7 +242,9 @@ func (w *answerBuilder) addStep(messages []*eventv1.Message, record *eventv1.Ste
 func (w *answerBuilder) addStored(m *eventv1.Message) {
 	w.translator = nil
 	if m.GetRole() == eventv1.Role_ROLE_ASSISTANT && (w.step != m.GetStep() || len(w.message.Parts) == 0) {
-		w.message.Parts = append(w.message.Parts, UIPart{Type: "step-start"})
+		if n := len(w.message.Parts); n == 0 || w.message.Parts[n-1].Type != "step-start" { // else that of a step without content
+			w.message.Parts = append(w.message.Parts, UIPart{Type: "step-start"})
+		}
 		w.step = m.GetStep()
 	}
 	for _, p := range m.GetParts() {
