@@ -43,6 +43,7 @@ type Change struct {
 	// For Family.Propagate.
 	newChild    *Child     // the record of a created session in its parent
 	newChildren []NewChild // children that begin with the change
+	notMade     []Call     // calls of the step that were dropped before they were stored
 	endWaiting  bool       // the waiting runs end with the session
 	stopsWork   *Stop      // the children that the suspended session awaits are stopped
 }

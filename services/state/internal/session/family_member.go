@@ -27,7 +27,8 @@ func (m *member) mayCloseCalls() bool {
 	closes := func(c Call) bool {
 		return c.Kind == SubAgent && !c.isOpen() && c.Answer != AnswerChild && c.ConsumedAt == 0
 	}
-	return slices.ContainsFunc(change.Calls, closes) || slices.ContainsFunc(change.NewCalls, closes) || len(change.DropCalls) > 0 || change.Rewind != nil
+	return slices.ContainsFunc(change.Calls, closes) || slices.ContainsFunc(change.NewCalls, closes) ||
+		len(change.DropCalls) > 0 || len(change.notMade) > 0 || change.Rewind != nil
 }
 
 func (m *member) isDeleted() bool { return m.change != nil && m.change.Delete }
@@ -39,8 +40,8 @@ func (m *member) unneededChildren() (ids []string) {
 		open[call.CallID] = call.awaitsChild()
 	}
 	closed := slices.DeleteFunc(slices.Clone(m.view.Calls), func(call Call) bool { return !call.awaitsChild() || open[call.CallID] })
-	for _, call := range m.change.NewCalls {
-		if call.Kind == SubAgent && !call.isOpen() && call.Answer != AnswerChild {
+	for _, call := range slices.Concat(m.change.NewCalls, m.change.notMade) {
+		if call.Kind == SubAgent && !open[call.CallID] && call.Answer != AnswerChild {
 			closed = append(closed, call)
 		}
 	}

@@ -108,6 +108,8 @@ func (change *Change) dropCallsOfRun(v *View, runID string) {
 		case len(call.Stash) > 0:
 			call.RunID = ""
 			made = append(made, call)
+		default:
+			change.notMade = append(change.notMade, call)
 		}
 	}
 	change.NewCalls = nil

@@ -110,15 +110,31 @@ func TestAStopDuringTheStepReachesItsChildren(t *testing.T) {
 
 func TestAStopDuringTheStepBeginsNoChildrenIfAMessageWaits(t *testing.T) {
 	t.Parallel()
-	parent := runningView().withWaitingRuns(BusyInterrupt)
-	parent.Run.Stop = &Stop{Kind: StopInterrupt}
-	got := newFamily(parent).run(t, "s", delegation("k").decideAlone)
-	s := got["s"]
-	if len(got) != 1 || s.Dequeued == nil || s.Session.Children != 0 || len(s.Children) != 0 {
-		t.Errorf("got %v, parent %+v with %+v, want no child", got, s.Session, s.Children)
-	}
-	if len(s.NewCalls) != 1 || s.NewCalls[0].Answer != AnswerAbandoned {
-		t.Errorf("got the calls %+v, want an abandoned one", s.NewCalls)
+	for _, policy := range []BusyPolicy{BusyInterrupt, BusyRollback} {
+		for _, existing := range []bool{false, true} {
+			parent := runningView().withWaitingRuns(policy)
+			parent.Run.Stop = &Stop{Kind: StopInterrupt, Undo: policy == BusyRollback}
+			views, c := []*View{parent}, delegation("k")
+			if existing { // a child that began before its call
+				parent.withChild("k", Active)
+				views = append(views, childView("k", "s"))
+				c.NewChildren, c.Children = nil, []Child{{SessionID: "k", CallID: "call-k"}}
+			}
+			got := newFamily(views...).run(t, "s", c.decideAlone)
+			s := got["s"]
+			if s.Dequeued == nil {
+				t.Errorf("%s: got %+v", policy, got)
+			}
+			if existing && (got["k"] == nil || got["k"].Session.Status != Failed) {
+				t.Errorf("%s: got child %+v, want it ended", policy, got["k"])
+			}
+			if !existing && (len(got) != 1 || s.Session.Children != 0 || len(s.Children) != 0) {
+				t.Errorf("%s: got %v, parent %+v with %+v, want no child", policy, got, s.Session, s.Children)
+			}
+			if abandoned := len(s.NewCalls) == 1 && s.NewCalls[0].Answer == AnswerAbandoned; abandoned == (policy == BusyRollback) || !abandoned && len(s.NewCalls) > 0 {
+				t.Errorf("%s: got the calls %+v, want an abandoned one, or none after a rollback", policy, s.NewCalls)
+			}
+		}
 	}
 }
 
