@@ -14,18 +14,23 @@ var needForcedEnd = Need{Live: true, Journal: true, Calls: true}
 // change returns the change to the status. A live run ends with it, and the next write of
 // its owner is stale. A suspended run has ended already and stays as it is.
 func (f forcedEnd) change(v *View) *Change {
-	s := v.nextVersion(f.now)
-	s.Status = f.status
-	s.Failure, s.Interruption, s.Suspension = f.failure, f.interruption, nil
-	change := &Change{Session: s}
-	if f.status == Failed {
-		s.Output = ""
-		change.dropCallsOfRun(v, "")
-	}
+	change := &Change{Session: v.nextVersion(f.now)}
+	f.endSession(v, change)
 	if v.Live != nil {
 		f.endRun(v, change)
 	}
 	return change
+}
+
+// endSession ends the session of a change that has no live run any more.
+func (f forcedEnd) endSession(v *View, change *Change) {
+	s := change.Session
+	s.Status = f.status
+	s.Failure, s.Interruption, s.Suspension = f.failure, f.interruption, nil
+	if f.status == Failed {
+		s.Output = ""
+		change.dropCallsOfRun(v, "")
+	}
 }
 
 // endRun ends the live run and makes the claim of its owner stale.

@@ -221,7 +221,15 @@ func (s *propagation) endChild(parent *member, childID string) error {
 		return nil
 	default:
 		failure := &Failure{Error: "The parent session has ended.", Code: codeCancelled, Reason: ParentFailed}
-		child.replaceChange(forcedEnd{status: Failed, failure: failure, now: s.Now}.change(child.view))
+		end := forcedEnd{status: Failed, failure: failure, now: s.Now}
+		if child == s.members[0] { // the write that has ended the parent's wait: its step stays
+			if child = s.findAll(child, needCalls); child == nil {
+				return nil
+			}
+			end.endSession(child.view, child.change)
+		} else {
+			child.replaceChange(end.change(child.view))
+		}
 		child.change.endWaiting = true
 		parent.recordChild(child.after(), Failed, nil, s.Now)
 		if !s.startWaitingRun(child) {

@@ -179,6 +179,9 @@ func TestAMessageThatEndsTheWorkBeginsWhenTheChildrenHaveStopped(t *testing.T) {
 	if got["l"] == nil || got["l"].Session.Status != Failed && got["l"].Session.Status != Interrupted {
 		t.Errorf("got %+v, want the end of l, whose child has stopped", got["l"])
 	}
+	if ll := got["ll"]; ll == nil || ll.Session.Status != Failed || len(ll.Runs) != 1 || ll.Runs[0].Status != RunInterrupted {
+		t.Errorf("got %+v, want the end of the run as its executor has written it, in a session that its parent has ended", ll)
+	}
 	s := got["s"]
 	if s == nil || s.Dequeued == nil || s.Dequeued.RunID != "w1" || s.Session.Status != Active {
 		t.Fatalf("got %+v, want the waiting run to begin", s)
