@@ -9,6 +9,7 @@ import (
 	"mime"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
@@ -48,7 +49,7 @@ type Stream struct {
 	cancel    context.CancelCauseFunc
 	idle      time.Duration
 	timer     *time.Timer
-	quiet     bool          // the timer stands for the limit of keep-alives
+	quiet     atomic.Bool   // the timer stands for the limit of keep-alives; expire may run beside a Read
 	waited    time.Duration // for bytes since the last event
 	body      io.ReadCloser
 	events    *eventReader
@@ -69,7 +70,7 @@ func Open(ctx context.Context, r Request) (*Stream, error) {
 }
 
 func (s *Stream) expire() {
-	if s.quiet {
+	if s.quiet.Load() {
 		s.cancel(errNoEvent)
 		return
 	}
@@ -107,7 +108,7 @@ func (s *Stream) open(r Request) error {
 // Read reads the body for the event reader, within the time limits.
 func (s *Stream) Read(p []byte) (int, error) {
 	left := keepAlives*s.idle - s.waited
-	s.quiet = left < s.idle
+	s.quiet.Store(left < s.idle)
 	began := time.Now()
 	s.timer.Reset(max(0, min(left, s.idle)))
 	n, err := s.body.Read(p)
