@@ -92,6 +92,7 @@ func must(t *testing.T, err error) {
 type family struct {
 	views map[string]*View
 	ids   int
+	need  *Need // of the command; with it, the views show only rows that were asked for
 }
 
 func newFamily(views ...*View) *family {
@@ -106,10 +107,16 @@ func newFamily(views ...*View) *family {
 func (f *family) run(t *testing.T, sessionID string, decide func(views ...*View) (*Change, error)) map[string]*Change {
 	t.Helper()
 	targets := []Target{{Key: Key{"t", sessionID}}}
+	if f.need != nil {
+		targets[0].Need = *f.need
+	}
 	for range 10 {
 		var views []*View
 		for _, target := range targets {
 			if v := f.views[target.SessionID]; v != nil {
+				if f.need != nil {
+					v = v.showing(target.Need)
+				}
 				views = append(views, v)
 			} else {
 				views = append(views, &View{Agent: &Agent{}})
@@ -138,6 +145,27 @@ func (f *family) run(t *testing.T, sessionID string, decide func(views ...*View)
 	}
 	t.Fatal("the command does not stop asking for sessions")
 	return nil
+}
+
+// showing returns the view without most of the rows that the need does not name.
+func (v *View) showing(n Need) *View {
+	shown := *v
+	if !n.Current {
+		shown.Current = nil
+	}
+	if !n.Live {
+		shown.Live = nil
+	}
+	if !n.Calls {
+		shown.Calls = nil
+	}
+	if !n.Children {
+		shown.Children = nil
+	}
+	if !n.Waiting {
+		shown.Waiting, shown.WaitingInput = nil, nil
+	}
+	return &shown
 }
 
 func childEnd(child *Session, status Status, room int) []byte {

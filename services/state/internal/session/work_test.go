@@ -229,6 +229,52 @@ func TestARollbackUndoesTheRunThatWaitsForWork(t *testing.T) {
 	}
 }
 
+// The last child at work ends, and so does the work of its parent, in one write. The child ends with its parent's
+// call, and keeps what its executor has ended it with.
+func TestAChildWhoseEndEndsTheWorkKeepsItsStep(t *testing.T) {
+	t.Parallel()
+	stop := &Stop{Kind: StopInterrupt, Reason: "superseded"}
+	asks := delegation()
+	asks.Calls, asks.Outcome = []Call{{CallID: "ask", Kind: ClientTool}}, &Outcome{Status: RunSuspendedClientTool}
+	writes := delegation()
+	writes.Outcome = &Outcome{Status: RunInterrupted}
+	finish := Finish{ClaimRef: ClaimRef{Key{"t", "k"}, "r", 4}, Outcome: Outcome{Status: RunInterrupted}, Now: 100}
+	for name, commit := range map[string]Commit{"a reply": writes, "a question": asks, "a delegation": delegation("kk"), "no step": {}} {
+		for _, policy := range []BusyPolicy{BusyInterrupt, BusyRollback} {
+			views := tree{active: []string{"k"}}.views("s", "")
+			top, k := views[0], views[1]
+			undo := *stop
+			undo.Undo = policy == BusyRollback
+			top.Current.Stop, k.Run.Stop = &undo, &undo
+			top.withWaitingRuns(policy)
+			decide, need, status := deciding(finish.Decide), finish.Need(), RunInterrupted
+			if name != "no step" {
+				commit.Key, commit.Messages = Key{"t", "k"}, []Message{{ID: "reply", Role: "assistant"}}
+				decide, need, status = commit.decideAlone, commit.Need(), commit.Outcome.Status
+			}
+			f := newFamily(views...)
+			f.need = &need
+			got := f.run(t, "k", decide)
+			if s := got["s"]; s == nil || s.Dequeued == nil {
+				t.Fatalf("%s, %s: got %+v, want the waiting run to begin", name, policy, s)
+			}
+			child := got["k"]
+			if child.Session.Status != Failed || child.Session.Failure.Reason != ParentFailed || child.Session.Suspension != nil || child.Session.Version != 8 {
+				t.Errorf("%s, %s: got %+v, want it ended with its parent's call", name, policy, child.Session)
+			}
+			if len(child.Runs) != 1 || child.Runs[0].Status != status || child.CutOff != nil {
+				t.Errorf("%s, %s: got the runs %+v, want the end by the executor, %s", name, policy, child.Runs, status)
+			}
+			if name != "no step" && (child.Checkpoint == nil || len(child.Messages) != 1) {
+				t.Errorf("%s, %s: got %+v, want the step", name, policy, child)
+			}
+			if len(child.NewCalls) > 0 || len(child.Children) > 0 || len(got) != 2 {
+				t.Errorf("%s, %s: got calls %+v, children %+v of %d sessions, want none", name, policy, child.NewCalls, child.Children, len(got))
+			}
+		}
+	}
+}
+
 func TestASessionIsInterruptedWithItsLastWorkingChild(t *testing.T) {
 	t.Parallel()
 	views := tree{active: []string{"k"}, stopped: []string{"l"}}.views("s", "g")
