@@ -3,6 +3,7 @@
 package worker_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -118,7 +119,7 @@ func drawTreeActs(t *rapid.T) (acts []treeAct) {
 // Under the race detector, other tests play trees: this one would take minutes.
 //
 // Whatever two clients send to a tree, answer, interrupt and resume: each accepted run ends, each call of a completed
-// session has one result, accepted messages keep their order, and in the end nothing works or waits.
+// session has one result, accepted messages keep their order, and in the end nothing works or waits. No claim and no commit is lost.
 func TestWhateverClientsDoToATreeItComesToRest(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(draw *rapid.T) {
@@ -166,6 +167,7 @@ func playBusyTree(t *testing.T, root busyNode, acts []treeAct) {
 		}
 	})
 	p := newSystem(t)
+	p.logTo = lossless{t}
 	p.addBusyNodes()
 	p.open()
 	p.open()
@@ -188,6 +190,16 @@ func playBusyTree(t *testing.T, root busyNode, acts []treeAct) {
 	if got := p.userTexts("s"); !slices.Equal(got, accepted) {
 		t.Errorf("the messages are %q, want %q", got, accepted)
 	}
+}
+
+// lossless writes to the output of the test, which fails if the log tells of lost claims or commits: nothing is lost here.
+type lossless struct{ t *testing.T }
+
+func (l lossless) Write(line []byte) (int, error) {
+	if bytes.Contains(line, []byte("lost")) {
+		l.t.Errorf("the log has %s", line)
+	}
+	return output(l.t).Write(line)
 }
 
 // act reports whether the message was accepted.
