@@ -55,7 +55,7 @@ const rules = `
 §8.1   a child is created with the call that it answers             TestAStepBeginsItsChildrenAndWaitsForThem TestACallOfASubAgentNeedsAChild
 §8.1   only a child answers the call of a sub-agent              TestOnlyItsChildAnswersTheCallOfASubAgent TestACallToAChildThatHasEndedIsAnsweredAtOnce
 §7.8   children at work make their parent busy                   TestASessionThatWaitsForWorkIsBusy TestAMessageWaitsForChildrenAtWorkAndAbandonsTheRest
-§7.8   the policies for children at work                         TestAMessageThatEndsTheWorkBeginsWhenTheChildrenHaveStopped TestARollbackUndoesTheRunThatWaitsForWork
+§7.8   the policies for children at work                         TestAMessageThatEndsTheWorkBeginsWhenTheChildrenHaveStopped TestARollbackUndoesTheRunThatWaitsForWork TestAChildWhoseEndEndsTheWorkKeepsItsStep
 §7.8   the interrupt of the last working child travels up        TestASessionIsInterruptedWithItsLastWorkingChild
 §7.8   an interrupt and a resume travel down                     TestAnInterruptTravelsDownAndAResumeFollowsIt TestAStopDuringTheStepReachesItsChildren TestAStopDuringTheStepBeginsNoChildrenIfAMessageWaits
 §7.6   a call that is closed ends its child                      TestACallThatAnotherAnswerClosesEndsItsChild
