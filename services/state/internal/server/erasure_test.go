@@ -264,7 +264,7 @@ func TestNothingIsLeftOfAnErasedUser(t *testing.T) {
 		before := b.rows("acme")
 		file := b.populate(s, "acme", "u", "s")
 		removed := b.erase(&statev1.EraseRequest{Tenant: "acme", UserId: "u", ErasureId: "e", Caller: mia()})
-		want := &eventv1.Removed{Sessions: 4, Messages: 9, Runs: 3, Checkpoints: 3, States: 4, Calls: 1, UsageEntries: 3, FileLinks: 3, Memories: 3}
+		want := &eventv1.Removed{Sessions: 4, Messages: 9, Runs: 3, Checkpoints: 3, States: 4, Calls: 1, UsageEntries: 3, FileLinks: 3, Files: 1, Memories: 3}
 		if !proto.Equal(removed, want) {
 			t.Errorf("removed\n%v, want\n%v", removed, want)
 		}

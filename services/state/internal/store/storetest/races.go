@@ -139,6 +139,7 @@ var races = []suiteCase{
 			h.commit(c)
 			h.now += 20
 			submit, expire := h.submitOf(key, "c1"), session.Expire{Key: key, Now: h.now}
+			submit.Now -= 15 // just in time, by the clock of its replica
 			var answer session.Submitted
 			var expired session.ExpiryResult
 			var refused error
