@@ -68,7 +68,11 @@ func (d *delivery) pendingCalls() ([]uistream.PendingCall, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := d.continueWith(whole.GetSession(), whole.GetCurrentRun()); err != nil {
+	next, err := d.chat.sessions.NewestOfMessage(d.ctx, d.session.GetTenant(), d.run, whole.GetCurrentRun())
+	if err != nil {
+		return nil, err
+	}
+	if err := d.continueWith(whole.GetSession(), next); err != nil {
 		return nil, err
 	}
 	if whole.GetCurrentRun().GetRunId() != d.run.GetRunId() { // another message follows, so no call is pending
@@ -98,7 +102,11 @@ func (d *delivery) continueWithNewest() error {
 	if err != nil {
 		return err
 	}
-	return d.continueWith(whole.GetSession(), whole.GetCurrentRun())
+	next, err := d.chat.sessions.NewestOfMessage(d.ctx, d.session.GetTenant(), d.run, whole.GetCurrentRun())
+	if err != nil {
+		return err
+	}
+	return d.continueWith(whole.GetSession(), next)
 }
 
 // continueWith makes the run d.run and returns errNext if it continues the message.

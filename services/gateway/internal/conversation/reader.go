@@ -170,6 +170,24 @@ func (r *Reader) RunsOfMessage(ctx context.Context, tenant string, run *statev1.
 	return runs, nil
 }
 
+// NewestOfMessage returns the newest run of the run's assistant message. current is the session's newest run, which may
+// belong to another message: one that waited while the sub-agents of this one worked.
+func (r *Reader) NewestOfMessage(ctx context.Context, tenant string, run, current *statev1.Run) (*statev1.Run, error) {
+	if current.GetMessageId() == run.GetMessageId() {
+		return current, nil
+	}
+	previous, err := r.previousRuns(ctx, tenant, current, maxContinued)
+	if err != nil {
+		return nil, err
+	}
+	for _, earlier := range previous {
+		if earlier.GetMessageId() == run.GetMessageId() {
+			return earlier, nil
+		}
+	}
+	return run, nil
+}
+
 // StartMessageExists reports whether the run's first message still exists.
 func (r *Reader) StartMessageExists(ctx context.Context, tenant string, run *statev1.Run) (bool, error) {
 	got, err := r.listMessages(ctx, &statev1.Session{Tenant: tenant, SessionId: run.GetSessionId()}, run.GetStartMessageCount(), 1)

@@ -271,9 +271,14 @@ func (f *Follow) awaitSubAgents(ctx context.Context) (bool, error) {
 	case current.GetRunId() == f.run.GetRunId():
 		f.awaiting = conversation.AwaitsSubAgents(whole)
 		return f.awaiting, nil
-	case !f.continueWith(current):
+	}
+	next, err := f.Sessions.NewestOfMessage(ctx, f.request.Tenant, f.run, current)
+	switch {
+	case err != nil:
+		return false, err
+	case !f.continueWith(next):
 		return false, nil
-	case hasEnded(current):
+	case hasEnded(next):
 		return true, errReadSteps // its steps may be newer than the ones just read
 	}
 	return true, nil
