@@ -152,7 +152,9 @@ func read(t *testing.T, pid int) int64 {
 func TestAnAgentsFileMayNotAllowItselfToolServers(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "agents.yaml")
-	if err := os.WriteFile(file, []byte(mcpFile(t, "http://127.0.0.1:9/")), 0o600); err != nil {
+	// An agent that can be served without the servers would start.
+	required := strings.ReplaceAll(mcpFile(t, "http://127.0.0.1:9/"), "{mcp: own}, {mcp: everything}", "{mcp: own, required: true}, {mcp: everything, required: true}")
+	if err := os.WriteFile(file, []byte(required), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, test := range []struct{ allowed, refused string }{
