@@ -22,11 +22,13 @@ const (
 )
 
 // hanging starts a provider that sends half of each first answer and then stalls. It reports disconnected
-// callers on closed.
+// callers on closed. Neighbouring messages of the user reach it as one message with several paragraphs; it answers
+// the last paragraph.
 func hanging(t *testing.T) (p *harness.Provider, closed chan string) {
 	closed = make(chan string, 64) // larger than the number of runs, so sending never blocks
 	p = harness.StartProvider(t, func(s *harness.Speech) {
-		if len(p.Requests(s.LastUser())) > 1 || !strings.HasPrefix(s.LastUser(), "hang") {
+		paragraphs := strings.Split(s.LastUser(), "\n\n")
+		if len(p.Requests(s.LastUser())) > 1 || !strings.HasPrefix(paragraphs[len(paragraphs)-1], "hang") {
 			s.Text("And that is all.")
 			s.End()
 			return

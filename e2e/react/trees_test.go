@@ -22,7 +22,7 @@ var trees = map[string]func(*testing.T, *chat){
 		c.agent = "boss"
 		tab := c.open("")
 		tab.say(what)
-		tab.until("both sub-agents at work", func(l look) bool { return l.Status == "streaming" && len(shownSubAgents(l.Messages)) == 2 })
+		tab.until("both sub-agents at work", func(l look) bool { return len(shownSubAgents(l.Messages)) == 2 })
 		tab.reload()
 		tab.checkStored(user(what), agent(managed(what, "input-available", ""), subAgent, subAgent, asked(what)))
 		tab.reload()
