@@ -1,4 +1,4 @@
-// Package docs has the manual, so that a gateway can serve it.
+// Package docs embeds the manual for the gateway.
 package docs
 
 import "embed"

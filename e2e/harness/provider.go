@@ -105,7 +105,7 @@ func StartProvider(t testing.TB, say func(*Speech)) *Provider {
 	return p
 }
 
-// Requests returns the requests so far whose newest user text is lastUser.
+// Requests returns the requests so far with lastUser as their newest user text.
 func (p *Provider) Requests(lastUser string) []ProviderRequest {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -59,8 +59,8 @@ func (p *Proxy) CutOnceAfter(bytes int64) {
 	p.cutAt = bytes
 }
 
-// CutOnceBehind resets the next connection whose answer holds the text, after the piece in which the text ends.
-// Later connections pass.
+// CutOnceBehind resets the next connection with the text in its answer, after the piece with the end of the text. Later
+// connections pass.
 func (p *Proxy) CutOnceBehind(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -84,7 +84,7 @@ func (s *UIStream) Rest() error {
 	return err
 }
 
-// Complete returns an error that describes what the answer lacks, or nil.
+// Complete returns an error about the missing parts of an answer, or nil.
 func (s *UIStream) Complete() error {
 	if !s.Finished || !s.Done || s.ErrorText != "" {
 		return fmt.Errorf("the stream ended with finish=%v [DONE]=%v error=%q, want finish and [DONE] and no error", s.Finished, s.Done, s.ErrorText)

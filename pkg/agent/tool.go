@@ -58,7 +58,7 @@ type Tool struct {
 	// returns true. If ApproveWhen fails (see Agent), the call waits.
 	Approval    bool
 	ApproveWhen func(input json.RawMessage, state State) bool
-	// Approvers says who may approve the calls. Anybody who reaches the session may deny them.
+	// Approvers says who may approve the calls. All who reach the session may deny them.
 	Approvers ApproverRule
 	// AnswerWithin limits the wait for a client or a human; 0 means no limit.
 	AnswerWithin time.Duration

@@ -22,7 +22,7 @@ type member struct {
 	ended   chan struct{}
 }
 
-// errGone is what a tool gives to an executor that has vanished. Nothing receives it.
+// errGone is the result of a tool for a vanished executor. Nothing receives it.
 var errGone = errors.New("the executor has vanished")
 
 // vanish cuts off the executor, and ends it.

@@ -22,7 +22,7 @@ type Answer struct {
 	Text string
 	// Output is the output, one JSON value; nil if the run waits for a client.
 	Output json.RawMessage
-	// Calls are the calls that wait for a client. After the last answer to them, Wait waits for what follows.
+	// Calls are the open calls for a client. After the last answer to them, Wait waits for the next event.
 	Calls []Call
 	Run   *agentv1.Run
 }

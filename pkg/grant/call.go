@@ -28,7 +28,7 @@ func (a attached) GetRequestMetadata(context.Context, ...string) (map[string]str
 
 func (attached) RequireTransportSecurity() bool { return false }
 
-// FromContext returns the signed grant that came with a call; nil for none.
+// FromContext returns the signed grant of a call; nil for none.
 func FromContext(ctx context.Context) []byte {
 	if values := metadata.ValueFromIncomingContext(ctx, header); len(values) > 0 {
 		return []byte(values[0])

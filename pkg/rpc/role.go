@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// Role is what a caller is. It decides which methods the caller may call.
+// Role is the kind of a caller. It decides which methods the caller may call.
 type Role string
 
 // The roles of callers.
@@ -24,7 +24,7 @@ const (
 	RoleAny Role = "any"
 )
 
-// roles are the roles that a token or a certificate may name.
+// roles are the valid roles of a token or a certificate.
 var roles = []Role{RoleGateway, RoleExecutor, RoleOperator, RoleAny}
 
 // roleKey is the context key of the caller's role.
@@ -42,7 +42,7 @@ func withRole(ctx context.Context, role Role) context.Context {
 	return context.WithValue(ctx, roleKey{}, role)
 }
 
-// The options that name the callers of a method, and of the methods of a service that name none.
+// The options with the callers of a method, and of a service's methods without an own option.
 const (
 	methodOption  protoreflect.FullName = "holdfast.event.v1.roles"
 	serviceOption protoreflect.FullName = "holdfast.event.v1.service_roles"
@@ -80,7 +80,7 @@ func namedRoles(options proto.Message, name protoreflect.FullName) (named []Role
 	return named
 }
 
-// permissions are the roles that may call the methods of a server.
+// permissions are the roles with access to the methods of a server.
 type permissions map[string][]Role
 
 // add adds a service. A service without a contract gets no entries.

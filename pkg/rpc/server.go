@@ -238,7 +238,7 @@ type boundary struct {
 	errors metric.Int64Counter
 }
 
-// newBoundary returns a boundary. A nil meter is that of the process: see otel.SetMeterProvider.
+// newBoundary returns a boundary. A nil meter stands for the meter of the process: see otel.SetMeterProvider.
 func newBoundary(log *slog.Logger, meter metric.Meter) boundary {
 	if meter == nil {
 		meter = otel.Meter("holdfast.rpc")

@@ -25,7 +25,7 @@ const Prefix = "HOLDFAST_"
 type Program[C any] struct {
 	// Name is the name of the service, for example gateway.
 	Name string
-	// About says what the service is, in lines of at most 100 characters.
+	// About describes the service, in lines of at most 100 characters.
 	About string
 	// Telemetry returns the part of the configuration that is for telemetry.
 	Telemetry func(*C) *telemetry.Config

@@ -104,7 +104,7 @@ func (c *connections) add(accepted *connection) (replaced *connection, full bool
 	return replaced, false
 }
 
-// warnEvery is how often the log says that all connections are taken.
+// warnEvery is the interval of the log's warnings about full connections.
 const warnEvery = time.Minute
 
 func (c *connections) warn(refused bool) {

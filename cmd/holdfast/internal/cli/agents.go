@@ -10,7 +10,7 @@ import (
 	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
 )
 
-// ListAgents returns the command that lists the agents that executors have announced.
+// ListAgents returns the command that lists the agents announced by executors.
 func ListAgents(g *Gateway) *cobra.Command {
 	c := &cobra.Command{
 		Use: "list", Short: "List the agents that executors have announced", Args: NoArguments,

@@ -111,8 +111,8 @@ func decide(g *Gateway, use, short string, approved bool) *cobra.Command {
 	return c
 }
 
-// findApproval finds a call that waits for an approval in the list of all of them, which also has those of sessions
-// that the caller cannot read. NotFound (UNKNOWN_TOOL_CALL), Conflict (KIND_MISMATCH).
+// findApproval finds a waiting approval in the list of all calls, which includes sessions hidden from the caller.
+// NotFound (UNKNOWN_TOOL_CALL), Conflict (KIND_MISMATCH).
 func findApproval(ctx context.Context, h *client.Client, session, id string) (client.Call, error) {
 	for c, err := range h.PendingCalls(ctx, &agentv1.ListPendingCallsRequest{}) {
 		switch {

@@ -14,7 +14,7 @@ import (
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 )
 
-// maxStopWait is the longest wait for a stop that the API takes.
+// maxStopWait is the API's longest wait for a stop.
 const maxStopWait = time.Minute
 
 // Runs returns the commands on runs.

@@ -20,7 +20,7 @@ import (
 // maxUsageSessions is how many sessions are read to find the agents or the users. The usage of the rest is in one row.
 const maxUsageSessions = 10_000
 
-// others is the row of the usage that belongs to no other row.
+// others is the row of the usage outside of all other rows.
 const others = "(others)"
 
 func tokenHeader() []string { return []string{"INPUT", "CACHED", "OUTPUT", "REASONING", "TOTAL"} }

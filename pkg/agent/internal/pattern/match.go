@@ -55,7 +55,7 @@ type matcher struct {
 	spend    func() bool
 	steps    int
 	exceeded bool
-	// failed has a bit for each split and position that was visited. nil with back-references, which make the outcome
+	// failed has a bit for each visited split and position. It is nil with back-references, for they make the outcome
 	// depend on more.
 	failed []uint64
 	// visited are the bits that were set since the outermost look-around began.

@@ -92,7 +92,7 @@ type problems struct {
 	withoutReasons bool
 }
 
-// kind is what problems of one rule at one place have in common.
+// kind is the common trait of problems with one rule at one place.
 type kind struct {
 	place uint64
 	rule  string // the format of the text

@@ -203,7 +203,7 @@ func (p *clientPipe) end() {
 	p.ending = true
 }
 
-// fail ends every call with err, including calls that wait for a place.
+// fail ends every call with err, including calls waiting for a place.
 func (p *clientPipe) fail(err error) {
 	p.mu.Lock()
 	p.err = err

@@ -60,7 +60,7 @@ func (a Agent) WaitsFor() string {
 	return ""
 }
 
-// Problems returns what the agent lacks now: tools that its MCP servers do not have.
+// Problems returns the missing parts of the agent: tools absent from its MCP servers.
 func (a Agent) Problems() []Problem {
 	var problems []Problem
 	if missing := a.WaitsFor(); missing != "" {
@@ -108,11 +108,11 @@ func (a Agent) Servers() []Server {
 type Set struct {
 	Agents   []Agent
 	Versions *Versions
-	// Problems are the parts with mistakes, and the parts that need them.
+	// Problems are the parts with mistakes, and the parts depending on them.
 	Problems []Problem
 	// Incomplete has the names of agents with a mistake. Those among Agents lack tools or fallbacks.
 	Incomplete map[string]bool
-	// Unread are the files of which not all agents could be read.
+	// Unread are the files with an agent that could not be read.
 	Unread []string
 }
 

@@ -43,7 +43,7 @@ type Part struct {
 	Agent string
 }
 
-// Problem is a part that is out of service, or that lacks something.
+// Problem is a part that is out of service or incomplete.
 type Problem struct {
 	Part
 	// Text is the reason. It names no secret, but may name files and addresses.

@@ -57,8 +57,8 @@ func readPrompt(o *object, stateSchema json.RawMessage) func(agent.State) string
 	}
 }
 
-// unknownProperty returns what is wrong with a path into the state, or "". It follows properties that are named, and
-// accepts everything below one that may have others.
+// unknownProperty returns the mistake in a path into the state, or "". It follows named properties, and accepts
+// everything below an open one.
 func unknownProperty(schema json.RawMessage, path []string) string {
 	for i, key := range path {
 		var object struct {

@@ -164,7 +164,7 @@ func readLimits(v value, what string) model.Limits {
 	return l
 }
 
-// open opens a provider, once for all files that declare the same settings.
+// open opens a provider, once for all files with the same settings.
 func (p *providers) open(at value, s Settings, limits model.ProviderLimits, wrong bool) {
 	if former, ok := p.declared[s.Name]; ok {
 		if !former.equals(s, limits) {

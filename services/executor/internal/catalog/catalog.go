@@ -27,7 +27,7 @@ type Catalog interface {
 	Changed() <-chan struct{}
 }
 
-// Problem is a part of the agents that is out of service, or that lacks something.
+// Problem is a part that is out of service or incomplete.
 type Problem struct {
 	Kind string // file, provider, mcpServer, tool or agent
 	// Name is the path of a file, and the name of anything else.

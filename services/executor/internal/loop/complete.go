@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// Message metadata that tells a new owner that the output is owed, and how often the model has missed it.
+// Message metadata for a new owner: the output is owed, and how often the model has missed it.
 const (
 	metadataCompletion = "completion"
 	completionOwed     = "owed"   // on the note that begins the forced phase

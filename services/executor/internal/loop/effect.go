@@ -123,7 +123,7 @@ type Commit struct {
 	Decisions map[string]Decision
 	// Drain is as in RunCalls.
 	Drain bool
-	// Notes means that the step has notes of the runtime and no reply: a summary, or what a refusal has taught.
+	// Notes means that the step has notes of the runtime and no reply: a summary, or the lesson of a refusal.
 	Notes bool
 	// Cut means that the step did not complete: its state writes outside of the journal do not count.
 	Cut bool
@@ -198,7 +198,7 @@ type Outcome struct {
 	Failure *Failure
 	// Reason is the reason of an interrupt.
 	Reason string
-	// CompletionReason is what ended the run, if not a reply: one of the Reasons.
+	// CompletionReason is the cause of an end without a reply: one of the Reasons.
 	CompletionReason string
 }
 

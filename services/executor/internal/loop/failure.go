@@ -46,7 +46,7 @@ var sentences = map[string]string{
 	model.CodeFilesTooLarge:   "The files of the message are too large together. Please send fewer or smaller ones.",
 }
 
-// InternalFailure is the failure of a run that the runtime could not continue.
+// InternalFailure is the failure of a run the runtime could not continue.
 func InternalFailure(cause error) Failure {
 	return Failure{Error: "Something went wrong on our side.", Detail: cause.Error(), Code: CodeInternal}
 }

@@ -26,7 +26,7 @@ type lesson struct {
 	Model string `json:"model"` // provider/name
 	// Refused identifies the refused request.
 	Refused string `json:"refused,omitempty"`
-	// Guess means that the provider did not name the part. A guess counts within its run, and later only if a reply came of it.
+	// Guess means that the provider did not name the part. A guess counts within its run, and later only after a reply.
 	Guess bool `json:"guess,omitempty"`
 	// Tokens is the budget of the messages, as the planner estimates them.
 	Tokens int `json:"tokens,omitempty"`
@@ -200,7 +200,7 @@ func (s learned) changes() bool {
 // budget returns the budget of tokens for an agent's own; 0 for none.
 func (s learned) budget(own int) int { return lower(max(own, 0), s.tokens) }
 
-// accepted returns the tools that the model accepts. Tools that finish the run stay.
+// accepted returns the tools accepted by the model. Tools that finish the run stay.
 func (s learned) accepted(tools []model.Tool, finishes func(name string) bool) []model.Tool {
 	others := 0
 	return slices.DeleteFunc(tools, func(t model.Tool) bool {

@@ -74,7 +74,7 @@ func (p *Planner) lessonNote(l lesson, sentence string) agent.Message {
 	}
 }
 
-// Notice is a sentence for users about what a model has refused.
+// Notice is a sentence for users about a refusal of a model.
 type Notice struct{ ID, Text string }
 
 // Notices returns what the model has refused in this run since its last reply.
@@ -217,7 +217,7 @@ func fixedTokens(r model.Request) int {
 	return bytes / bytesPerToken
 }
 
-// withoutFiles returns requests without the files that the provider named, or else those that may be meant.
+// withoutFiles returns requests without the files named by the provider, or else without the files it may mean.
 func (p *Planner) withoutFiles(asked CallModel, r model.Refusal) (list []candidate) {
 	messages := asked.Request.Messages
 	named := filesOf(messages, func(at model.FileRef, _ agent.File) bool { return slices.Contains(r.Files, at) })

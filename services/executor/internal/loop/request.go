@@ -11,8 +11,8 @@ import (
 // metadataSource marks the origin of a context message.
 const metadataSource, sourceLateAnswer = "source", "late-answer"
 
-// pendingRequest stands for the next model call until its request is built: hooks that run before may change what the model
-// sees.
+// pendingRequest stands for the next model call until its request is built. Hooks run first, and may change the
+// request.
 type pendingRequest struct{}
 
 func (pendingRequest) isEffect() {}

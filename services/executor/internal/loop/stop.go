@@ -83,10 +83,10 @@ func (p *Planner) stopWork(s Stop) Effect {
 	return c
 }
 
-// Quit returns a planner that only ends a run that cannot continue: with a Finish or, if the journal has a plan,
-// with a Commit of the known state of its calls, so that neither a later run nor its model repeats them unaware.
-// The outcome of a call that may have begun without a result is unknown. Answers that need no tool stay for the
-// continuation. It uses neither the agent, which may be unknown, nor the transcript.
+// Quit returns a planner that only ends a run: with a Finish or, for a plan in the journal, with a Commit of the known
+// state of its calls. So neither a later run nor its model repeats them unaware. A call that may have begun without a
+// result has an unknown outcome. Answers that need no tool stay for the continuation. Quit uses neither the agent,
+// which may be unknown, nor the transcript.
 func Quit(s Start, o Outcome) *Planner {
 	p := &Planner{start: s, step: s.SessionSteps + 1, next: Finish{o}}
 	if s.Journal == nil {
@@ -115,8 +115,8 @@ func Quit(s Start, o Outcome) *Planner {
 	return p
 }
 
-// processedCalls returns the processed calls of an earlier step. With the last of them, the calls that would have
-// finished the run are abandoned.
+// processedCalls returns the processed calls of an earlier step. With the last of them, it abandons the calls of
+// finishing tools.
 func (p *Planner) processedCalls() []*task {
 	kept, left := 0, len(p.pending)
 	happened := func(t *task) bool { return t.end != nil || t.Recorded || t.begun }

@@ -49,7 +49,7 @@ func firstMessage(arguments json.RawMessage) string {
 // toMillis converts a time.Duration and rounds up: 0 means no limit.
 func toMillis[Duration ~int64](d Duration) Millis { return Millis((d + 999_999) / 1_000_000) }
 
-// suspended returns the outcome of a run whose open calls all wait for sub-agents, or not. ended means that
+// suspended returns the outcome of a suspension. children means that all open calls wait for sub-agents, and ended that
 // other calls of the step have ended.
 func suspended(children, ended bool) *Outcome {
 	status := StatusSuspendedClientTool

@@ -12,7 +12,7 @@ import (
 // Refusal says which part of a request a provider refused.
 type Refusal struct {
 	Part RefusedPart
-	// Limit is what the provider allows, and Count what the request had, in the provider's unit; 0 if it did not say.
+	// Limit is the provider's limit, and Count the request's size, in the provider's unit; 0 if unstated.
 	Limit, Count int64
 	// Reason is why a file was refused; empty if the provider did not say.
 	Reason FileProblem

@@ -334,8 +334,7 @@ func (p *Publisher) queueStart() {
 	})
 }
 
-// restart begins a new attempt at the step in flight with the valid chunks so far. It reuses an attempt of which
-// nothing was sent.
+// restart begins a new attempt at the step in flight with the valid chunks so far. It reuses an unsent attempt.
 func (p *Publisher) restart(reason string, stands func(*eventv1.Chunk) bool) {
 	chunks := p.kept
 	for _, chunk := range p.inflightChunks() { // they may be in flight

@@ -177,8 +177,7 @@ func (c *Catalog) Resolve(ctx context.Context, f catalog.For) (resolved catalog.
 	return resolved, nil
 }
 
-// governors returns the governors of the models with limits: those of the agent's file, or else those
-// of the host.
+// governors returns the governors of the models with limits, from the agent's file or else from the host.
 func (r *Registry) governors(models map[string]model.Model, file *agents.Agent) map[string][]model.Governor {
 	r.mu.Lock()
 	defer r.mu.Unlock()

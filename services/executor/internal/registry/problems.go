@@ -12,10 +12,10 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
 )
 
-// Problem is a part of the agents that is out of service, or that lacks something.
+// Problem is a part that is out of service or incomplete.
 type Problem = catalog.Problem
 
-// Problems returns what is out of service of the agents in files, sorted.
+// Problems returns the broken parts of the agents in files, sorted.
 func (r *Registry) Problems() []Problem {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -123,7 +123,7 @@ func (r *Registry) serve(set *Agents, mistakes error) (former *Agents, err error
 	return r.replace(set)
 }
 
-// keep takes over the former definitions of agents with a mistake, and those of files that could not be read.
+// keep takes over the former definitions of agents with a mistake, and of unreadable files.
 func (a *Agents) keep(former *Agents) {
 	for _, old := range former.list {
 		i := slices.IndexFunc(a.list, func(one agents.Agent) bool { return one.Name == old.Name })
@@ -147,7 +147,7 @@ func (a *Agents) keep(former *Agents) {
 	sortByName(a.list)
 }
 
-// noteKept adds to the problems of an agent, or to those of its file, that the former definition is served.
+// noteKept adds to the problems of an agent, or of its file, a note about the former definition in use.
 func (a *Agents) noteKept(old agents.Agent) {
 	for i := range a.problems {
 		p := &a.problems[i]

@@ -297,7 +297,7 @@ func (r *Registry) Limit(provider string, l model.ProviderLimits) error {
 	return nil
 }
 
-// Types returns the types of the agents that can be served, sorted.
+// Types returns the types of the servable agents, sorted.
 func (r *Registry) Types() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -5,7 +5,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 )
 
-// SessionID returns the id of the remote session of a session here. Only those who know the session here can guess it.
+// SessionID returns the id of the remote session of a session here. It cannot be guessed without the local session.
 func SessionID(local loop.Run) string {
 	return "remote-" + loop.Digest(local.Tenant, local.SessionID, "remote session")
 }

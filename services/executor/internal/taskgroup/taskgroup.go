@@ -1,5 +1,4 @@
-// Package taskgroup runs goroutines that may have to be abandoned, because they execute user code that may never
-// return.
+// Package taskgroup runs goroutines of user code. The code may never return, so a group can abandon them.
 package taskgroup
 
 import (

@@ -190,7 +190,7 @@ func timedOut(t agent.Tool, call *agent.Call, timeout time.Duration) agent.ToolR
 	return result
 }
 
-// sanitize returns a text that can be stored and sent, cut between characters.
+// sanitize returns a valid text for storage, cut between characters.
 func sanitize(text string, maxBytes int) string {
 	if len(text) > maxBytes {
 		text = strings.ToValidUTF8(text[:maxBytes], "") + "…"

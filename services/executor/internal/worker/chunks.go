@@ -183,7 +183,7 @@ func custom(e tool.Event) *eventv1.Chunk {
 	}}}
 }
 
-// noticeEvent is the name of the custom event that says what a model has refused.
+// noticeEvent is the name of the custom event about the refusals of a model.
 const noticeEvent = "notice"
 
 func notice(n loop.Notice) *eventv1.Chunk {

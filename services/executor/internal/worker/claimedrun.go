@@ -117,8 +117,7 @@ func (c claimedRun) runEnd(o loop.Outcome, steps int32, now time.Time) agent.Run
 	return end
 }
 
-// previousRun returns the id of the run that the claimed run continues, if the claim has it. It is empty for a
-// run that was started.
+// previousRun returns the id of the continued run, if the claim has it. It is empty for a started run.
 func previousRun(claim *statev1.Claim) string {
 	run := claim.GetRun()
 	if !newClaimedRun(claim).continues() {

@@ -338,12 +338,12 @@ var companionStatuses = map[statev1.SessionStatus]string{
 	statev1.SessionStatus_SESSION_STATUS_SUSPENDED_STEP_PARTIAL: statusSuspended,
 }
 
-// companionStatus returns active for a companion that is at work, or whose sub-agents are.
+// companionStatus returns active for a companion at work, or with sub-agents at work.
 func companionStatus(s statev1.SessionStatus) string {
 	return cmp.Or(companionStatuses[s], statusActive)
 }
 
-// companionEnd returns the result of a call that waited for a companion.
+// companionEnd returns the result of a call for a companion.
 func companionEnd(call *statev1.Call, end *statev1.ChildEnd) json.RawMessage {
 	var in nameInput
 	_ = json.Unmarshal([]byte(call.GetInput()), &in) // it has passed the tool's schema

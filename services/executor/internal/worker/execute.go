@@ -102,9 +102,8 @@ func (r *runner) endWithoutAgent(ctx context.Context) error {
 	return r.giveUp(ctx, stop.Outcome())
 }
 
-// callEntryHooks calls the hooks whose writes are not durable: those of the run's begin in its first
-// step, and with a journal those after its reply, which it shows again. The journal already has the
-// usage of all these hooks.
+// callEntryHooks calls the hooks without durable writes: the hooks of the run's begin in its first step, and with a
+// journal the hooks after its reply, which it shows again. The journal already has the usage of all these hooks.
 func (r *runner) callEntryHooks(ctx context.Context, journal *loop.Journal) error {
 	counted := r.usage.mark()
 	r.hooks.onBegin(ctx)

@@ -109,7 +109,7 @@ func (l *fileLoader) describe(ctx context.Context, run *statev1.RunRef, ids []st
 	return known, nil
 }
 
-// choose returns the newest files that fit into one call, and their size.
+// choose returns the newest files within the limit of one call, and their size.
 func (l *fileLoader) choose(messages []agent.Message, known map[string]*statev1.File) (chosen []*statev1.File, size int64, err error) {
 	required := model.LastQuestion(messages)
 	seen, full := map[string]bool{}, false

@@ -99,8 +99,8 @@ func (h *hookRunner) notify(ctx context.Context, name string, step int, f func(c
 	_ = h.callForCommit(ctx, name, step, neverFails(f)) // call has logged the error
 }
 
-// beforeRun calls BeforeRun, which may refuse the run: it returns the run's failure. counted means that an
-// earlier owner has counted the hook's usage.
+// beforeRun calls BeforeRun. It returns the run's failure if the hook refuses the run. counted means that an earlier
+// owner has counted the hook's usage.
 func (h *hookRunner) beforeRun(ctx context.Context, counted bool) *loop.Failure {
 	f := h.hooks.BeforeRun
 	if f == nil {

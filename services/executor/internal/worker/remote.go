@@ -22,7 +22,7 @@ import (
 // begins with the cause: not_found, refused:REASON or status_unreachable.
 const codeSubAgentLost = "framework_subagent_lost"
 
-// How often a run of a remote agent checks that it is still this executor's, and that its remote session goes on.
+// How often a run of a remote agent checks its owner and the progress of its remote session.
 const (
 	ownerInterval  = 2 * time.Second
 	pausedInterval = time.Second

@@ -59,8 +59,8 @@ func (m *remoteRun) request(ctx context.Context) (run string, err error) {
 	return started.GetRunId(), err
 }
 
-// usersMessages returns the texts of the users' messages with which the run began, empty for none, and those of the
-// newest ones in the conversation.
+// usersMessages returns the texts of the users' messages at the begin of the run, empty for none, and of the newest
+// ones in the conversation.
 func (r *runner) usersMessages(ctx context.Context) (own, newest string, err error) {
 	stored, err := conversation{claimed: r.claimed, sessions: r.peers.Sessions, timeout: r.config.CallTimeout}.load(ctx, r.claim.GetMessages())
 	if err != nil {

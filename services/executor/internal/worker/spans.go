@@ -100,7 +100,7 @@ func startToolSpan(ctx context.Context, tracer trace.Tracer, session string, c l
 	return ctx, span
 }
 
-// endToolSpan ends the span of a tool call with what became of it.
+// endToolSpan ends the span of a tool call with the outcome of the call.
 func endToolSpan(span trace.Span, o outcome) {
 	defer span.End()
 	if !span.IsRecording() {

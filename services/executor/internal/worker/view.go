@@ -114,8 +114,8 @@ func (v *view) showBegin(ctx context.Context, step int32) error {
 	return v.show(ctx, step, runStarted(run.GetTurn(), run.GetMessageId()))
 }
 
-// beginReply shows the start of a reply, and what the model has refused before it. Readers do not see the text of a form,
-// which is JSON.
+// beginReply shows the start of a reply, and the refusals of the model before it. Readers do not see the text of a
+// form, which is JSON.
 func (v *view) beginReply(ctx context.Context, step int32, form bool, notices []loop.Notice) error {
 	v.reply = shownReply{begun: true, form: form, content: len(notices) > 0}
 	chunks := []*eventv1.Chunk{stepStarted()}

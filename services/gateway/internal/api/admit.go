@@ -60,8 +60,8 @@ func (s *Server) admit(next http.Handler) http.Handler {
 	})
 }
 
-// neededBy returns the scope that the method of a request needs. Discovery, and unknown methods, which are refused
-// later, need Read.
+// neededBy returns the scope needed for the method of a request. Discovery needs Read, and so do unknown methods, which
+// are refused later.
 func neededBy(r *http.Request) auth.Scope {
 	return cmp.Or(auth.ScopeOf(strings.TrimPrefix(r.URL.Path, "/"+agentv1connect.AgentServiceName+"/")), auth.Read)
 }

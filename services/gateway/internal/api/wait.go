@@ -121,7 +121,7 @@ func (r seenRun) response() *agentv1.WaitRunResponse {
 	return answer
 }
 
-// discard is a sink for a reader that waits for the end alone.
+// discard is a sink for a reader waiting for the end alone.
 type discard struct{}
 
 func (discard) Frame(*frame.Frame) error { return nil }

@@ -75,7 +75,7 @@ func isRefusal(action string) bool {
 	return action == auth.CredentialRefused || action == auth.ScopeMissing || action == auth.ActionDenied
 }
 
-// isUnlimited reports an act of the operator, whom no client can make act.
+// isUnlimited reports an act of the operator. Clients cannot cause such acts.
 func isUnlimited(action string) bool { return action == auth.KeyAdded || action == auth.KeyRemoved }
 
 // Record implements auth.Auditor.
@@ -202,7 +202,7 @@ func (r *Reporter) Run(ctx context.Context) {
 	}
 }
 
-// take returns the ready entries. Those that are not refusals are ready at once.
+// take returns the ready entries. All but refusals are ready at once.
 func (r *Reporter) take(chosen func(entry) bool) []*statev1.TenantEvent {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -59,8 +59,7 @@ func (p *post) checkEarlyAnswers(ctx context.Context, r *statev1.StartRunRequest
 	return nil
 }
 
-// wouldWait reports whether a message waits for the live run, by the policy or else by that of the
-// agent.
+// wouldWait reports whether a message waits for the live run, by its own policy or else the agent's.
 func (p *post) wouldWait(ctx context.Context, agent string, policy statev1.BusyPolicy) (bool, error) {
 	if policy != statev1.BusyPolicy_BUSY_POLICY_UNSPECIFIED {
 		return policy == statev1.BusyPolicy_BUSY_POLICY_ENQUEUE, nil

@@ -68,8 +68,7 @@ func encode(value any) []byte {
 	return text
 }
 
-// identityFrame says who the instance is. A client is ready when it has the identity, or the state
-// that follows.
+// identityFrame says which instance serves. A client is ready when it has the identity, or the state after it.
 func identityFrame(agent, name string, stateFollows bool) []byte {
 	return encode(struct {
 		Type         string `json:"type"`

@@ -107,7 +107,7 @@ type lateFrame struct {
 	written chan error // of size 1, so that work never waits
 }
 
-// writeAfterState writes a frame after the state that the method has stored.
+// writeAfterState writes a frame after the state stored by the method.
 func (c *connection) writeAfterState(ctx context.Context, text []byte) error {
 	if _, err := c.instance.read(ctx); err != nil {
 		if err := c.failed("the session of an instance cannot be read", err); err != nil {

@@ -35,8 +35,8 @@ type turn struct {
 	aborted bool // by this client; guarded by the mu of turns
 }
 
-// requestID returns the id of a run's frames, equal for all clients: that of the request that
-// started it, or else the run's own.
+// requestID returns the id of a run's frames, equal for all clients: the id of the request that started the run, or
+// else the run's own.
 func requestID(run *statev1.Run) string {
 	if key := run.GetRequestKey(); key != "" {
 		return key
@@ -138,8 +138,8 @@ func (o *output) isEarlier(head partHead) bool {
 // Done implements chat.Output.
 func (o *output) Done(chat.Place) { o.done = true }
 
-// Flush implements chat.Output. A replay ends with the first parts behind the start: those are what
-// was stored, and what follows is live.
+// Flush implements chat.Output. A replay ends with the first parts behind the start. They were stored, and later parts
+// are live.
 func (o *output) Flush() error {
 	if o.replay && o.parts {
 		o.replay = false

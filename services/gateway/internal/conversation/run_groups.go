@@ -64,7 +64,7 @@ func (t *runGroups) messageID(ctx context.Context, run string) (string, error) {
 	return t.messageIDs[run], nil
 }
 
-// groupOf returns the first run of the run's group, which identifies the group.
+// groupOf returns the first run of the run's group. It identifies the group.
 func (t *runGroups) groupOf(run string) string {
 	if first := t.first[run]; first != "" {
 		return first

@@ -86,7 +86,7 @@ func (f *Files) extract(ctx context.Context, tenant string, from io.Reader, prog
 // readBytes is how much of a body is read at once.
 const readBytes = 64 << 10
 
-// progressBytes have to arrive within Limits.Timeout. A slow uplink manages that, and a client that sends single bytes does not.
+// progressBytes have to arrive within Limits.Timeout. Slow uplinks manage it, and clients with single bytes do not.
 const progressBytes = 256 << 10
 
 // errSource marks errors of the connection.

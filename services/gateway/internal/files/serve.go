@@ -87,7 +87,7 @@ func (f *Files) Base(r *http.Request) string {
 	return scheme + "://" + host
 }
 
-// URL returns the URL of a file part for a client: that of GET /files/{id} for a reference, and any other unchanged.
+// URL returns the URL of a file part for a client: GET /files/{id} for a reference, and any other URL unchanged.
 func URL(base, url string) string {
 	if id, ok := eventv1.FileID(url); ok {
 		return base + "/files/" + id
@@ -128,7 +128,8 @@ func (f *Files) Upload(w http.ResponseWriter, r *http.Request, tenant string) er
 	return nil
 }
 
-// uploadOf returns the file of a request and its media type, "" for that of the bytes. Invalid (BODY_INVALID).
+// uploadOf returns the file of a request and its media type; "" stands for the type of the bytes. Invalid
+// (BODY_INVALID).
 func uploadOf(r *http.Request) (mediaType string, file io.Reader, err error) {
 	mediaType = r.Header.Get("Content-Type")
 	if name, _, _ := mime.ParseMediaType(mediaType); name != "multipart/form-data" {

@@ -94,7 +94,7 @@ func (d definition) setQuery(query url.Values, m protoreflect.Message) error {
 	return nil
 }
 
-// checkText gives Invalid (PARAMETER_INVALID) for a text that is not UTF-8.
+// checkText gives Invalid (PARAMETER_INVALID) for invalid UTF-8.
 func checkText(name, text string) error {
 	if !utf8.ValidString(text) {
 		return fault.New(fault.Invalid, "PARAMETER_INVALID", "%s is not UTF-8", name)

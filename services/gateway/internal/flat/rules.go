@@ -75,7 +75,7 @@ func fieldRules(field string, rules *validate.FieldRules) []Rule {
 	return out
 }
 
-// Reasons returns the reasons for which the rules of a request refuse it.
+// Reasons returns the reasons in the rules of a request.
 func Reasons(m protoreflect.MessageDescriptor) []string {
 	var out []string
 	for _, rule := range Rules(m) {

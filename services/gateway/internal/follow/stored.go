@@ -277,7 +277,7 @@ func runOf(page *statev1.ListStepsResponse, id string) *statev1.Run {
 	return &statev1.Run{RunId: id}
 }
 
-// previousRunID returns the run that a run resumes, for the step that begins the run.
+// previousRunID returns the run resumed by a run, for the first step of the run.
 func (t *track) previousRunID(ctx context.Context, run *statev1.Run, step *statev1.StoredStep) (string, error) {
 	switch {
 	case !step.GetBeginsRun() || !resumes(run):

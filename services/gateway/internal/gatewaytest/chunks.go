@@ -57,12 +57,12 @@ func ToolMessage(step int32, id, result string) *eventv1.Message {
 		Part: &eventv1.Part_ToolResult{ToolResult: &eventv1.ToolResultPart{ToolCallId: id, ToolName: "add", Success: true, Result: result}}}}}
 }
 
-// Resumed is the first chunk of a run that continues another one.
+// Resumed is the first chunk of a continuation.
 func Resumed() *eventv1.Chunk {
 	return &eventv1.Chunk{Event: &eventv1.Chunk_RunResumed{RunResumed: &eventv1.RunResumed{}}}
 }
 
-// Suspended is the last chunk of a run that waits for answers.
+// Suspended is the last chunk of a suspended run.
 func Suspended() *eventv1.Chunk {
 	return &eventv1.Chunk{Event: &eventv1.Chunk_RunSuspended{RunSuspended: &eventv1.RunSuspended{Reason: "client_tool"}}}
 }

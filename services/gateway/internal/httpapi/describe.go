@@ -40,8 +40,8 @@ type Answer struct {
 // Faults lists reasons by kind.
 type Faults map[fault.Kind][]string
 
-// AllFaults returns the reasons of the route by HTTP status, sorted: its own, and those that follow
-// from its caller, parameters and body.
+// AllFaults returns the reasons of the route by HTTP status, sorted: its own, and the reasons of its caller, parameters
+// and body.
 func (route Route) AllFaults() map[int][]string {
 	byStatus := map[int][]string{}
 	add := func(kind fault.Kind, reasons ...string) {

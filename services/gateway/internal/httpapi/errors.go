@@ -183,8 +183,8 @@ const (
 // maxDetailHeader bounds the detail in a header, in bytes. Proxies limit headers.
 const maxDetailHeader = 1 << 10
 
-// writeErrorAsText is WriteError for clients that show the body to users: the body is the sentence
-// alone. The code and the detail are headers. A client that accepts JSON receives that.
+// writeErrorAsText is WriteError for clients that show the body to users: the body is the sentence alone. The code and
+// the detail are headers. A client that accepts JSON receives JSON.
 func writeErrorAsText(w http.ResponseWriter, r *http.Request, err error) {
 	if strings.Contains(r.Header.Get("Accept"), "application/json") {
 		WriteError(w, err)

@@ -17,7 +17,7 @@ func NewMemory(bytes int64) *Memory { return &Memory{semaphore.NewWeighted(bytes
 // freeBytes of each body are not counted, so that small requests pass when the memory is full.
 const freeBytes = 64 << 10
 
-// Held is what one body holds of a Memory. It must be released.
+// Held is the share of one body in a Memory. It must be released.
 type Held struct {
 	of    *Memory
 	bytes int64

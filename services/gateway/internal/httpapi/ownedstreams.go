@@ -15,7 +15,7 @@ type StreamLimits struct {
 	User   int // of each user of a tenant; 0 for no limit. Callers without a user have none
 }
 
-// streamRetry is when a client may try again that was refused a stream.
+// streamRetry is the delay before a refused client may open a stream.
 const streamRetry = 5 * time.Second
 
 // spareTenants is how many tenants the spare streams are for: each may open that part of them.

@@ -58,7 +58,7 @@ type Server struct {
 	Meters *Meters // nil measures nothing
 }
 
-// Needs returns the scope that a caller of the route needs; empty for a route that is public or incomplete.
+// Needs returns the scope needed for the route; empty for a public or incomplete route.
 func (route Route) Needs() auth.Scope {
 	if route.About.RPC != "" {
 		return auth.ScopeOf(route.About.RPC)

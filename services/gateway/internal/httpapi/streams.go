@@ -106,7 +106,7 @@ func (s *Streams) Count() int {
 	return len(s.open)
 }
 
-// counts returns the number of open streams by protocol, with those that none uses.
+// counts returns the number of open streams of each protocol, zeros included.
 func (s *Streams) counts() map[Protocol]int {
 	counts := map[Protocol]int{
 		ProtocolChat: 0, ProtocolChatWebSocket: 0, ProtocolSSE: 0, ProtocolWebSocket: 0, ProtocolCloudflare: 0, ProtocolConnect: 0, ProtocolWait: 0, ProtocolExport: 0,

@@ -77,7 +77,7 @@ func IsTransient(err error) bool {
 	return kind == fault.Unavailable || kind == fault.Exhausted && fault.ReasonOf(err) != tooManyWaiting && !quota
 }
 
-// ofCallers are the reasons of services that refuse the caller, not this gateway.
+// ofCallers are reasons of services against the caller, not against this gateway.
 var ofCallers = []string{"APPROVER_REFUSED", "OWNER_REFUSED", "SCOPE_MISSING"}
 
 // HideCredentialFault hides a refusal of this gateway's credentials by a service. The caller would otherwise

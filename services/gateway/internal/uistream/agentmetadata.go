@@ -8,7 +8,7 @@ import (
 // agentMetadata is the event with which an agent sets metadata of the message (agent.MetadataEvent).
 const agentMetadata = "message-metadata"
 
-// agentMetadataPart returns no part for anything but an object that clients accept.
+// agentMetadataPart returns a part for an object acceptable to clients, and none for any other value.
 func agentMetadataPart(text string) []Part {
 	if isRefused([]byte(text)) || mergeJSON("{}", text) == "{}" {
 		return nil

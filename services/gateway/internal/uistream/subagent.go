@@ -18,7 +18,7 @@ const (
 // end replaces the begin.
 const subAgentPart = "data-subagent"
 
-// subAgent is the data of a sub-agent. Only a completed one that the root has called has a result.
+// subAgent is the data of a sub-agent. Only completed sub-agents called by the root have a result.
 type subAgent struct {
 	ToolCallID      string          `json:"toolCallId"`
 	SessionID       string          `json:"sessionId,omitempty"`

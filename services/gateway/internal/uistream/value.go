@@ -7,9 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// jsonValue converts a JSON text to a value. An empty text becomes the default. A text that is not
-// JSON, or that clients refuse, becomes a string, so that one broken text does not end a client's
-// stream.
+// jsonValue converts a JSON text to a value. An empty text becomes the default. Invalid JSON, and JSON refused by
+// clients, becomes a string: one broken text must not end a client's stream.
 func jsonValue(text, whenEmpty string) json.RawMessage {
 	if text == "" {
 		return json.RawMessage(whenEmpty)

@@ -35,7 +35,7 @@ type snapshotCall struct {
 	AnsweredBy  string            `json:"answeredBy,omitempty"`
 }
 
-// snapshotResponse is an answer to a call that no step has taken.
+// snapshotResponse is an answer to a call not yet taken by a step.
 type snapshotResponse struct {
 	Kind     string          `json:"kind"` // client-tool-result or approval-response
 	Result   json.RawMessage `json:"result,omitempty"`

@@ -17,7 +17,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// Bounds of the query for the backlog, which each collection makes once.
+// Bounds of the query for the backlog, made once in each collection.
 const (
 	backlogTimeout = 2 * time.Second
 	backlogRows    = 10_000

@@ -10,7 +10,10 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// absence is since when this replica has seen no executor of an agent, of those that were announced once.
+// absence is the time since this replica last saw an executor of an agent, for each agent announced before. It counts
+// only observed time: a replica begins anew when it starts or has missed looks. It counts no time without any executor
+// at all. So neither a rolling deploy nor an outage of all executors makes an agent gone: the returning executors are
+// given the whole time again.
 //
 // It counts only time that it has observed: a replica that starts, or has missed looks, begins anew. It counts no time
 // in which no executor at all is registered. So neither a rolling deploy nor an outage of all executors makes an agent
@@ -54,7 +57,7 @@ func (a *absence) update(now time.Time, unserved map[string]session.Millis, exec
 	a.due = true
 }
 
-// gone returns the agents that are gone, once after each look. A caller that may have left runs of them calls again.
+// gone returns the absent agents, once after each look. A caller with runs left over calls again.
 func (a *absence) gone(now time.Time) (agents []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

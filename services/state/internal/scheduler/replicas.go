@@ -10,8 +10,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// The signals between replicas. The agent follows the prefix of a queued run. The run and its executor, with a
-// space between them, follow that of a run that was ended from outside.
+// The signals between replicas. For a queued run, the agent follows the prefix. For a run ended from outside, the run
+// and its executor follow, with a space between them.
 const (
 	signalQueued = "queued:"
 	signalStop   = "stop"

@@ -120,9 +120,8 @@ func (s *Scheduler) Wake(agentType string) {
 	}
 }
 
-// Notify takes the changes of a committed command, some of them nil. It wakes claim loops for
-// the runs due now, and sends stop requests to the executors of running ones, and of those that
-// have been ended from outside.
+// Notify takes the changes of a committed command, some of them nil. It wakes claim loops for the runs due now. It
+// sends stop requests to the executors of running runs, and of runs ended from outside.
 func (s *Scheduler) Notify(changes []*session.Change) {
 	now := s.millis()
 	for _, c := range changes {
@@ -153,7 +152,7 @@ func (s *Scheduler) Notify(changes []*session.Change) {
 	}
 }
 
-// wakeIfDue wakes a claim loop for a run that is due now, and for a run that may begin in place of an ended one.
+// wakeIfDue wakes a claim loop for a run due now, and for the successor of an ended run.
 func (s *Scheduler) wakeIfDue(tenant string, r *session.Run, now session.Millis) {
 	capped := s.isCapped(tenant, r.UserID)
 	switch {
@@ -184,7 +183,7 @@ func (s *Scheduler) sendStop(run store.StoppedRun) {
 	}
 }
 
-// cutOff is the stop of a run that somebody else than its executor has ended.
+// cutOff is the stop of a run ended by others than its executor.
 func cutOff(executorID, runID string) store.StoppedRun {
 	return store.StoppedRun{ExecutorID: executorID, RunID: runID, Stop: session.Stop{Kind: session.StopAbort}}
 }

@@ -144,7 +144,7 @@ func (a *admission) refuse(userID string) error {
 	return a.refusal
 }
 
-// finish gives back what a start without a new run did not use.
+// finish gives back the unused part of a start without a new run.
 func (a *admission) finish(written bool) {
 	if a == nil {
 		return

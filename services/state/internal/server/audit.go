@@ -29,8 +29,8 @@ type auditService struct {
 	clock clock
 }
 
-// newAuditID returns a unique id. It is random whatever the ids of the service are, because an event whose id
-// exists is skipped.
+// newAuditID returns a unique id. It is random for all kinds of ids of the service: an event with a known id is
+// skipped.
 func newAuditID() string { return "aud_" + strings.ToLower(rand.Text()) }
 
 func eventInvalid(format string, args ...any) error {

@@ -124,7 +124,7 @@ func problemsIn(in []*statev1.Problem) ([]session.Problem, error) {
 	return problems, nil
 }
 
-// maxProblems bounds the problems of an executor, and those that ListAgents returns.
+// maxProblems bounds the problems of an executor, and the problems in an answer of ListAgents.
 const maxProblems = 1000
 
 // problemsOut returns the problems of all executors, each once, by kind and name.

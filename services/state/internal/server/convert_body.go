@@ -11,7 +11,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// bodies lets commands read message bodies, which package session does not decode.
+// bodies lets commands read message bodies. Package session does not decode them.
 var bodies = session.BodyFuncs{SameContent: sameContent, IsVisible: isVisible, MoveToRun: adoptMessage, RanTool: anyToolRan}
 
 func decodeBody(row session.Message) (*eventv1.Message, error) {

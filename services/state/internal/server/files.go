@@ -45,7 +45,7 @@ type fileService struct {
 
 func fileInvalid(format string, args ...any) error { return invalid("FILE_INVALID", format, args...) }
 
-// newFileID returns an id that nobody can guess, whatever the other ids are: it is the right to read the file.
+// newFileID returns an unguessable id, independent of the other ids: the id is the right to read the file.
 func newFileID() string { return "file_" + strings.ToLower(rand.Text()) }
 
 // PutFile implements statev1.FileServiceServer.
@@ -223,7 +223,7 @@ func (s *fileService) GetFiles(ctx context.Context, r *statev1.GetFilesRequest) 
 	return answer, nil
 }
 
-// readable returns the files that the caller may read: an executor those of its session's messages.
+// readable returns the files open to the caller: for an executor, the files in its session's messages.
 func (s *fileService) readable(ctx context.Context, tenant string, ids []string) ([]session.File, error) {
 	key, limited, err := s.grants.files(ctx, tenant)
 	switch {

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// maxScannedCalls bounds the calls examined for a page whose filter few of them meet.
+// maxScannedCalls bounds the calls examined for a page of a selective filter.
 const maxScannedCalls = 5000
 
 // ListOpenCalls implements statev1.CallServiceServer.

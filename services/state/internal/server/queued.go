@@ -39,7 +39,7 @@ func (q *queue) explain(ctx context.Context, key session.Key, r *session.Run, ou
 	return nil
 }
 
-// reason finds the first reason that alone keeps the run from being claimed.
+// reason finds the first sufficient reason against a claim of the run.
 func (q *queue) reason(ctx context.Context, tenant string, r *session.Run, now session.Millis) (statev1.QueuedReason_Reason, string, error) {
 	unserved, err := q.registry.Unserved(ctx)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// newSchemas returns functions for the schemas that executors announce. They keep compiled schemas.
+// newSchemas returns functions for the schemas of executors. They keep compiled schemas.
 func newSchemas() session.SchemaFuncs {
 	cache := &agent.SchemaCache{}
 	return session.SchemaFuncs{

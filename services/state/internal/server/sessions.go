@@ -122,7 +122,7 @@ func (s *sessionService) DeleteSession(ctx context.Context, r *statev1.DeleteSes
 	return &statev1.DeleteSessionResponse{Deleted: int32(removed["sessions"]), Removed: removedOut(removed)}, nil
 }
 
-// deleteSession deletes the session and all below it, and counts what was removed.
+// deleteSession deletes the session and all below it, and counts the removed sessions.
 func deleteSession(ctx context.Context, r *runner, target session.Target) (session.Removed, error) {
 	const bytes = 100 // that the command holds
 	command := session.DeleteSession{Key: target.Key}

@@ -2,7 +2,7 @@ package session
 
 import "github.com/holdfast-run/holdfast/pkg/fault"
 
-// Approvers says who may approve a call. Whoever reaches the session may deny it.
+// Approvers says who may approve a call. All who reach the session may deny it.
 type Approvers string
 
 // The rules.

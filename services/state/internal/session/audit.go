@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// AuditEvent is an entry of the audit log: who did what, to which target, with which outcome. It
-// never holds the content of messages, of custom state or of calls.
+// AuditEvent is an entry of the audit log: the actor, the act, its target and its outcome. It never holds the content
+// of messages, of custom state or of calls.
 type AuditEvent struct {
 	ID         string // unique in its tenant and session
 	At         Millis
@@ -95,7 +95,7 @@ func (a Audit) actsFor(userID string) bool {
 	return userID != "" && IsIdentified(a.Actor) && a.Actor != userActor(userID)
 }
 
-// recordCreation records a branch, and a root that somebody else creates for its user.
+// recordCreation records a branch, and a root created by another caller for its user.
 func (a Audit) recordCreation(change *Change) {
 	s := change.Session
 	if s == nil || s.ParentID != "" {
@@ -117,7 +117,8 @@ func (a Audit) recordCreation(change *Change) {
 	}
 }
 
-// recordRun records a run that a request begins, except for one that only adds messages of the session's user.
+// recordRun records a run begun by a request. A request of the session's user with nothing but messages leaves no
+// entry.
 func (a Audit) recordRun(v *View, change *Change) {
 	if change.NewRun == nil || a.Intent == "" {
 		return
@@ -140,7 +141,7 @@ func (a Audit) recordRun(v *View, change *Change) {
 	}
 }
 
-// recordAnswers records approvals and denials, and results that somebody else gives for the session's user.
+// recordAnswers records approvals and denials, and results given by others than the session's user.
 func (a Audit) recordAnswers(v *View, change *Change) {
 	for _, call := range change.Calls {
 		before, known := v.callBefore(call.CallID)
@@ -304,8 +305,7 @@ type LogErasure struct {
 	DueAt     Millis
 }
 
-// EraseLogs marks the deleted sessions whose live logs have to be removed: the root of a family
-// stands for all of it.
+// EraseLogs marks the deleted sessions with live logs to remove. The root of a family stands for all of it.
 func EraseLogs(views []*View, changes []*Change, due Millis) {
 	roots := map[string]bool{}
 	for i, change := range changes {

@@ -48,7 +48,7 @@ type Change struct {
 	stopsWork   *Stop      // the children that the suspended session awaits are stopped
 }
 
-// Rewind deletes the end of a session. What it names must exist.
+// Rewind deletes the end of a session. Its targets must exist.
 type Rewind struct {
 	Messages     int64  // delete the messages from this ordinal on, and the checkpoints that count more
 	StateVersion int64  // delete later states with their checkpoints; 0 keeps all

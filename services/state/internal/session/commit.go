@@ -179,8 +179,8 @@ func (c Commit) endRun(v *View, change *Change, r *Run) error {
 	return nil
 }
 
-// suspend records what the session waits for. A stop that came during the step takes effect
-// here, since no executor will look at the ended run.
+// suspend records the awaited calls of the session. A stop that came during the step takes effect here: no executor
+// will look at the ended run.
 func (c Commit) suspend(v *View, change *Change, r *Run) error {
 	s := change.Session
 	s.Suspension = &Suspension{}

@@ -7,8 +7,8 @@ import "github.com/holdfast-run/holdfast/pkg/position"
 // behind it.
 func (s *Session) endOutsideStep(r *Run) {
 	if s.Claims >= position.MaxClaims {
-		// The numbers of this step are used up. Skip the step so that positions keep rising. The
-		// run does not count a step that was not committed.
+		// The numbers of this step are used up. Skip the step so that positions keep rising. The run does not count a
+		// step without a commit.
 		s.StepCount++
 		s.Claims = 0
 		s.Position = position.Ended(s.StepCount)

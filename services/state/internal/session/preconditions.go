@@ -112,7 +112,7 @@ func (k Key) checkIdle(v *View) error {
 	return nil
 }
 
-// conflict returns a fault that says in its metadata how the session stands.
+// conflict returns a fault with the status of the session in its metadata.
 func (s *Session) conflict(reason, format string, args ...any) *fault.Fault {
 	return s.describeIn(fault.New(fault.Conflict, reason, format, args...))
 }

@@ -69,7 +69,7 @@ func (c Regenerate) Decide(views ...*View) (*Change, Started, error) {
 	return change, started, nil
 }
 
-// findWaitingTarget returns the run that waits with the target; nil for none.
+// findWaitingTarget returns the run waiting with the target; nil for none.
 func (c Regenerate) findWaitingTarget(v *View) (*Run, error) {
 	at, err := c.findWaitingRun(v, c.Target)
 	if at < 0 {

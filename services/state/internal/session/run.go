@@ -23,7 +23,8 @@ const (
 	RunSuspendedStepPartial      RunStatus = "suspended_step_partial"
 )
 
-// inheritAuthor notes who wrote the message that the run answers anew, in place of another run; nil if that is unknown.
+// inheritAuthor notes the author of the message for a run that answers it anew, in place of another run; nil if
+// unknown.
 func (r *Run) inheritAuthor(of *Run) {
 	if of == nil {
 		return

@@ -128,7 +128,7 @@ type Agent struct {
 	Remote      bool       // another Holdfast runs it
 }
 
-// Problem is a part of an executor's agents that is out of service, or that lacks something.
+// Problem is a part of an executor's agents that is out of service or incomplete.
 type Problem struct {
 	Kind  string `json:"kind"` // file, provider, mcpServer, tool or agent
 	Name  string `json:"name"`

@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// maxStateWrites bounds the writes that a reader folds onto a whole state.
+// maxStateWrites bounds the writes folded onto a whole state by a reader.
 const maxStateWrites = 64
 
 // storeState sets the merged custom state and decides how to store it: whole, or as the

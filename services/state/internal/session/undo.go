@@ -2,8 +2,7 @@ package session
 
 import "slices"
 
-// runToUndo returns the run that ends with the change, or with the suspension that the change ends, if it was
-// stopped with Undo; nil for none.
+// runToUndo returns the run stopped with Undo and ended by the change, or by the suspension before it; nil for none.
 func (m *member) runToUndo() *Run {
 	if m.change == nil || m.view.Session == nil {
 		return nil

@@ -98,7 +98,7 @@ func (v *View) nextVersion(now Millis) *Session {
 	return &s
 }
 
-// AnswerRun is the newest run that has written to an assistant message.
+// AnswerRun is the newest run with a part of an assistant message.
 type AnswerRun struct {
 	Run             *Run      // nil if no run of the session has
 	QuestionInPlace bool      // the run's first message, if it has one, is still in its place
@@ -111,7 +111,8 @@ type Asked struct {
 	StartedBy string // of the run
 }
 
-// MaxQuestions is how many user messages are searched for the question of an answer, or for those that a client lacks.
+// MaxQuestions is the number of user messages in the search for the question of an answer, or for messages missing in a
+// client.
 const MaxQuestions = 20
 
 // FailedStep is the part of the newest run that a retry replaces or keeps.

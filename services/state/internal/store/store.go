@@ -134,7 +134,7 @@ type Unserved struct {
 	Now          session.Millis
 }
 
-// OwnerUnregistered selects running runs whose executor is not registered, in no order.
+// OwnerUnregistered selects running runs of unregistered executors, in no order.
 type OwnerUnregistered struct{}
 
 // LostClaims selects running runs that the executor claimed before a time and does not
@@ -246,8 +246,8 @@ type Lister interface {
 	// bytes.
 	Sessions(ctx context.Context, tenant string, q SessionQuery) ([]session.Session, error)
 
-	// CountSessions counts the sessions of the query, whatever its After, Offset and
-	// Limit. It stops at most, unless that is 0.
+	// CountSessions counts the sessions of the query, whatever its After, Offset and Limit. It stops at most, unless
+	// most is 0.
 	CountSessions(ctx context.Context, tenant string, q SessionQuery, most int) (int64, error)
 
 	// OpenCalls returns a page of the tenant's calls that wait for an answer of a client. The
@@ -370,8 +370,8 @@ type UsageSum struct {
 
 // Counts measures what the quotas of a tenant bound.
 type Counts interface {
-	// PendingRuns counts the queued and waiting runs of a tenant, or only those of a user unless that is
-	// empty. It stops at most.
+	// PendingRuns counts the queued and waiting runs of a tenant, or of one user if user is not empty. It stops at
+	// most.
 	PendingRuns(ctx context.Context, tenant, userID string, most int64) (int64, error)
 
 	// QueuedRuns returns the queued runs of a tenant by agent type. It reads at most so many of them.
@@ -441,7 +441,7 @@ type MemoryQuery struct {
 	Limit    int // at least 1
 }
 
-// Recalled is a record and the number of words that it has.
+// Recalled is a record and its number of matching words.
 type Recalled struct {
 	session.Memory
 	Hits int
@@ -507,7 +507,7 @@ type Files interface {
 	BlobDeleted(ctx context.Context, key session.FileKey) error
 }
 
-// AuditLog stores who did what. Entries are never changed, and deleted only by their age.
+// AuditLog stores who did what. Nothing changes an entry, and age alone deletes it.
 type AuditLog interface {
 	// RecordAudit adds events of the tenant. It skips those whose session and id exist already.
 	RecordAudit(ctx context.Context, tenant string, events []session.AuditEvent) error
@@ -538,7 +538,7 @@ type AuditPlace struct {
 	ID string
 }
 
-// Erasures removes what belongs to no session, and remembers live logs that have to be removed.
+// Erasures removes everything outside of sessions, and remembers the live logs to remove.
 type Erasures interface {
 	// ForgetMemories deletes at most limit memories of an entity, or of the whole tenant if the
 	// entity is empty. It returns their number.
@@ -552,10 +552,10 @@ type Erasures interface {
 	// tenant, due or not, or the due ones of all tenants if the tenant is empty.
 	DueLogErasures(ctx context.Context, tenant string, now session.Millis, limit int) ([]session.LogErasure, error)
 
-	// MergeLogErasures replaces those of a tenant by one for the whole tenant.
+	// MergeLogErasures replaces a tenant's erasures by one for the whole tenant.
 	MergeLogErasures(ctx context.Context, tenant string, due session.Millis) error
 
-	// LogsErased removes erasures that were done. It keeps those whose DueAt has changed.
+	// LogsErased removes completed erasures. It keeps the ones with a new DueAt.
 	LogsErased(ctx context.Context, done []session.LogErasure) error
 }
 

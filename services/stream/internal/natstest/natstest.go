@@ -212,7 +212,7 @@ func copyEntry(to, name string, entry fs.DirEntry) error {
 	return os.WriteFile(to, content, 0o600)
 }
 
-// Ready waits until the running nodes have a leader that knows all of them.
+// Ready waits until the running nodes have a leader and the leader knows all of them.
 func (c *Cluster) Ready(t *testing.T) {
 	t.Helper()
 	await(t, "a leader that knows all nodes", func() bool {

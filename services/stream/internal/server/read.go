@@ -224,7 +224,7 @@ func scopeOf(r *streamv2.ReadRequest) (log.Scope, error) {
 	return log.Scope{Stream: stream, Family: r.GetFamily()}, nil
 }
 
-// Notify tells the open reads of a session that it has changed.
+// Notify tells the open reads of a session about a change.
 func (s *Server) Notify(ctx context.Context, r *streamv2.NotifyRequest) (*streamv2.NotifyResponse, error) {
 	stream, err := streamOf(r.GetStream())
 	if err != nil {

@@ -253,7 +253,7 @@ type providerData struct {
 	Type      string `json:"type"`
 	Signature string `json:"signature,omitempty"`
 	Data      string `json:"data,omitempty"`
-	// Origin is who made the block. The data of older versions has none.
+	// Origin is the maker of the block. The data of older versions has none.
 	Origin origin `json:"origin,omitzero"`
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model/schemaform"
 )
 
-// propertyName is what the API accepts as the name of a tool's property.
+// propertyName is the API's rule for the name of a tool's property.
 var propertyName = regexp.MustCompile(`^[a-zA-Z0-9_.-]{1,64}$`)
 
 // schemaRules are what the API demands of the schemas of tools.

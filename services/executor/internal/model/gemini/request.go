@@ -105,7 +105,7 @@ func (b *body) addTurn(next turn) {
 
 func (t turn) hasResults() bool { return len(t.Parts) > 0 && t.Parts[0].FunctionResponse != nil }
 
-// signatureModels matches the models that refuse a turn whose first call is unsigned.
+// signatureModels matches the models that refuse a turn with an unsigned first call.
 var signatureModels = regexp.MustCompile(`^(models/)?gemini-[3-9]`)
 
 // skipSignature is the API's placeholder for a missing signature.

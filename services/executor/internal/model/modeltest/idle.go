@@ -84,7 +84,7 @@ func testTrickle(t *testing.T, connect Connect, _ string) {
 	expectTimeout(t, connect(t, streamingClient(every(time.Second, "x")), idleTimeout), keepAlives*idleTimeout)
 }
 
-// testEvents checks that a provider which sends events for an hour is not cut.
+// testEvents checks that a provider may send events for an hour.
 func testEvents(t *testing.T, connect Connect, first string) {
 	const times = 60
 	client := streamingClient(func(done <-chan struct{}, w io.Writer) {

@@ -106,7 +106,7 @@ func (p Provider) testUnknownToolName(t *testing.T) {
 	}
 }
 
-// testUnsupportedFiles sends an unsupported file, and then a conversation that contains it.
+// testUnsupportedFiles sends an unsupported file, and then a conversation with it.
 func (p Provider) testUnsupportedFiles(t *testing.T) {
 	t.Parallel()
 	server := NewServer(t, p.Dir, Text, Encoding{})

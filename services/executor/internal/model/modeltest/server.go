@@ -43,7 +43,7 @@ type Request struct {
 	Body         []byte
 }
 
-// NewServer starts a server that replays a scenario until the test ends.
+// NewServer starts a server for the test. The server replays a scenario.
 func NewServer(t *testing.T, dir string, scenario Scenario, encoding Encoding) *Server {
 	t.Helper()
 	name := scenario

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// origin names who made a piece of provider data. Signatures are valid for the model that made them, and plain reasoning for the server.
+// origin names the maker of a piece of provider data. Signatures are valid for one model, and plain reasoning for one
+// server.
 type origin struct {
 	Host  string `json:"host,omitempty"`
 	Model string `json:"model,omitempty"`
@@ -17,7 +18,7 @@ func newOrigin(base *url.URL, name string) origin { return origin{Host: base.Hos
 // chatData is the provider data of a reasoning part: of the block itself (Field), or of the whole message (Details, Calls).
 type chatData struct {
 	Origin origin `json:"chat"`
-	// Field is the member in which the text of the block arrived.
+	// Field is the member of the block's text on the wire.
 	Field string `json:"field,omitempty"`
 	// Details are reasoning_details of a router, unchanged.
 	Details []json.RawMessage `json:"details,omitempty"`

@@ -388,7 +388,8 @@ var (
 	isAlphanumeric = regexp.MustCompile(`^[A-Za-z0-9]+$`)
 )
 
-// callID returns an id that the server accepts: the id itself, or one made of it. Equal ids get equal replacements.
+// callID returns an id for the server: the id itself if the server accepts it, or a replacement. Equal ids get equal
+// replacements.
 func callID(id string, p profile.Profile) string {
 	fits := len(id) >= p.CallIDMin && len(id) <= p.CallIDMax
 	switch p.CallIDs {

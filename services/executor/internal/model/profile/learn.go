@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// lesson is a known refusal and what it says about the server.
+// lesson is a known refusal and its meaning for the server.
 type lesson struct {
 	// says matches the text of the refusal.
 	says *regexp.Regexp

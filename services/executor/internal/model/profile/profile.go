@@ -26,16 +26,18 @@ type Profile struct {
 	CallContent string `json:"callContent"`
 	// Media are the kinds of files that messages may have besides text: MediaImage, MediaFile.
 	Media []string `json:"media"`
-	// Reasoning is which messages of the assistant are sent with the reasoning that the server gave for them: ReasoningNever,
-	// ReasoningTurn, ReasoningCalls or ReasoningAlways.
+	// Reasoning selects the assistant's messages sent with their reasoning: ReasoningNever, ReasoningTurn,
+	// ReasoningCalls or ReasoningAlways.
 	Reasoning string `json:"reasoning"`
-	// ReasoningField is the member that carries reasoning; empty for the member that it arrived in.
+	// ReasoningField is the member for reasoning; empty for the member of its arrival.
 	ReasoningField string `json:"reasoningField"`
-	// ReasoningFiller is sent as the reasoning of a message with calls that has none, for servers that require it. Empty for none.
+	// ReasoningFiller is sent as the missing reasoning of a message with calls, for servers that require it. Empty for
+	// none.
 	ReasoningFiller string `json:"reasoningFiller"`
 	// CallExtra sends the extra_content of calls back unchanged.
 	CallExtra bool `json:"callExtra"`
-	// CallSignature is the thought signature of a call that has no extra_content, for servers that require one. Empty for none.
+	// CallSignature is the thought signature of a call without extra_content, for servers that require one. Empty for
+	// none.
 	CallSignature string `json:"callSignature"`
 	// CallIDs is the alphabet of call ids: IDAny, IDWord or IDAlphanumeric.
 	CallIDs string `json:"callIDs"`
@@ -44,7 +46,8 @@ type Profile struct {
 	CallIDMax int `json:"callIDMax"`
 	// SingleCalls sends a message with several calls as several messages with one call each.
 	SingleCalls bool `json:"singleCalls"`
-	// RequiredChoice is the tool_choice that demands a call, and NoneChoice the one that forbids calls. Empty sends none.
+	// RequiredChoice is the tool_choice that demands a call, and NoneChoice the tool_choice without calls. Empty sends
+	// none.
 	RequiredChoice string `json:"requiredChoice"`
 	NoneChoice     string `json:"noneChoice"`
 	// StreamOptions asks for the usage with stream_options.

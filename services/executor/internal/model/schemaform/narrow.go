@@ -107,7 +107,7 @@ func merge(node, part map[string]any) {
 	}
 }
 
-// rewrite replaces keywords by equivalent or weaker ones that more providers know.
+// rewrite replaces keywords by equivalent or weaker ones known to more providers.
 func (n *narrower) rewrite(node map[string]any) {
 	if value, ok := node["const"]; ok {
 		node["enum"] = []any{value}

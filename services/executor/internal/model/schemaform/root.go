@@ -14,8 +14,8 @@ const maxMerged = 16
 // rootKeywords must not stand at the root of a tool's schema: Anthropic refuses the alternatives, OpenAI the others too.
 var rootKeywords = []string{"$ref", "allOf", "anyOf", "oneOf", "not", "if", "then", "else", "enum", "const", "dependentSchemas"}
 
-// asObject returns a root that is an object without alternatives. It has the properties of all alternatives, and
-// requires those that all of them require.
+// asObject returns a root as an object without alternatives. It has the properties of all alternatives, and requires
+// the properties required by all of them.
 func (d *document) asObject(root map[string]any) map[string]any {
 	flat := slices.ContainsFunc(rootKeywords, func(keyword string) bool { return root[keyword] != nil })
 	if flat {
@@ -104,7 +104,7 @@ func (d *document) shape(node map[string]any, depth int) shape {
 	return s
 }
 
-// union returns the properties of all alternatives. It requires those that each of them requires.
+// union returns the properties of all alternatives. It requires the properties required by all of them.
 func (d *document) union(alternatives []map[string]any, depth int) shape {
 	all := shape{map[string]any{}, map[string]bool{}}
 	for i, node := range alternatives {

@@ -21,7 +21,7 @@ var (
 // valueKeywords have values of any kind, so null is a value there.
 var valueKeywords = []string{"const", "default", "enum", "example", "examples"}
 
-// switchKeywords are subschemas that are often booleans, which every API accepts there.
+// switchKeywords are subschemas with frequent boolean values, accepted there by every API.
 var switchKeywords = []string{"additionalProperties", "unevaluatedItems", "unevaluatedProperties"}
 
 // edit replaces each subschema of a schema by the result of change. drop removes it.

@@ -171,7 +171,7 @@ func (r *reply) UnmarshalYAML(node ast.Node) error {
 	return decode(node, (*[]part)(r))
 }
 
-// UnmarshalYAML checks that a part has one kind and only options of that kind.
+// UnmarshalYAML checks that a part has one kind, and no options of another.
 func (p *part) UnmarshalYAML(node ast.Node) error {
 	type plain part
 	if err := decode(node, (*plain)(p)); err != nil {

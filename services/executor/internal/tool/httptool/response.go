@@ -79,8 +79,8 @@ func (r *request) attempt(ctx context.Context, call *agent.Call, attempt int) (v
 	return nil, wait, err
 }
 
-// requestError returns a client error without the URL, which may hold secrets. For a sent request it adds that the
-// request may have had an effect.
+// requestError returns a client error without the URL, for URLs may hold secrets. For a sent request it adds a warning
+// about a possible effect.
 func (r *request) requestError(err error, sent bool) error {
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err

@@ -103,7 +103,7 @@ func Open(ctx context.Context, c Config, p Peers) (*Server, error) {
 	return s, nil
 }
 
-// Problem is what is wrong with a server or a tool of it.
+// Problem is a defect of a server or of a tool.
 type Problem struct {
 	Tool string // the server's own name; empty for the server
 	Text string
@@ -111,8 +111,8 @@ type Problem struct {
 	Output string
 }
 
-// Problems returns what is wrong with the server: that the last attempt to connect failed, and the tools that cannot be
-// used, by name.
+// Problems returns the defects of the server: the failure of the last attempt to connect, and the unusable tools, by
+// name.
 func (s *Server) Problems() []Problem {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -289,7 +289,7 @@ func (s *Server) send(ctx context.Context, name string, call *agent.Call) (any, 
 	}
 }
 
-// The codes of JSON-RPC errors with which servers refuse messages of a session that they do not know.
+// The codes of JSON-RPC errors for messages of an unknown session.
 const (
 	codeServerError     = -32000
 	codeSessionNotFound = -32001

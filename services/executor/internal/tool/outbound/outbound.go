@@ -37,7 +37,7 @@ type Policy struct {
 	// Hosts are names, *.suffix for subdomains, or addresses, each with :port or for all ports. Names must
 	// resolve to public addresses, except localhost. A listed address may be private.
 	Hosts []string
-	// Private are names, as in Hosts, that may resolve to any address.
+	// Private are names, as in Hosts, with permission to resolve to any address.
 	Private []string
 	// HostsVariable and PrivateVariable are the environment variables with the lists, for errors; they may be empty.
 	HostsVariable, PrivateVariable string

@@ -122,8 +122,8 @@ const (
 	socketKey = "holdfast.key."
 )
 
-// sentBy returns the credential of a request: that of its Authorization header or of its WebSocket handshake.
-// Unauthenticated (API_KEY_MISSING, API_KEY_WRONG).
+// sentBy returns the credential of a request, from its Authorization header or its WebSocket handshake. Unauthenticated
+// (API_KEY_MISSING, API_KEY_WRONG).
 func sentBy(r *http.Request) (string, error) {
 	header := r.Header.Get("Authorization")
 	if header == "" && Upgrade(r) {

@@ -55,7 +55,7 @@ type Identity struct {
 // Local is the identity of all callers of a gateway without credentials, which only this machine reaches.
 func Local() Identity { return Identity{Tenant: DefaultTenant, Scopes: []Scope{Admin}} }
 
-// May reports whether the caller has the scope, or one that includes it.
+// May reports whether the caller has the scope or a wider one.
 func (i Identity) May(wanted Scope) bool {
 	return slices.ContainsFunc(i.Scopes, func(s Scope) bool { return s == wanted || slices.Contains(included[s], wanted) })
 }

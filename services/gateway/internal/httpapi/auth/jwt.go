@@ -155,8 +155,8 @@ func words(claim any) (all []string) {
 	return all
 }
 
-// checkTimes checks the claims that all tokens have, and returns the time from which the token is refused.
-// Unauthenticated (TOKEN_INVALID, TOKEN_EXPIRED).
+// checkTimes checks the common claims of all tokens, and returns the end of the token. Unauthenticated (TOKEN_INVALID,
+// TOKEN_EXPIRED).
 func checkTimes(claims jwt.Claims, expected jwt.Expected, skew time.Duration) (expires time.Time, err error) {
 	if claims.Expiry == nil {
 		return time.Time{}, tokenInvalid("it has no expiry (exp)")

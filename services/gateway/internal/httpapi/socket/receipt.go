@@ -48,7 +48,7 @@ type awaitedPing struct {
 	answered func()
 }
 
-// maxAwaited bounds the pings whose answers are awaited. A client that answers none loses the oldest.
+// maxAwaited bounds the pings without an answer. A client without answers loses the oldest.
 const maxAwaited = 16
 
 // A ping begins with the final bit and opcode 9, and is followed by its length (RFC 6455, 5.2).
@@ -89,7 +89,7 @@ func (p *pingWatch) begin(payload string) {
 	p.next = nil
 }
 
-// pong takes an answer, which is also the answer to earlier pings.
+// pong takes an answer. It also answers all earlier pings.
 func (p *pingWatch) pong(payload []byte) {
 	p.mu.Lock()
 	at := slices.IndexFunc(p.awaited, func(a *awaitedPing) bool { return a.payload == string(payload) })

@@ -25,7 +25,7 @@ const (
 	// protocol is the subprotocol of all sockets. A browser with a key as one subprotocol must
 	// offer another one for the server to accept.
 	protocol = "holdfast.v2"
-	// unauthorized is the registered close code of a socket whose credential has ended.
+	// unauthorized is the registered close code of a socket without a valid credential.
 	unauthorized websocket.StatusCode = 3000
 	// version is the protocol version of RFC 6455.
 	version = "13"

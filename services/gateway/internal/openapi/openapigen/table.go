@@ -218,7 +218,7 @@ func size(bytes int64) string {
 // ofAll are reasons of denials that the text above the table names.
 var ofAll = []string{"HOST_REFUSED", "ORIGIN_REFUSED", "SCOPE_MISSING"}
 
-// refusals returns the reasons that the text above the table does not name.
+// refusals returns the reasons missing in the text above the table.
 func refusals(route httpapi.Route) string {
 	byStatus := route.AllFaults()
 	var all []string

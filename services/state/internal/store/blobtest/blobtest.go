@@ -187,7 +187,7 @@ func testConcurrent(t *testing.T, s store.Blobs) {
 	all.Wait()
 }
 
-// Shared proves that one replica reads and deletes what another has stored.
+// Shared proves that each replica reads and deletes the bytes stored by another.
 func Shared(t *testing.T, one, other store.Blobs) {
 	t.Helper()
 	key, data := newKey(), random(t, store.BlobPiece+1)

@@ -15,7 +15,7 @@ import (
 
 var fileColumns = table.Files.All()
 
-// linkedFile: the file has a link other than those that a deletion let lapse, whose lapses_at is 1.
+// linkedFile: the file has a live link. A deletion lets links lapse by setting lapses_at to 1.
 const linkedFile = `EXISTS (SELECT FROM file_links l WHERE l.tenant = f.tenant AND l.file_id = f.file_id AND l.lapses_at <> 1)`
 
 const fileByContent = `f.tenant = $1::text AND f.digest = $2::bytea AND f.media_type = $3::text`

@@ -35,8 +35,8 @@ func setOnConnect(config *pgx.ConnConfig, settings map[string]string) {
 	}
 }
 
-// unsupportedParameter begins the message of PgBouncer about a parameter of the startup message. Its SQLSTATE is that
-// of all its errors, also of those that pass.
+// unsupportedParameter begins PgBouncer's message about a parameter of the startup message. PgBouncer has one SQLSTATE
+// for all its errors, permanent and temporary.
 const unsupportedParameter = "unsupported startup parameter"
 
 // refusedParameter returns Invalid (CONFIG_INVALID) if a pooler refused a parameter of the URL, else err.

@@ -30,7 +30,7 @@ func (w *writer) exec(query string, args ...any) (changed int64) {
 	return changed
 }
 
-// scope is the scope of tables whose rows belong to the session.
+// scope is the scope of tables with rows of the session.
 func (w *writer) scope() [2]string { return [2]string{w.key.Tenant, w.key.SessionID} }
 
 // apply writes the change of a session. The view has no session when it is new.
@@ -56,8 +56,7 @@ func (s *Store) apply(ctx context.Context, c *connection, key session.Key, view 
 	return w.err
 }
 
-// change writes the parts of the change. Runs that end are written before the run that
-// begins, since only one may be live.
+// change writes the parts of the change. It writes ended runs before the beginning run, since only one may be live.
 func (w *writer) change(before *session.Session, c *session.Change) {
 	if c.Session != nil {
 		w.session(before, c)

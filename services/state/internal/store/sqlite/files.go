@@ -15,7 +15,7 @@ var (
 	insertFile  = insert(&table.Files)
 )
 
-// linkedFile: the file has a link other than those that a deletion let lapse, whose lapses_at is 1.
+// linkedFile: the file has a live link. A deletion lets links lapse by setting lapses_at to 1.
 const linkedFile = `EXISTS (SELECT 1 FROM file_links l WHERE l.tenant = f.tenant AND l.file_id = f.file_id AND l.lapses_at <> 1)`
 
 // fileWrite runs f with the batches of commands.

@@ -73,8 +73,8 @@ var (
 	liveRun      = `SELECT ` + runColumns.Select("r") + ` FROM runs r WHERE r.tenant = ? AND r.session_id = ? AND r.status IN ('queued', 'running')`
 )
 
-// readRun returns the run that one of these queries finds; nil for none. more is the
-// third argument of the query, if it has one.
+// readRun returns the run found by one of these queries; nil for none. more is the third argument of a query with
+// three.
 func readRun(ctx context.Context, c *connection, query string, key session.Key, more ...any) (*session.Run, error) {
 	var r session.Run
 	found, err := c.queryRow(ctx, query, append(arguments(key.Tenant, key.SessionID), more...), runColumns.Destinations(nil, &r)...)

@@ -107,7 +107,7 @@ func (w *writer) held(c *session.Change) {
 	}
 }
 
-// updateRun writes only unindexed columns of a run that a step continues.
+// updateRun writes only unindexed columns of a run continued by a step.
 func (w *writer) updateRun(after *session.Run) {
 	for _, before := range []*session.Run{w.view.Run, w.view.Current, w.view.Live, w.view.KeyedRun} {
 		if before != nil && before.RunID == after.RunID {

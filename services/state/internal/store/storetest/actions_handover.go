@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// handOver returns the claim of a run by the command that begins it.
+// handOver returns the claim of a run by its first command.
 func handOver(executorID string, now session.Millis) session.HandOver {
 	return session.HandOver{Claim: session.Claim{ExecutorID: executorID, Now: now}, Tail: session.Tail{MaxMessages: 3, MaxBytes: 1 << 20}, MaxBytes: 1 << 20}
 }

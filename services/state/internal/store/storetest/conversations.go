@@ -196,7 +196,7 @@ func (h *harness) expectNoCheckpoint(id string) {
 	h.refuses(err, fault.NotFound, "CHECKPOINT_NOT_FOUND")
 }
 
-// runSteps starts a session whose first run commits n steps and ends.
+// runSteps starts a session with one run. The run commits n steps and ends.
 func (h *harness) runSteps(key session.Key, n int32) {
 	h.Helper()
 	c := h.startOf(key)

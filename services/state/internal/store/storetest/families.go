@@ -382,8 +382,8 @@ func (h *harness) startTree() {
 	}
 }
 
-// startWorkingTree starts a root that waits for its children, of which one waits for the grandchild, and sends
-// the root a message that waits.
+// startWorkingTree starts a root, its children and a grandchild, all at work, and sends the root a message. The message
+// waits.
 func (h *harness) startWorkingTree(policy session.BusyPolicy) session.Send {
 	h.Helper()
 	h.startTree()
@@ -401,7 +401,7 @@ func (h *harness) startWorkingTree(policy session.BusyPolicy) session.Send {
 	return next
 }
 
-// stopWorkingTree ends the runs of a tree whose root has a message that stops them.
+// stopWorkingTree ends the runs of a tree whose root has a stopping message.
 func (h *harness) stopWorkingTree(next session.Send) {
 	h.Helper()
 	for _, id := range []string{"grandchild", "other"} {

@@ -140,7 +140,7 @@ var answeringRuns = []suiteCase{
 	}},
 }
 
-// failedSteps prove which checkpoint and messages a view shows of a failed step.
+// failedSteps prove the checkpoint and the messages in a view of a failed step.
 var failedSteps = []suiteCase{
 	{"a view shows the last valid checkpoint before a failed step", func(h *harness) {
 		h.runTurn(home, 1, "one")

@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// rewinds prove what remains after a rewind, or after a run that ended with a journal.
+// rewinds prove what remains after a rewind, and after a run with a journal at its end.
 var rewinds = []suiteCase{
 	{"a run that ends amid answered calls leaves none to run again", func(h *harness) {
 		for name, end := range map[string]func(session.ClaimRef){

@@ -189,7 +189,7 @@ var rollbacks = []suiteCase{
 	}},
 }
 
-// rolledBack is a session with two runs, of which the second was rolled back.
+// rolledBack is a session with two runs. The second was rolled back.
 type rolledBack struct {
 	kept    session.Commit  // of the first run
 	before  session.Session // after the first run
