@@ -380,7 +380,7 @@ func (h *history) submit(key session.Key) action {
 			return ""
 		case call.Consumed, call.Answer == session.AnswerClient, call.Answer == session.AnswerAbandoned:
 			return ""
-		case p.Status == session.Completed, p.Status == session.Failed:
+		case p.hasEnded(c.Now):
 			return "OWNER_NOT_CONTINUABLE"
 		}
 		p.setAnswers([]string{c.CallID}, session.AnswerClient)

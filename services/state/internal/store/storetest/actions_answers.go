@@ -34,7 +34,7 @@ func (h *history) submitAll(key session.Key) action {
 			return "SESSION_NOT_FOUND"
 		}
 		after := p.clone()
-		statuses := after.answerAll(c.Answers)
+		statuses := after.answerAll(c.Answers, c.Now)
 		if slices.Contains(statuses, "") {
 			return "KIND_MISMATCH"
 		}
@@ -99,13 +99,18 @@ func (p *modelSession) answerCall(answer session.Answer, ended bool) session.Sub
 }
 
 // answerAll applies answers in order and returns their outcomes.
-func (p *modelSession) answerAll(answers []session.Answer) []session.SubmitStatus {
-	ended := p.Status == session.Completed || p.Status == session.Failed
+func (p *modelSession) answerAll(answers []session.Answer, now session.Millis) []session.SubmitStatus {
+	ended := p.hasEnded(now)
 	statuses := []session.SubmitStatus{}
 	for _, answer := range answers {
 		statuses = append(statuses, p.answerCall(answer, ended))
 	}
 	return statuses
+}
+
+// hasEnded reports whether the session takes no answers: it has ended, or its time is over.
+func (p *modelSession) hasEnded(now session.Millis) bool {
+	return p.Status == session.Completed || p.Status == session.Failed || p.Expires != 0 && p.Expires <= now
 }
 
 // applyAnswers applies the answers of a start. Invalid answers change nothing.
