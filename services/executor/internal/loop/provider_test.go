@@ -44,6 +44,71 @@ func TestWhateverAProviderRefusesAConversationGoesOn(t *testing.T) {
 	})
 }
 
+// A provider that names a file by its place loses only that file. One that would refuse every file, one after the other, is asked only a
+// few times.
+func TestAFileThatAProviderNamesIsLeftOutAlone(t *testing.T) {
+	t.Parallel()
+	const images = 12 // more than the refusals that end a run
+	for refused := range images + 1 {
+		var sent []int
+		w := newWorld(loop.Start{
+			Run:   loop.Run{Tenant: "acme", SessionID: "s", RunID: "r1"},
+			Agent: agent.Agent{Name: "any", Model: "test/mind", MaxSteps: 3}, MaxDepth: 1,
+		})
+		w.next("r1", "x")
+		question := []agent.Part{agent.Text{Text: "Look."}}
+		for n := range images {
+			question = append(question, agent.File{MediaType: "image/png", URL: fmt.Sprint("data:image/png,", n), Filename: fmt.Sprint(n, ".png")})
+		}
+		w.start.Transcript[len(w.start.Transcript)-1].Parts = question
+		p := loop.New(w.newStart())
+		for done := false; !done; {
+			switch e := p.Next().(type) {
+			case loop.CallModel:
+				sent = append(sent, len(imagesOf(e.Request)))
+				var bad *model.Refusal
+				for _, m := range e.Request.Messages {
+					for i, part := range m.Parts {
+						f, ok := part.(agent.File)
+						if ok && bad == nil && (refused == images || f.Filename == fmt.Sprint(refused, ".png")) {
+							bad = &model.Refusal{Part: model.RefusedFile, Files: []model.FileRef{{MessageID: m.ID, Part: i}}}
+						}
+					}
+				}
+				if bad != nil {
+					p.Failed(nil, &model.Error{Code: model.CodeInvalidRequest, StatusCode: 400, Refusal: bad})
+					continue
+				}
+				r := p.NewReply()
+				if _, err := r.Add(model.TextDelta{Text: "Yes."}); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := r.Add(model.Finish{Reason: model.FinishStop}); err != nil {
+					t.Fatal(err)
+				}
+				p.Replied(r)
+			case loop.Commit:
+				w.commit(e)
+				p.Committed()
+			case loop.Done:
+				if e.Outcome.Status != loop.StatusCompleted {
+					t.Errorf("refused %d: the run has %s", refused, e.Outcome.Status)
+				}
+				done = true
+			default:
+				t.Fatalf("the effect %T", e)
+			}
+		}
+		want := []int{images, images - 1}
+		if refused == images {
+			want = []int{images, images - 1, images - 2, images - 3, 0}
+		}
+		if !slices.Equal(sent, want) {
+			t.Errorf("refused %d: the requests had %v images, want %v", refused, sent, want)
+		}
+	}
+}
+
 // refusingProvider refuses requests above its limits.
 type refusingProvider struct {
 	rules   []string
@@ -76,6 +141,16 @@ func drawProvider(t *rapid.T) *refusingProvider {
 	rule("large images", func(r model.Request) *model.Refusal {
 		large := slices.ContainsFunc(imagesOf(r), func(f agent.File) bool { return strings.Contains(f.URL, "large") })
 		return refuseIf(large, model.Refusal{Part: model.RefusedFile, Kind: model.KindImage, Reason: model.FileTooLarge, Limit: 5 << 20})
+	})
+	rule("any image, one by one", func(r model.Request) *model.Refusal {
+		for _, m := range r.Messages {
+			for i, part := range m.Parts {
+				if _, ok := part.(agent.File); ok {
+					return &model.Refusal{Part: model.RefusedFile, Files: []model.FileRef{{MessageID: m.ID, Part: i}}}
+				}
+			}
+		}
+		return nil
 	})
 	rule("bad words", func(r model.Request) *model.Refusal {
 		return refuseIf(strings.Contains(textOf(r), "forbidden"), model.Refusal{Part: model.RefusedContent})

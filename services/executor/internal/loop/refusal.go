@@ -14,6 +14,10 @@ import (
 // maxRefusals is the number of refusals without a reply in between before a run fails.
 const maxRefusals = 10
 
+// maxFilesByName is the number of refusals that leave out only the files that the provider named, without a reply in between. A
+// provider that accepts no file at all may refuse one after the other.
+const maxFilesByName = 3
+
 // Bounds of the budget after a refusal, as a share of the refused request.
 const (
 	leastShare   = 0.2
@@ -220,7 +224,10 @@ func fixedTokens(r model.Request) int {
 // withoutFiles returns requests without the files named by the provider, or else without the files it may mean.
 func (p *Planner) withoutFiles(asked CallModel, r model.Refusal) (list []candidate) {
 	messages := asked.Request.Messages
-	named := filesOf(messages, func(at model.FileRef, _ agent.File) bool { return slices.Contains(r.Files, at) })
+	var named []agent.File
+	if p.filesRefused() < maxFilesByName {
+		named = filesOf(messages, func(at model.FileRef, _ agent.File) bool { return slices.Contains(r.Files, at) })
+	}
 	kind := filesOf(messages, func(_ model.FileRef, f agent.File) bool { return r.Kind.IsOf(f) })
 	oldest := kind
 	if r.Reason == model.FilesTooMany && int64(len(kind)) > r.Limit {
@@ -238,6 +245,19 @@ func (p *Planner) withoutFiles(asked CallModel, r model.Refusal) (list []candida
 		}
 	}
 	return list
+}
+
+// filesRefused returns how often files were left out in this run since its last reply.
+func (p *Planner) filesRefused() (times int) {
+	for _, m := range slices.Backward(p.runMessages(p.transcript)) {
+		if m.Role == agent.RoleAssistant {
+			break
+		}
+		if l, ok := lessonOf(m); ok && len(l.Files) > 0 {
+			times++
+		}
+	}
+	return times
 }
 
 // filesOf returns files of the messages.

@@ -20,6 +20,8 @@ type Refusal struct {
 	Kind FileKind
 	// Files are the refused files; none if the provider did not say which.
 	Files []FileRef
+	// Places are the parts of the provider's request that it named; none if it named none. The wires find the Files by them.
+	Places []Place
 	// Name is the refused tool or parameter.
 	Name string
 	// Tool is the number of the refused tool in Request.Tools, from 1; 0 if the provider named it, or did not say.
@@ -99,6 +101,7 @@ func SetRefusal(e *Error, param, code string) {
 	default:
 		return
 	}
+	refusal.Places = placesIn(param + " " + text)
 	e.Code, e.Retryable, e.Refusal = CodeInvalidRequest, false, refusal
 	if refusal.Part == RefusedContext {
 		e.Message = ContextTooLong(e.Message)

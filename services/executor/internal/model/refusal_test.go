@@ -20,6 +20,10 @@ func TestTheRefusedPartIsReadFromTheWordsOfAProvider(t *testing.T) {
 	document := func(reason model.FileProblem, limit, count int64) *refusal {
 		return &refusal{Part: model.RefusedFile, Kind: model.KindDocument, Reason: reason, Limit: limit, Count: count}
 	}
+	at := func(message, part int, r *refusal) *refusal {
+		r.Places = []model.Place{{Message: message, Part: part}}
+		return r
+	}
 	tests := []struct {
 		server, param, code, text string
 		want                      *refusal
@@ -46,15 +50,15 @@ func TestTheRefusedPartIsReadFromTheWordsOfAProvider(t *testing.T) {
 		{"Anthropic", "", "request_too_large", "Request exceeds the maximum size", &refusal{Part: model.RefusedSize}},
 		{"Gemini", "", "", "Request payload size exceeds the limit: 20971520 bytes.", &refusal{Part: model.RefusedSize}},
 
-		{"Anthropic", "", "invalid_request_error", "messages.0.content.1.image.source.base64: image exceeds 5 MB maximum: 9000000 bytes > 5242880 bytes", image(model.FileTooLarge, 5242880, 9000000)},
-		{"Anthropic", "", "invalid_request_error", "messages.0.content.0.image.source.base64.data: At least one of the image dimensions exceed max allowed size: 8000 pixels", image(model.FileTooWide, 8000, 0)},
+		{"Anthropic", "", "invalid_request_error", "messages.0.content.1.image.source.base64: image exceeds 5 MB maximum: 9000000 bytes > 5242880 bytes", at(0, 1, image(model.FileTooLarge, 5242880, 9000000))},
+		{"Anthropic", "", "invalid_request_error", "messages.0.content.0.image.source.base64.data: At least one of the image dimensions exceed max allowed size: 8000 pixels", at(0, 0, image(model.FileTooWide, 8000, 0))},
 		{"Anthropic", "", "invalid_request_error", "Could not process image", image(model.FileUnreadable, 0, 0)},
-		{"Anthropic", "", "invalid_request_error", "messages.0.content.0.image.source.base64.media_type: Input should be 'image/jpeg', 'image/png', 'image/gif' or 'image/webp'", image(model.FileUnsupported, 0, 0)},
+		{"Anthropic", "", "invalid_request_error", "messages.0.content.0.image.source.base64.media_type: Input should be 'image/jpeg', 'image/png', 'image/gif' or 'image/webp'", at(0, 0, image(model.FileUnsupported, 0, 0))},
 		{"Anthropic", "", "invalid_request_error", "The PDF specified was not valid.", document(model.FileUnreadable, 0, 0)},
 		{"Anthropic", "", "invalid_request_error", "A maximum of 100 PDF pages may be provided.", document(model.FileTooLong, 100, 0)},
 		{"Bedrock", "", "", "too many images and documents: 21 + 0 > 20", &refusal{Part: model.RefusedFile, Reason: model.FilesTooMany, Limit: 20, Count: 21}},
 		{"OpenAI", "", "invalid_image_format", "You uploaded an unsupported image. Please make sure your image has of one the following formats: ['png', 'jpeg', 'gif', 'webp'].", image(model.FileUnsupported, 0, 0)},
-		{"OpenAI", "messages[0].content[1].image_url", "invalid_image_url", "Error while downloading https://example.com/a.png. Upstream status code: 404.", image(model.FileUnreachable, 0, 0)},
+		{"OpenAI", "messages[0].content[1].image_url", "invalid_image_url", "Error while downloading https://example.com/a.png. Upstream status code: 404.", at(0, 1, image(model.FileUnreachable, 0, 0))},
 		{"OpenAI", "", "", "Invalid content type. image_url is only supported by certain models.", image(model.FileKindNotTaken, 0, 0)},
 		{"vLLM", "", "", "At most 1 image(s) may be provided in one request.", image(model.FilesTooMany, 1, 0)},
 		{"vLLM", "", "", "my-model is not a multimodal model", image(model.FileKindNotTaken, 0, 0)},
@@ -78,7 +82,10 @@ func TestTheRefusedPartIsReadFromTheWordsOfAProvider(t *testing.T) {
 		{"Anthropic", "", "invalid_request_error", "max_tokens: 100000 > 8192, which is the maximum allowed number of output tokens for claude-3-5-sonnet-20241022", &refusal{Part: model.RefusedParameter, Name: "max_tokens", Limit: 8192, Count: 100000}},
 		{"OpenAI", "x", "unknown_parameter", "Unknown parameter: 'x'.", &refusal{Part: model.RefusedParameter, Name: "x"}},
 
-		{"Anthropic", "", "invalid_request_error", "messages.1.content.0: unexpected `tool_use_id` found in `tool_result` blocks: toolu_1. Each `tool_result` block must have a corresponding `tool_use` block in the previous message.", &refusal{}},
+		{"Anthropic", "", "invalid_request_error", "messages.1.content.0: unexpected `tool_use_id` found in `tool_result` blocks: toolu_1. Each `tool_result` block must have a corresponding `tool_use` block in the previous message.", at(1, 0, &refusal{})},
+		{"vLLM", "", "", `[{"type":"value_error","loc":["body","messages",2,"content",1,"image_url"],"msg":"Value error"}]`, at(2, 1, image("", 0, 0))},
+		{"Gemini", "", "", "* GenerateContentRequest.contents[3].parts[12].inline_data.data: the data must not be empty", at(3, 12, &refusal{Part: model.RefusedFile, Reason: model.FileUnreadable})},
+		{"OpenAI Responses", "input[4].content[0]", "invalid_value", "Invalid value.", at(4, 0, &refusal{})},
 		{"Anthropic", "", "invalid_request_error", "messages: text content blocks must be non-empty", &refusal{}},
 		{"vLLM", "", "", "System message must be at the beginning.", &refusal{}},
 		{"Gemini", "", "", "Please ensure that function response turn comes immediately after a function call turn.", &refusal{}},

@@ -70,11 +70,12 @@ func (m *Model) Generate(ctx context.Context, r model.Request) iter.Seq2[model.E
 func (m *Model) generate(ctx context.Context, r model.Request, yield func(model.Event, error) bool) {
 	from := origin{Host: m.base.Host, Model: r.Model}
 	r.Tools = m.forms.Tools(r.Tools)
-	body, err := newBody(r, from)
+	body, places, err := newBody(r, from)
 	if err != nil {
 		yield(nil, err)
 		return
 	}
+	yield = places.NameFiles(yield)
 	stream, err := providerhttp.Open(ctx, providerhttp.Request{
 		Client: m.client, URL: m.base.JoinPath("v1/messages").String(), Header: m.header(), Body: body, Idle: m.idle, Classify: responseError,
 	})

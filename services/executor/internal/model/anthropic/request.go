@@ -22,11 +22,11 @@ const defaultMaxTokens = 4096
 // callIDPattern matches the call ids accepted by the API.
 var callIDPattern = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,256}$`)
 
-// newBody converts a request. Its error is a *model.Error: provider_invalid_request.
-func newBody(r model.Request, to origin) (json.RawMessage, error) {
+// newBody converts a request, and says which files its blocks are. Its error is a *model.Error: provider_invalid_request.
+func newBody(r model.Request, to origin) (json.RawMessage, model.Places, error) {
 	opts, err := parseOptions(r.Options)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	params := anthropic.MessageNewParams{Model: r.Model, MaxTokens: maxTokens(r, opts)}
 	if r.Temperature != nil {
@@ -39,21 +39,22 @@ func newBody(r model.Request, to origin) (json.RawMessage, error) {
 		params.Tools = append(params.Tools, anthropic.ToolUnionParam{OfTool: toolParam(t)})
 	}
 	if err := setToolChoice(&params, r); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if r.Output != nil {
 		shape, err := outputFormat(*r.Output)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		params.OutputConfig.Format = param.Override[anthropic.JSONOutputFormatParam](shape)
 	}
 	messages, err := model.OmitUnsupportedFiles(r.Messages, checkFile)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if err := addMessages(&params, messages, to); err != nil {
-		return nil, err
+	places, err := addMessages(&params, messages, to)
+	if err != nil {
+		return nil, nil, err
 	}
 	if opts.Thinking.Type != "" && refusesThinking(params, opts) {
 		params.Thinking.OfDisabled = &anthropic.ThinkingConfigDisabledParam{}
@@ -61,7 +62,8 @@ func newBody(r model.Request, to origin) (json.RawMessage, error) {
 	if r.Cache == agent.CacheAuto {
 		setCacheBreakpoints(&params)
 	}
-	return finishBody(params, r.Options)
+	body, err := finishBody(params, r.Options)
+	return body, places, err
 }
 
 // options are the request options that influence other parameters.
@@ -133,11 +135,13 @@ func refusesThinking(params anthropic.MessageNewParams, opts options) bool {
 	return first.OfThinking == nil && first.OfRedactedThinking == nil
 }
 
-func addMessages(params *anthropic.MessageNewParams, messages []agent.Message, to origin) error {
+// addMessages adds the messages, and says which files their blocks are.
+func addMessages(params *anthropic.MessageNewParams, messages []agent.Message, to origin) (model.Places, error) {
+	places := model.Places{}
 	for _, m := range messages {
-		role, blocks, err := turnBlocks(m, to)
+		role, blocks, files, err := turnBlocks(m, to)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		last := len(params.Messages) - 1
 		switch {
@@ -148,8 +152,13 @@ func addMessages(params *anthropic.MessageNewParams, messages []agent.Message, t
 		default:
 			params.Messages = append(params.Messages, anthropic.MessageParam{Role: role, Content: blocks})
 		}
+		last = len(params.Messages) - 1
+		for block, part := range files {
+			place := model.Place{Message: last, Part: len(params.Messages[last].Content) - len(blocks) + block}
+			places[place] = model.FileRef{MessageID: m.ID, Part: part}
+		}
 	}
-	return nil
+	return places, nil
 }
 
 // setCacheBreakpoints marks the end of the tools, the system prompt and the conversation. The API allows four
@@ -200,24 +209,28 @@ func inputSchema(t model.Tool) json.RawMessage {
 	return t.InputSchema
 }
 
-// turnBlocks returns the role of a message's turn and the blocks for it.
-func turnBlocks(m agent.Message, to origin) (role anthropic.MessageParamRole, blocks []anthropic.ContentBlockParamUnion, err error) {
+// turnBlocks returns the role of a message's turn and the blocks for it. files has the number of the part for each block of a file.
+func turnBlocks(m agent.Message, to origin) (role anthropic.MessageParamRole, blocks []anthropic.ContentBlockParamUnion, files map[int]int, err error) {
 	role = anthropic.MessageParamRoleUser
 	switch m.Role {
 	case agent.RoleUser, agent.RoleTool, agent.RoleSystem, agent.RoleContext:
 	case agent.RoleAssistant:
 		role = anthropic.MessageParamRoleAssistant
 	default:
-		return "", nil, model.InvalidRequest("the message %s has the unknown role %q", m.ID, m.Role)
+		return "", nil, nil, model.InvalidRequest("the message %s has the unknown role %q", m.ID, m.Role)
 	}
-	for _, p := range m.Parts {
+	files = map[int]int{}
+	for i, p := range m.Parts {
 		b, err := partBlocks(m.Role, p, to)
 		if err != nil {
-			return "", nil, err
+			return "", nil, nil, err
+		}
+		if _, ok := p.(agent.File); ok && len(b) > 0 {
+			files[len(blocks)] = i
 		}
 		blocks = append(blocks, b...)
 	}
-	return role, blocks, nil
+	return role, blocks, files, nil
 }
 
 // partBlocks returns the block of a part, or none if the API has no use for the part.

@@ -3,6 +3,7 @@ package anthropic_test
 import (
 	"encoding/json"
 	"errors"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -408,4 +409,15 @@ func TestInvalidRequestsAreRefused(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestARefusedFileIsFoundByItsPlace(t *testing.T) {
+	t.Parallel()
+	connect := func(client *http.Client) (model.Model, error) { return anthropic.New(anthropic.Config{}, client) }
+	modeltest.RunRefusedFiles(t, connect,
+		`"type":"invalid_request_error","message":"messages.%d.content.%d.image.source.base64: image exceeds 5 MB maximum: 9000000 bytes > 5242880 bytes"`,
+		`"type":"invalid_request_error","message":"messages.%d.content.%d.image.source.base64.data: At least one of the image dimensions exceed max allowed size: 8000 pixels"`,
+		`"type":"invalid_request_error","message":"messages.%d.content.%d: Input should be a valid dictionary"`,
+		`"type":"request_too_large","message":"messages.%d.content.%d: Request exceeds the maximum size"`,
+	)
 }

@@ -67,11 +67,12 @@ func (m *Model) Generate(ctx context.Context, r model.Request) iter.Seq2[model.E
 
 func (m *Model) generate(ctx context.Context, r model.Request, yield func(model.Event, error) bool) {
 	r.Tools, r.Output = m.forms.Tools(r.Tools), m.forms.Output(r.Output)
-	body, err := newBody(r)
+	body, places, err := newBody(r)
 	if err != nil {
 		yield(nil, err)
 		return
 	}
+	yield = places.NameFiles(yield)
 	stream, err := providerhttp.Open(ctx, providerhttp.Request{
 		Client: m.client, URL: m.address(r.Model), Header: m.header(), Body: body, Idle: m.idle, Classify: responseError,
 	})

@@ -18,32 +18,35 @@ const (
 	roleModel = "model"
 )
 
-// newBody converts a request. Its error is a *model.Error: provider_invalid_request.
-func newBody(r model.Request) (json.RawMessage, error) {
+// newBody converts a request, and says which files its parts are. Its error is a *model.Error: provider_invalid_request.
+func newBody(r model.Request) (json.RawMessage, model.Places, error) {
 	b := body{Contents: []turn{}}
 	if r.System != "" {
 		b.SystemInstruction = &turn{Parts: []part{{Text: &r.System}}}
 	}
 	if err := b.setTools(r); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	b.setGenerationConfig(r)
 	messages, err := model.OmitUnsupportedFiles(r.Messages, checkFile)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	places := model.Places{}
 	for _, m := range messages {
 		next, err := newTurn(m, signatureModels.MatchString(r.Model))
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		b.addTurn(next)
+		b.addPlaces(places, m.ID, next)
 	}
 	source, err := json.Marshal(b)
 	if err != nil {
-		return nil, model.InvalidRequest("cannot encode the request: %v", err)
+		return nil, nil, model.InvalidRequest("cannot encode the request: %v", err)
 	}
-	return model.MergeOptions(source, r.Options)
+	merged, err := model.MergeOptions(source, r.Options)
+	return merged, places, err
 }
 
 // setTools declares the tools and sets whether the model must call one.
@@ -103,6 +106,17 @@ func (b *body) addTurn(next turn) {
 	}
 }
 
+// addPlaces adds the files of the turn that was added last.
+func (b *body) addPlaces(places model.Places, messageID string, added turn) {
+	for i, p := range added.Parts {
+		if p.file != nil {
+			last := len(b.Contents) - 1
+			place := model.Place{Message: last, Part: len(b.Contents[last].Parts) - len(added.Parts) + i}
+			places[place] = model.FileRef{MessageID: messageID, Part: *p.file}
+		}
+	}
+}
+
 func (t turn) hasResults() bool { return len(t.Parts) > 0 && t.Parts[0].FunctionResponse != nil }
 
 // signatureModels matches the models that refuse a turn with an unsigned first call.
@@ -144,7 +158,7 @@ func newTurn(m agent.Message, needsSignature bool) (turn, error) {
 
 func userTurn(m agent.Message) (turn, error) {
 	t := turn{Role: roleUser}
-	for _, p := range m.Parts {
+	for i, p := range m.Parts {
 		switch p := p.(type) {
 		case agent.Text:
 			if p.Text != "" {
@@ -155,6 +169,7 @@ func userTurn(m agent.Message) (turn, error) {
 			if err != nil {
 				return t, err
 			}
+			f.file = &i
 			t.Parts = append(t.Parts, f)
 		}
 	}

@@ -3,6 +3,7 @@ package gemini_test
 import (
 	"encoding/json"
 	"errors"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -255,4 +256,13 @@ func TestInvalidRequestsAreRefused(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestARefusedFileIsFoundByItsPlace(t *testing.T) {
+	t.Parallel()
+	connect := func(client *http.Client) (model.Model, error) { return gemini.New(gemini.Config{}, client) }
+	modeltest.RunRefusedFiles(t, connect,
+		`"code":400,"status":"INVALID_ARGUMENT","message":"* GenerateContentRequest.contents[%d].parts[%d].inline_data.data: the data must not be empty"`,
+		`"code":400,"status":"INVALID_ARGUMENT","message":"Invalid value at 'contents[%d].parts[%d]' (oneof), oneof field 'data' is already set."`,
+	)
 }

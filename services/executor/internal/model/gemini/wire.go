@@ -32,6 +32,8 @@ type part struct {
 	FunctionResponse *functionResponse `json:"functionResponse,omitempty"`
 	InlineData       *genai.Blob       `json:"inlineData,omitempty"`
 	FileData         *genai.FileData   `json:"fileData,omitempty"`
+
+	file *int // the number of the message's part that is this file
 }
 
 func (p part) text() string {

@@ -44,6 +44,7 @@ type chatMessage struct {
 type contentPart struct {
 	text string
 	file json.RawMessage // nil for a text
+	ref  model.FileRef   // of a file
 }
 
 type chatCall struct {
@@ -56,8 +57,9 @@ type chatCall struct {
 	ExtraContent json.RawMessage `json:"extra_content,omitempty"`
 }
 
-// newChatMessages converts the conversation of a request as the profile demands. Its error is a *model.Error: provider_invalid_request.
-func newChatMessages(r model.Request, system string, p profile.Profile, from origin) ([]json.RawMessage, error) {
+// newChatMessages converts the conversation of a request as the profile demands, and says which files the parts are. Its error is a
+// *model.Error: provider_invalid_request.
+func newChatMessages(r model.Request, system string, p profile.Profile, from origin) ([]json.RawMessage, model.Places, error) {
 	c := chatWriter{profile: p, origin: from}
 	if strings.TrimSpace(system) != "" {
 		c.addSystem(system)
@@ -65,24 +67,30 @@ func newChatMessages(r model.Request, system string, p profile.Profile, from ori
 	check := func(f agent.File) error { _, err := c.file(f); return err }
 	messages, err := model.OmitUnsupportedFiles(r.Messages, check)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	c.turn = model.LastQuestion(messages)
 	for i, m := range messages {
 		if err := c.add(i, m); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	c.arrange()
 	var out []json.RawMessage
-	for _, m := range c.messages {
+	places := model.Places{}
+	for i, m := range c.messages {
+		for part, content := range m.content {
+			if content.file != nil {
+				places[model.Place{Message: i, Part: part}] = content.ref
+			}
+		}
 		body, err := m.encode(p)
 		if err != nil {
-			return nil, model.InvalidRequest("cannot encode a message: %v", err)
+			return nil, nil, model.InvalidRequest("cannot encode a message: %v", err)
 		}
 		out = append(out, body)
 	}
-	return out, nil
+	return out, places, nil
 }
 
 // chatWriter converts messages one after the other.
@@ -139,7 +147,7 @@ func (c *chatWriter) addSystem(text string) {
 func (c *chatWriter) addUser(m agent.Message) error {
 	out := chatMessage{role: roleUser}
 	afterFile := false
-	for _, p := range m.Parts {
+	for i, p := range m.Parts {
 		part, isFile := contentPart{}, false
 		switch p := p.(type) {
 		case agent.Text:
@@ -149,6 +157,7 @@ func (c *chatWriter) addUser(m agent.Message) error {
 			if part, err = c.file(p); err != nil {
 				return err
 			}
+			part.ref = model.FileRef{MessageID: m.ID, Part: i}
 			isFile = true
 		}
 		switch {

@@ -14,8 +14,9 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model/profile"
 )
 
-// newChatBody converts a request for chat completions as the profile demands. Its error is a *model.Error: provider_invalid_request.
-func newChatBody(r model.Request, p profile.Profile, from origin) (json.RawMessage, error) {
+// newChatBody converts a request for chat completions as the profile demands, and says which files its parts are. Its error is a
+// *model.Error: provider_invalid_request.
+func newChatBody(r model.Request, p profile.Profile, from origin) (json.RawMessage, model.Places, error) {
 	params := openai.ChatCompletionNewParams{Model: r.Model}
 	if p.StreamOptions {
 		params.StreamOptions.IncludeUsage = openai.Bool(true)
@@ -29,31 +30,32 @@ func newChatBody(r model.Request, p profile.Profile, from origin) (json.RawMessa
 		params.Temperature = openai.Float(*r.Temperature)
 	}
 	if err := setChatTools(&params, r, p); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	system := r.System
 	if r.Output != nil {
 		format, err := chatFormat(*r.Output, p)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		params.ResponseFormat = format
 		if p.Output == profile.OutputObject {
 			system = strings.TrimLeft(system+"\n\n"+objectInstruction+string(r.Output.Schema), "\n")
 		}
 	}
-	messages, err := newChatMessages(r, system, p, from)
+	messages, places, err := newChatMessages(r, system, p, from)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for _, m := range messages {
 		params.Messages = append(params.Messages, param.Override[openai.ChatCompletionMessageParamUnion](m))
 	}
 	body, err := encodeJSON(params)
 	if err != nil {
-		return nil, model.InvalidRequest("cannot encode the request: %v", err)
+		return nil, nil, model.InvalidRequest("cannot encode the request: %v", err)
 	}
-	return model.FinishBody(body, r.Options, p.Omit...)
+	body, err = model.FinishBody(body, r.Options, p.Omit...)
+	return body, places, err
 }
 
 // objectInstruction asks for an output where the server takes no schema.

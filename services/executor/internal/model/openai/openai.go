@@ -142,18 +142,19 @@ func (m *Model) Generate(ctx context.Context, r model.Request) iter.Seq2[model.E
 // Each lesson changes the profile for good, so the tries end.
 func (m *Model) try(ctx context.Context, r model.Request, yield func(model.Event, error) bool) (learned bool) {
 	from := newOrigin(m.base, r.Model)
-	path, build := "chat/completions", func(p profile.Profile) (json.RawMessage, error) { return newChatBody(r, p, from) }
+	path, newBody := "chat/completions", newChatBody
 	var reply assembler = newChatAssembler(len(r.Messages), from)
 	if m.api == APIResponses {
-		path, build = "responses", func(p profile.Profile) (json.RawMessage, error) { return newResponseBody(r, p.Omit, from) }
+		path, newBody = "responses", newResponseBody
 		reply = newResponseAssembler(len(r.Messages), from)
 	}
 	p := m.learned.profile(r.Model, m.findProfile)
-	body, err := build(p)
+	body, places, err := newBody(r, p, from)
 	if err != nil {
 		yield(nil, err)
 		return false
 	}
+	yield = places.NameFiles(yield)
 	refusal := ""
 	classify := func(res *http.Response, text []byte) *model.Error {
 		refusal = string(text)
@@ -164,6 +165,10 @@ func (m *Model) try(ctx context.Context, r model.Request, yield func(model.Event
 	})
 	if err != nil {
 		if e, ok := errors.AsType[*model.Error](err); ok && mayTeach(e) {
+			build := func(p profile.Profile) (json.RawMessage, error) {
+				body, _, err := newBody(r, p, from)
+				return body, err
+			}
 			if better, ok := profile.Learn(p, refusal, body, build); ok && m.learned.keep(r.Model, p, better) {
 				return true
 			}

@@ -3,12 +3,14 @@ package openai_test
 import (
 	"encoding/json"
 	"errors"
+	"net/http"
 	"testing"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model/modeltest"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model/openai"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model/profile"
 )
 
 // Schemas: the first is accepted by constrained decoding, the others are not.
@@ -194,4 +196,35 @@ func TestInvalidRequestErrorsAreClassified(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestARefusedFileIsFoundByItsPlace(t *testing.T) {
+	t.Parallel()
+	for _, name := range profile.Names() {
+		if !profileOf(t, name).Accepts(profile.MediaImage) {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			connect := func(client *http.Client) (model.Model, error) {
+				return openai.New(openai.Config{Profile: name}, client)
+			}
+			modeltest.RunRefusedFiles(t, connect,
+				`"param":"messages[%d].content[%d].image_url","code":"invalid_image_url","message":"Error while downloading a file."`,
+				`"param":"messages.[%d].content.[%d].image_url.url","code":"string_above_max_length","message":"String too long. Expected a string with maximum length 20971520."`,
+				`"message":"[{'type': 'value_error', 'loc': ('body', 'messages', %d, 'content', %d, 'image_url'), 'msg': 'Value error'}]"`,
+				`"message":"messages.%d.content.%d: the content was flagged by a content filter","code":"content_filter"`,
+			)
+		})
+	}
+	t.Run("responses", func(t *testing.T) {
+		t.Parallel()
+		connect := func(client *http.Client) (model.Model, error) {
+			return openai.New(openai.Config{API: openai.APIResponses}, client)
+		}
+		modeltest.RunRefusedFiles(t, connect,
+			`"param":"input[%d].content[%d].image_url","code":"invalid_value","message":"Invalid value."`,
+			`"code":"invalid_base64","message":"Invalid 'input[%d].content[%d].image_url'. Expected a base64-encoded data URL."`,
+		)
+	})
 }

@@ -10,14 +10,15 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model/profile"
 )
 
 // modelsWithoutReasoning matches the models that refuse a request for encrypted reasoning.
 var modelsWithoutReasoning = regexp.MustCompile(`^(gpt-3|gpt-4|chatgpt-|gpt-5(\.\d+)?-chat)`)
 
-// newResponseBody converts a request for responses. It leaves out the members that the server refuses. Its error is a *model.Error:
-// provider_invalid_request.
-func newResponseBody(r model.Request, omit []string, from origin) (json.RawMessage, error) {
+// newResponseBody converts a request for responses, and says which files its parts are. It leaves out the members that the server
+// refuses: Omit of the profile. Its error is a *model.Error: provider_invalid_request.
+func newResponseBody(r model.Request, p profile.Profile, from origin) (json.RawMessage, model.Places, error) {
 	params := responses.ResponseNewParams{Model: r.Model, Store: openai.Bool(false)}
 	if !modelsWithoutReasoning.MatchString(r.Model) {
 		params.Include = []responses.ResponseIncludable{responses.ResponseIncludableReasoningEncryptedContent}
@@ -32,12 +33,12 @@ func newResponseBody(r model.Request, omit []string, from origin) (json.RawMessa
 		params.Temperature = openai.Float(*r.Temperature)
 	}
 	if err := setResponseTools(&params, r); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if r.Output != nil {
 		schema, err := parseObject(r.Output.Schema)
 		if err != nil {
-			return nil, model.InvalidRequest("the schema of the output is not a JSON object: %v", err)
+			return nil, nil, model.InvalidRequest("the schema of the output is not a JSON object: %v", err)
 		}
 		params.Text.Format.OfJSONSchema = &responses.ResponseFormatTextJSONSchemaConfigParam{
 			Name: r.Output.Name, Schema: schema,
@@ -47,20 +48,25 @@ func newResponseBody(r model.Request, omit []string, from origin) (json.RawMessa
 	}
 	messages, err := model.OmitUnsupportedFiles(r.Messages, checkResponseFile)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	places := model.Places{}
 	for _, m := range messages {
-		items, err := responseItems(m, from)
+		items, files, err := responseItems(m, from)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
+		}
+		for part, file := range files {
+			places[model.Place{Message: len(params.Input.OfInputItemList), Part: part}] = model.FileRef{MessageID: m.ID, Part: file}
 		}
 		params.Input.OfInputItemList = append(params.Input.OfInputItemList, items...)
 	}
 	body, err := encodeJSON(params)
 	if err != nil {
-		return nil, model.InvalidRequest("cannot encode the request: %v", err)
+		return nil, nil, model.InvalidRequest("cannot encode the request: %v", err)
 	}
-	return model.FinishBody(body, r.Options, omit...)
+	body, err = model.FinishBody(body, r.Options, p.Omit...)
+	return body, places, err
 }
 
 func setResponseTools(params *responses.ResponseNewParams, r model.Request) error {
@@ -91,32 +97,33 @@ func setResponseTools(params *responses.ResponseNewParams, r model.Request) erro
 	return err
 }
 
-// responseItems converts a message. An empty message gives no items.
-func responseItems(m agent.Message, from origin) ([]responses.ResponseInputItemUnionParam, error) {
+// responseItems converts a message. An empty message gives no items. files has the number of the message's part for each part of the first
+// item that is a file.
+func responseItems(m agent.Message, from origin) (items []responses.ResponseInputItemUnionParam, files map[int]int, err error) {
 	switch m.Role {
 	case agent.RoleSystem, agent.RoleContext:
 		return []responses.ResponseInputItemUnionParam{
 			responses.ResponseInputItemParamOfMessage(m.Text(), responses.EasyInputMessageRoleSystem),
-		}, nil
+		}, nil, nil
 	case agent.RoleUser:
 		return userItems(m)
 	case agent.RoleAssistant:
-		return assistantItems(m, from), nil
+		return assistantItems(m, from), nil, nil
 	case agent.RoleTool:
-		var items []responses.ResponseInputItemUnionParam
 		for _, result := range m.Results() {
 			item := responses.ResponseInputItemParamOfFunctionCallOutput(resultText(result))
 			item.OfFunctionCallOutput.CallID = openai.String(shortID(result.CallID))
 			items = append(items, item)
 		}
-		return items, nil
+		return items, nil, nil
 	}
-	return nil, model.InvalidRequest("the message %s has the unknown role %q", m.ID, m.Role)
+	return nil, nil, model.InvalidRequest("the message %s has the unknown role %q", m.ID, m.Role)
 }
 
-func userItems(m agent.Message) ([]responses.ResponseInputItemUnionParam, error) {
+func userItems(m agent.Message) (items []responses.ResponseInputItemUnionParam, files map[int]int, err error) {
 	var parts responses.ResponseInputMessageContentListParam
-	for _, p := range m.Parts {
+	files = map[int]int{}
+	for i, p := range m.Parts {
 		switch p := p.(type) {
 		case agent.Text:
 			if p.Text != "" {
@@ -125,17 +132,18 @@ func userItems(m agent.Message) ([]responses.ResponseInputItemUnionParam, error)
 		case agent.File:
 			part, err := responseFile(p)
 			if err != nil {
-				return nil, err
+				return nil, nil, err
 			}
+			files[len(parts)] = i
 			parts = append(parts, part)
 		}
 	}
 	if len(parts) == 0 {
-		return nil, nil
+		return nil, nil, nil
 	}
 	return []responses.ResponseInputItemUnionParam{
 		responses.ResponseInputItemParamOfMessage(parts, responses.EasyInputMessageRoleUser),
-	}, nil
+	}, files, nil
 }
 
 func checkResponseFile(f agent.File) error {
