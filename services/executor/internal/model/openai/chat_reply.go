@@ -2,6 +2,7 @@ package openai
 
 import (
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -76,6 +77,7 @@ type chatAssembler struct {
 	calls            []*call
 	openCalls        map[int64]*call // by their index on the wire
 	lastCall         *call           // of the newest fragment
+	announced        string          // the id of a call that has no fragment with a name yet
 	usage            *model.Usage
 	stopReason       string // the finish_reason, "" until it arrives
 	done             bool   // [DONE] has arrived
@@ -227,6 +229,14 @@ func (a *chatAssembler) endReasoning() []model.Event {
 }
 
 func (a *chatAssembler) addCall(fragment callFragment) ([]model.Event, error) {
+	if a.announces(fragment) {
+		a.announced = fragment.ID
+		return nil, nil
+	}
+	if a.announced != "" && fragment.Index == nil && fragment.ID == "" && fragment.Function.Name != "" {
+		fragment.ID = a.announced
+		a.announced = ""
+	}
 	c := a.findCall(fragment)
 	if c == nil {
 		if len(a.calls) == maxCalls {
@@ -262,6 +272,16 @@ func (a *chatAssembler) addCall(fragment callFragment) ([]model.Event, error) {
 		return []model.Event{model.CallDelta{Index: c.index, Text: text}}, nil
 	}
 	return nil, nil
+}
+
+// announces reports whether a fragment has nothing but an id that is new, behind another call and without an index. The name of a new
+// call may follow. If none does, the id was one more of the call before.
+func (a *chatAssembler) announces(fragment callFragment) bool {
+	hasMore := fragment.Index != nil || fragment.Function.Name != "" || fragment.arguments() != "" || !isNull(fragment.ExtraContent)
+	if fragment.ID == "" || hasMore || a.lastCall == nil || a.lastCall.wireID == "" {
+		return false
+	}
+	return !slices.ContainsFunc(a.calls, func(c *call) bool { return c.wireID == fragment.ID })
 }
 
 // findCall returns the call that a fragment continues, nil for a new call. Fragments without an index belong to the call of their
