@@ -260,7 +260,11 @@ func TestAClientToolContinuesUnderANewRequest(t *testing.T) {
 	run.Show(3, StepStarted(), Text("It is 2."), StepCommitted(), Completed())
 	run.Complete(AssistantMessage(3, "It is 2."))
 	frames, parts := s.turn(run.GetRunId())
-	if want := `{"type":"start"}
+	if want := `{"type":"start","messageId":"msg_run1"}
+{"type":"start-step"}
+{"type":"tool-input-start","toolCallId":"c1","toolName":"add"}
+{"type":"finish-step"}
+{"type":"tool-output-available","toolCallId":"c1","output":{"sum":2}}
 {"type":"start-step"}
 {"type":"text-start","id":"text-3-1"}
 {"type":"text-delta","id":"text-3-1","delta":"It is 2."}
@@ -270,16 +274,12 @@ func TestAClientToolContinuesUnderANewRequest(t *testing.T) {
 `; parts != want {
 		t.Errorf("got\n%s\nwant\n%s", parts, want)
 	}
-	for _, f := range frames {
-		if f.Type == "cf_agent_use_chat_response" && (!f.Continuation || f.Replay) {
-			t.Errorf("got %s", f.text)
-		}
+	if first := frames[0]; !first.Replay || first.Continuation {
+		t.Errorf("got %s, want the message from its start", first.text)
 	}
 	if before := frames[len(frames)-2]; before.Type != "cf_agent_chat_messages" || len(before.Messages) != 2 {
 		t.Errorf("the conversation does not come before the end: got %s", before.text)
 	}
-	// At the end, a client that observes a continuation adds what it has read once more.
-	s.wantMessages("u-hi", "msg_run1")
 	frames, _ = tab.turn(run.GetRunId())
 	if n := len(frames); frames[n-2].Type != "cf_agent_chat_messages" {
 		t.Errorf("the other tab: got %s before the end", frames[n-2].text)
@@ -324,7 +324,7 @@ func continueTurn(t *testing.T, h *fixture, calls []string, clients ...*agentSoc
 	return got
 }
 
-func TestAContinuationHasNoOutputsThatItsClientCannotPlace(t *testing.T) {
+func TestAContinuationOfAnswersBeginsTheMessageAgain(t *testing.T) {
 	t.Parallel()
 	for name, other := range map[string]bool{"answered by one tab": false, "answered by two tabs": true} {
 		t.Run(name, func(t *testing.T) {
@@ -335,8 +335,12 @@ func TestAContinuationHasNoOutputsThatItsClientCannotPlace(t *testing.T) {
 			if other {
 				first, _ = h.agentClient(t, "demo/room")
 			}
-			if got := continueTurn(t, h, []string{"c1", "c2"}, first, s); got != "" {
-				t.Errorf("got %s", got)
+			got := continueTurn(t, h, []string{"c1", "c2"}, first, s)
+			for _, call := range []string{"c1", "c2"} {
+				begin, end := `{"type":"tool-input-start","toolCallId":"`+call+`"`, `{"type":"tool-output-available","toolCallId":"`+call+`"`
+				if strings.Count(got, begin) != 1 || strings.Count(got, end) != 1 || strings.Contains(got, "tool-input-available") {
+					t.Errorf("got %s, want the call %s once, with its output", got, call)
+				}
 			}
 		})
 	}
@@ -347,6 +351,9 @@ func TestAContinuationHasTheOutputsOfApprovedCalls(t *testing.T) {
 	h := open(t, nil)
 	s, _ := h.agentClient(t, "demo/room")
 	got := continueTurn(t, h, []string{"y1", "c1"}, s, s)
+	if strings.Contains(got, "tool-input") {
+		t.Errorf("got %s, want only what follows the answers", got)
+	}
 	for _, call := range []string{"y1", "c1"} {
 		if !strings.Contains(got, `{"type":"tool-output-available","toolCallId":"`+call+`"`) {
 			t.Errorf("got %s, want the output of %s", got, call)

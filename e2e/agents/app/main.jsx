@@ -6,6 +6,28 @@ import { useAgentChat } from '@cloudflare/ai-chat/react';
 
 const query = new URLSearchParams(location.search);
 
+// Hands over the frames of a burst in one task, as sockets outside of browsers do: the client then reads the last frame
+// before it has applied the first part.
+class BurstSocket extends WebSocket {
+  addEventListener(type, listener, options) {
+    if (type !== 'message') {
+      super.addEventListener(type, listener, options);
+      return;
+    }
+    let burst = [];
+    let quiet;
+    super.addEventListener(type, (event) => {
+      burst.push(event);
+      clearTimeout(quiet);
+      quiet = setTimeout(() => {
+        const frames = burst;
+        burst = [];
+        frames.forEach((frame) => listener.call(this, frame));
+      }, 300);
+    });
+  }
+}
+
 function Page() {
   const [state, setState] = useState();
   const agent = useAgent({
@@ -14,6 +36,7 @@ function Page() {
     host: query.get('host'),
     protocols: ['holdfast.v2', `holdfast.key.${query.get('key')}`],
     onStateUpdate: setState,
+    WebSocket: query.get('burst') ? BurstSocket : undefined,
   });
   const chat = useAgentChat({
     agent,

@@ -76,9 +76,12 @@ func (c *connection) answer(f received, answerOf func(*statev1.GetSessionRespons
 	return nil
 }
 
-// submit stores an answer and notes the run that it starts. A client that has answered an approval
-// adds the run to its message. After other answers, package ai begins a new message, until the client
-// receives the conversation.
+// submit stores an answer and notes the run that it starts.
+//
+// A client that has answered an approval adds the run to its message. After other answers, package ai begins another
+// message, unless the first part has the id of an earlier one: then it begins that message again. So the run is sent
+// with the whole message. The stored conversation at the end of the turn would come too early to mend it: a client that
+// reads several frames at once applies their parts behind that conversation.
 func (c *connection) submit(ctx context.Context, f received, before *statev1.Run, answer *statev1.CallAnswer) error {
 	taken, err := c.Answers.Submit(ctx, &statev1.SubmitCallRequest{
 		Tenant: c.tenant, SessionId: c.address.session, ToolCallId: f.ToolCallID, Answer: answer,
@@ -90,7 +93,7 @@ func (c *connection) submit(ctx context.Context, f received, before *statev1.Run
 		c.chat.approved = before.GetRunId()
 	}
 	if f.AutoContinue && taken.GetContinuation() == statev1.SubmitCallResponse_CONTINUATION_NEW_RUN && taken.GetOwnerSessionId() == c.address.session {
-		c.chat.next = &answeredTurn{run: taken.GetRunId(), after: before.GetEndPosition(), resumes: c.chat.approved == before.GetRunId()}
+		c.chat.next = &answeredTurn{run: taken.GetRunId(), after: before.GetEndPosition(), adds: c.chat.approved == before.GetRunId()}
 		c.chat.offer = time.After(offerAfter)
 	}
 	return nil

@@ -30,9 +30,9 @@ type chatSync struct {
 
 // answeredTurn is the run after calls that the client has answered.
 type answeredTurn struct {
-	run     string
-	after   int64 // the client has the message up to here
-	resumes bool  // as of a turn
+	run   string
+	adds  bool  // the client adds the run to its message, and does not begin the message again
+	after int64 // the client has the message up to here
 }
 
 // offerAfter is how long the gateway waits for a client to ask for the run after its answer. Clients

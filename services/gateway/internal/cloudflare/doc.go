@@ -41,7 +41,8 @@
 //	own           after the client's message; if that had files, the conversation follows with references
 //	observed      a reading has a live run that no turn of this socket delivers
 //	replayed      the client has taken an offer (cf_agent_stream_resuming): the message from its start
-//	continuation  the client has answered the message's calls, and takes the offer of the next run
+//	continuation  the client has answered an approval of the message, and takes the offer of the next run. After
+//	              answers of tools it is a replay
 //
 // A message during a turn waits for its end, unless the message or the agent has another policy.
 //

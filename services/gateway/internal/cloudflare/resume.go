@@ -49,8 +49,11 @@ func (c *connection) acknowledge(f received) error {
 	switch {
 	case next != nil && f.ID == next.run:
 		c.chat.next, c.chat.offer = nil, nil
-		t.kind, t.resumes = continuation, next.resumes
-		r = chat.ReopenRequest{RunID: next.run, After: chat.Place{Sequence: next.after}, HasAfter: true}
+		r.RunID = next.run
+		if next.adds {
+			t.kind = continuation
+			r.After, r.HasAfter = chat.Place{Sequence: next.after}, true
+		}
 	case current != nil:
 		r.RunID = current.run
 	case c.chat.offered != f.ID:

@@ -18,7 +18,7 @@ const (
 	own          turnKind = iota // the client has sent the message
 	observed                     // another client has sent it
 	replayed                     // the client has asked for the message from its start
-	continuation                 // the client has answered the calls of the message, and receives the rest
+	continuation                 // the client has answered an approval of the message, and adds the rest to it
 )
 
 // turn is the delivery of one message to a client.
@@ -30,7 +30,6 @@ type turn struct {
 	message string
 	ctx     context.Context //nolint:containedctx // until the end of the turn
 	cancel  context.CancelFunc
-	resumes bool // of a continuation: the client adds to the message that it has, and not to a new one
 	files   bool // the client needs the conversation for the references to its files
 	aborted bool // by this client; guarded by the mu of turns
 }
@@ -65,7 +64,7 @@ func (c *connection) start(t *turn, e *chat.Exchange) {
 // client resumes.
 func (t *turn) deliver(e *chat.Exchange) {
 	defer t.cancel()
-	if err := e.Deliver(t.ctx, &output{turn: t, exchange: e, calls: map[string]bool{}, replay: t.kind == replayed}); err != nil && t.ctx.Err() == nil {
+	if err := e.Deliver(t.ctx, &output{turn: t, exchange: e, replay: t.kind == replayed || t.kind == continuation}); err != nil && t.ctx.Err() == nil {
 		t.end(err)
 	}
 }
@@ -76,9 +75,8 @@ type output struct {
 	exchange *chat.Exchange
 	waiting  [][]byte
 	sequence int
-	calls    map[string]bool // of a continuation: its own calls and approvals, by id
-	replay   bool            // the frames belong to the replay
-	parts    bool            // a part behind the start was added
+	replay   bool // the frames belong to the replay
+	parts    bool // a part behind the start was added
 	failed   bool
 	done     bool
 }
@@ -92,10 +90,8 @@ func (o *output) Begin() {
 
 // partHead is the beginning of a part.
 type partHead struct {
-	Type       string `json:"type"`
-	ToolCallID string `json:"toolCallId"`
-	ApprovalID string `json:"approvalId"`
-	ErrorText  string `json:"errorText"`
+	Type      string `json:"type"`
+	ErrorText string `json:"errorText"`
 }
 
 // Part implements chat.Output.
@@ -107,8 +103,6 @@ func (o *output) Part(_ chat.Place, part []byte) {
 	case head.Type == "error":
 		o.failed = true
 		o.waiting = append(o.waiting, response{ID: o.id, Body: head.ErrorText, Error: true, Continuation: o.kind == continuation}.encode())
-	case o.kind == continuation && !o.resumes && o.isEarlier(head):
-		// The client would look for the call in the message that begins here, and fail.
 	default:
 		sequence := o.sequence
 		o.sequence++
@@ -119,22 +113,6 @@ func (o *output) Part(_ chat.Place, part []byte) {
 	}
 }
 
-// isEarlier reports whether a part belongs to a call before the continuation.
-func (o *output) isEarlier(head partHead) bool {
-	switch head.Type {
-	case "tool-input-start", "tool-input-available", "tool-input-error":
-		o.calls[head.ToolCallID] = true
-	case "tool-approval-request":
-		o.calls[head.ApprovalID] = o.calls[head.ToolCallID]
-		return !o.calls[head.ToolCallID]
-	case "tool-approval-response":
-		return !o.calls[head.ApprovalID]
-	case "tool-output-available", "tool-output-error", "tool-output-denied":
-		return !o.calls[head.ToolCallID]
-	}
-	return false
-}
-
 // Done implements chat.Output.
 func (o *output) Done(chat.Place) { o.done = true }
 
@@ -143,19 +121,11 @@ func (o *output) Done(chat.Place) { o.done = true }
 func (o *output) Flush() error {
 	if o.replay && o.parts {
 		o.replay = false
-		o.waiting = append(o.waiting, response{ID: o.id, Replay: true, ReplayComplete: true}.encode())
+		o.waiting = append(o.waiting, response{ID: o.id, Continuation: o.kind == continuation, Replay: true, ReplayComplete: true}.encode())
 	}
 	var shown view
-	var behind []byte // the end
 	if o.done && (o.kind != own || o.files) {
-		var conversation []byte
-		conversation, shown = o.readConversation()
-		if conversation != nil {
-			o.waiting = append(o.waiting, conversation)
-		}
-		if o.kind == continuation {
-			behind = conversation
-		}
+		shown = o.addConversation()
 	}
 	for _, text := range o.waiting {
 		if o.ctx.Err() != nil {
@@ -170,26 +140,19 @@ func (o *output) Flush() error {
 		return nil
 	}
 	defer o.instance.refresh()
-	return o.turns.finish(o.turn, o.exchange.RunID(), shown, func() error {
-		if err := o.writeEnd(); err != nil || behind == nil {
-			return err
-		}
-		return o.conn.Write(behind)
-	})
+	return o.turns.finish(o.turn, o.exchange.RunID(), shown, o.writeEnd)
 }
 
-// readConversation returns the stored conversation, for a client that may have assembled another one, and what it
-// shows; nil if it cannot be read.
-//
-// It comes before the end of a turn, as package ai-chat expects it, and behind a continuation once more: at the end, a
-// client that only observes the continuation adds a message of its own, with what it has read since its answer.
-func (o *output) readConversation() ([]byte, view) {
+// addConversation adds the stored conversation, for a client that may have assembled another one. It
+// returns what the client is shown.
+func (o *output) addConversation() view {
 	text, shown, err := o.conversation(o.ctx, false)
 	if err != nil { // the client has the message
 		o.Log.WarnContext(o.ctx, "the conversation cannot be read after a turn", "session", o.address.session, "error", err)
-		return nil, view{}
+		return view{}
 	}
-	return text, shown
+	o.waiting = append(o.waiting, text)
+	return shown
 }
 
 // writeEnd writes the end. The mu of turns is held.
