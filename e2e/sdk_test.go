@@ -105,7 +105,7 @@ func TestTheAISDK(t *testing.T) {
 	t.Run("can read why an agent is unknown", func(t *testing.T) {
 		t.Parallel()
 		r := runScenario(t, "turns", options("unknown agent", "nobody", "hello"), nil)
-		if r.Status != "error" || !strings.Contains(r.Error, "There is no such agent.") {
+		if r.Status != "error" || !strings.Contains(r.Error, "There is no such agent: ") {
 			t.Errorf("got status %s and %q, want error and a sentence about the agent", r.Status, r.Error)
 		}
 	})

@@ -109,7 +109,7 @@ func texts(c client) []scenario {
 				"id": "{session} 2", "agentType": "helper", "messages": []any{userMessage("m", "hello")},
 			})},
 			check: func(t *testing.T, p *played) {
-				if p.Status != "error" || p.Error != "There is no such agent." {
+				if p.Status != "error" || !strings.HasPrefix(p.Error, "There is no such agent: ") {
 					t.Errorf("the chat is %s with %q, want an error that says that there is no such agent", p.Status, p.Error)
 				}
 			},

@@ -566,7 +566,7 @@ func TestARefusedMessageIsAnsweredWithASentence(t *testing.T) {
 		t.Errorf("got %s", f.text)
 	}
 	s.say(chatRequest("r2", words("")))
-	if f := s.frame(); !f.Error || f.Body != "The message has no content that can be sent." {
+	if f := s.frame(); !f.Error || f.Body != "The message cannot be sent: the message has neither text nor a file." {
 		t.Errorf("got %s", f.text)
 	}
 	s.say(chatRequest("", words("hi")), `{"type":"cf_agent_use_chat_request"}`, `{"type":"cf_agent_use_chat_request","id":7}`)

@@ -15,7 +15,7 @@ func TestARefusedPostIsASentenceUnlessTheClientAcceptsJSON(t *testing.T) {
 	h := open(t, nil)
 	body := `{"id":"s1","agentType":"nobody","messages":[{"role":"user","parts":[{"type":"text","text":"hi"}]}]}`
 	spoken := h.request(t, http.MethodPost, "/chat", body, "Accept", "*/*")
-	if got, want := text(t, spoken), "There is no such agent."; got != want || spoken.StatusCode != http.StatusNotFound {
+	if got, want := text(t, spoken), "There is no such agent: no executor has announced an agent \"nobody\"; use the type of an announced agent."; got != want || spoken.StatusCode != http.StatusNotFound {
 		t.Errorf("got %d %q, want 404 %q", spoken.StatusCode, got, want)
 	}
 	if got := spoken.Header.Get("Content-Type"); got != "text/plain; charset=utf-8" {
@@ -25,7 +25,7 @@ func TestARefusedPostIsASentenceUnlessTheClientAcceptsJSON(t *testing.T) {
 		t.Errorf("got the code %q and the detail %q", code, detail)
 	}
 	coded := h.request(t, http.MethodPost, "/chat", body, "Accept", "application/json")
-	if got := text(t, coded); !strings.HasPrefix(got, `{"error":"There is no such agent.","code":"AGENT_NOT_FOUND"`) {
+	if got := text(t, coded); !strings.HasPrefix(got, `{"error":"There is no such agent: no executor has announced an agent \"nobody\"; use the type of an announced agent.","code":"AGENT_NOT_FOUND"`) {
 		t.Errorf("got %s", got)
 	}
 	quoted := h.request(t, http.MethodPost, "/chat", `{"id":"s1","messages":[{"parts":[{"url":"\x"}]}]}`)

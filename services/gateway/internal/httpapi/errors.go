@@ -3,6 +3,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"strconv"
@@ -32,7 +33,7 @@ type ErrorBody struct {
 	CurrentVersion int64  `json:"currentVersion,omitempty" doc:"of 409: the version of the session"`
 }
 
-// sentences are the texts for users, by reason.
+// sentences are the texts for users, by reason. One without a full stop does not say what to change; the cause follows it.
 var sentences = map[string]string{
 	"SESSION_BUSY":          "This conversation is still answering the last message.",
 	"SESSION_SUSPENDED":     "This conversation waits for an answer to an earlier question.",
@@ -41,21 +42,21 @@ var sentences = map[string]string{
 	"TOO_MANY_WAITING":      "Too many messages wait for an answer in this conversation.",
 	"RUN_NOT_FOUND":         "There is no such answer.",
 	StopNotObserved:         "It will stop, but has not yet.",
-	"AGENT_MISMATCH":        "This conversation belongs to another agent.",
-	"AGENT_NOT_FOUND":       "There is no such agent.",
+	"AGENT_MISMATCH":        "This conversation belongs to another agent",
+	"AGENT_NOT_FOUND":       "There is no such agent",
 	"EXECUTOR_UNREACHABLE":  "No executor with this agent can be reached.",
-	"MESSAGE_EXISTS":        "This message was sent before.",
-	"MESSAGE_INVALID":       "The message has no content that can be sent.",
-	"MESSAGE_TOO_LARGE":     "The message is too large.",
-	"FILE_TOO_LARGE":        "The file is too large.",
+	"MESSAGE_EXISTS":        "This message was sent before",
+	"MESSAGE_INVALID":       "The message cannot be sent",
+	"MESSAGE_TOO_LARGE":     "The message is too large",
+	"FILE_TOO_LARGE":        "The file is too large",
 	"FILE_NOT_FOUND":        "There is no such file.",
-	"FILE_INVALID":          "The file cannot be read.",
-	"HISTORY_TOO_LARGE":     "The conversation so far is too long to be continued here; please begin a new one.",
-	"REQUEST_KEY_REUSED":    "This request was sent before with another content.",
+	"FILE_INVALID":          "The file cannot be read",
+	"HISTORY_TOO_LARGE":     "The conversation so far is too long to be continued here; please begin a new one",
+	"REQUEST_KEY_REUSED":    "This request was sent before with another content",
 	"MESSAGE_NOT_FOUND":     "There is no such message.",
 	"RUN_STALE":             "This conversation has newer messages; please reload it.",
-	"RESULT_TOO_LARGE":      "The answer is too large.",
-	"KIND_MISMATCH":         "Another kind of answer is expected here.",
+	"RESULT_TOO_LARGE":      "The answer is too large",
+	"KIND_MISMATCH":         "Another kind of answer is expected here",
 	"UNKNOWN_TOOL_CALL":     "There is no such question.",
 	callNotOpen:             "This question cannot be answered yet; please try again in a moment.",
 	"QUOTA_STARTS":          "Too many requests at once; please wait a moment.",
@@ -75,43 +76,33 @@ const (
 	callRetryAfter = "1"
 )
 
-// sentence returns the text for users. Of a request that is wrong in itself, it has the cause: many clients show nothing
-// else.
+// sentence returns the text for users. Many clients show nothing else, so it says what to change.
 func sentence(f *fault.Fault) string {
-	if s := sentences[f.Reason]; s != "" {
+	s := cmp.Or(sentences[f.Reason], kindSentences[f.Kind])
+	switch {
+	case strings.HasSuffix(s, "."):
 		return s
+	case f.Detail == "":
+		return s + "."
+	case len(f.Detail) > maxCause:
+		return s + ": " + strings.ToValidUTF8(f.Detail[:maxCause], "") + "…"
 	}
-	switch f.Kind {
-	case fault.Invalid:
-		return withCause("The request is not valid", f.Detail)
-	case fault.Unauthenticated:
-		return "A valid API key or token is needed."
-	case fault.Denied:
-		return "This is not allowed."
-	case fault.NotFound:
-		return "It was not found."
-	case fault.Conflict, fault.Stale:
-		return "That is not possible at the moment."
-	case fault.TooLarge:
-		return withCause("The request is too large", f.Detail)
-	case fault.Exhausted:
-		return "Too much at once; please wait a moment."
-	case fault.Unavailable:
-		return "The service is not available at the moment; please try again."
-	default:
-		return "Something went wrong on our side."
-	}
+	return s + ": " + strings.TrimRight(f.Detail, ".") + "."
 }
 
-// withCause adds the detail to a sentence, up to its first maxCause bytes.
-func withCause(sentence, detail string) string {
-	switch {
-	case detail == "":
-		return sentence + "."
-	case len(detail) > maxCause:
-		return sentence + ": " + strings.ToValidUTF8(detail[:maxCause], "") + "…"
-	}
-	return sentence + ": " + strings.TrimRight(detail, ".") + "."
+// kindSentences are the texts for users of reasons that sentences lacks. No client can change what goes wrong in a
+// service.
+var kindSentences = map[fault.Kind]string{
+	fault.Invalid:         "The request is not valid",
+	fault.TooLarge:        "The request is too large",
+	fault.Unauthenticated: "A valid API key or token is needed",
+	fault.Denied:          "This is not allowed",
+	fault.NotFound:        "It was not found",
+	fault.Conflict:        "That is not possible at the moment",
+	fault.Stale:           "That is not possible at the moment",
+	fault.Exhausted:       "Too much at once; please wait a moment",
+	fault.Unavailable:     "The service is not available at the moment; please try again.",
+	fault.Internal:        "Something went wrong on our side.",
 }
 
 // maxCause bounds the cause in a sentence for users, in bytes.
