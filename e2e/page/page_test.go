@@ -24,6 +24,15 @@ func TestAMessageIsSentByKeyboardAndItsAnswerAppearsWhole(t *testing.T) {
 	r.last().checkMessages(t, "You: one line\nand another", "Agent: You said: one line\nand another")
 }
 
+// The address of a chat may exist before the chat.
+func TestTheConsoleOfAChatThatHasNotBegunIsEmpty(t *testing.T) {
+	t.Parallel()
+	d := harness.StartDev(t, agents())
+	r := run(t, "turns", options{Gateway: d.URL + "/#new", Texts: []string{"one"}}, nil)
+	r.checkReachable(t)
+	r.last().checkMessages(t, "You: one", "Agent: You said: one")
+}
+
 func TestASuggestionOfTheEmptyPageIsSent(t *testing.T) {
 	t.Parallel()
 	d := harness.StartDev(t, agents())

@@ -44,6 +44,7 @@ func viewExchanges() map[string][]exchange {
 			{about: "an unknown session", path: path + "?sessionId=unknown", status: http.StatusNotFound, code: "SESSION_NOT_FOUND"},
 		}
 	}
+	rows["GET /messages"][3] = exchange{about: "an unknown session", path: "/messages?sessionId=unknown", status: http.StatusOK}
 	add := func(path, query string, limit string) {
 		rows["GET "+path] = append(rows["GET "+path],
 			exchange{about: "all parameters", path: path + "?sessionId=ended&limit=" + limit + query, status: http.StatusOK},

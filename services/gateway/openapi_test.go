@@ -246,10 +246,15 @@ func (d described) check(t *testing.T, h *fixture, e exchange) {
 	d.checkAnswer(t, e, d.request(t, d.strict, e), answer, body)
 }
 
-// emptyLists are the answers of lists over all sessions, by path, to a tenant without sessions.
+// emptyLists are the answers of lists, by path, to a tenant without sessions.
 var emptyLists = map[string]string{
 	"/calls": `{"calls":[],"nextCursor":""}`, "/usage/query": `{"buckets":[]}`,
-	"/sessions": `{"sessions":[],"total":0,"totalIsMinimum":false,"nextCursor":""}`,
+	"/sessions":                 `{"sessions":[],"total":0,"totalIsMinimum":false,"nextCursor":""}`,
+	"/messages?sessionId=ended": noMessages(0, 50), "/messages?sessionId=ended&limit=200&offset=1&includeReasoning=false&includeToolResults=false": noMessages(1, 200),
+}
+
+func noMessages(offset, limit int) string {
+	return fmt.Sprintf(`{"messages":[],"total":0,"offset":%d,"limit":%d,"hasMore":false}`, offset, limit)
 }
 
 // checkStranger checks that another tenant's key opens no session: requests that the owner's key

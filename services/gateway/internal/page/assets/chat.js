@@ -293,13 +293,8 @@ async function loadMessages() {
   const session = `sessionId=${encodeURIComponent(chat)}`;
   const loaded = [];
   for (let offset = 0, more = true; more;) {
-    let page;
-    try {
-      page = await get(`/messages?${session}&offset=${offset}&limit=200`);
-    } catch (error) {
-      if (error.status === 404) return; // a chat that has not begun
-      throw error;
-    }
+    const page = await get(`/messages?${session}&offset=${offset}&limit=200`);
+    if (!page.total) return; // a chat that has not begun
     loaded.push(...page.messages);
     offset = page.offset + page.limit;
     more = page.hasMore;
