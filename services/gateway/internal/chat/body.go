@@ -47,6 +47,11 @@ func (r *request) UnmarshalJSON(text []byte) error {
 			return r.decodeMessages(value, at)
 		case "message":
 			return r.decodeMessage(value, at)
+		case "state":
+			if r.State = string(value); r.State == "null" {
+				r.State = ""
+			}
+			return nil
 		default:
 			if target := texts[key]; target != nil {
 				return located(json.Unmarshal(value, target), name, at)
@@ -71,13 +76,20 @@ func (r *request) ignore(name string) {
 	}
 }
 
+// ignoreState notes that the custom state has no effect.
+func (r *request) ignoreState() {
+	if r.State != "" {
+		r.ignore("state")
+	}
+}
+
 // ignoreParts notes the parts of the sent message that are not stored.
 func (r *request) ignoreParts(m *message) {
 	if m == nil {
 		return
 	}
 	for _, p := range m.Parts {
-		if p.Type != "text" && p.Type != "file" {
+		if p.Type != "text" && p.Type != "file" && !strings.HasPrefix(p.Type, dataPrefix) {
 			r.ignore(p.Type)
 		}
 	}

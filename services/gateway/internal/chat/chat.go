@@ -226,15 +226,15 @@ func (c *Chat) stream(ctx context.Context, w http.ResponseWriter, r *http.Reques
 	h.Set(httpapi.SessionHeader, headerText(e.SessionID()))
 	h.Set(httpapi.RunHeader, headerText(e.RunID()))
 	for name, messages := range map[string]int{
-		httpapi.IgnoredHeader: e.counts.ignored, httpapi.RemovedHeader: e.counts.removed, httpapi.MissingHeader: e.counts.missing,
+		httpapi.IgnoredHeader: e.effects.IgnoredMessages, httpapi.RemovedHeader: e.effects.RemovedMessages, httpapi.MissingHeader: e.effects.MissingMessages,
 	} {
 		if messages > 0 {
 			h.Set(name, strconv.Itoa(messages))
 		}
 	}
-	if len(e.ignored) > 0 {
-		names := make([]string, len(e.ignored))
-		for i, name := range e.ignored {
+	if ignored := e.effects.IgnoredFields; len(ignored) > 0 {
+		names := make([]string, len(ignored))
+		for i, name := range ignored {
 			names[i] = headerText(name)
 		}
 		h.Set(httpapi.IgnoredFieldsHeader, strings.Join(names, ", "))

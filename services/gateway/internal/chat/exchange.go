@@ -26,11 +26,12 @@ type Request struct {
 	OnBusy statev1.BusyPolicy
 }
 
-// counts are messages with which the conversations of client and session differ.
-type counts struct {
-	ignored int // messages of the client that the session does not have
-	removed int // messages of the session that the request has removed
-	missing int // users' messages that the client lacks and the session keeps
+// Effects are what a request has done to the conversation beside its message, and what of it had no effect.
+type Effects struct {
+	IgnoredFields   []string `json:"ignoredFields,omitempty"`   // names of keys, and kinds of parts, without an effect
+	IgnoredMessages int      `json:"ignoredMessages,omitempty"` // of the client, which the session does not have
+	RemovedMessages int      `json:"removedMessages,omitempty"` // of the session
+	MissingMessages int      `json:"missingMessages,omitempty"` // of users, which the client lacks and the session keeps
 }
 
 // ReopenRequest resumes a lost stream.
@@ -66,8 +67,7 @@ type Exchange struct {
 	run     *statev1.Run
 	major   uistream.Major
 	after   Place
-	counts  counts
-	ignored []string // names of the request's keys, and kinds of its parts, without an effect
+	effects Effects
 	// beginsRun: this request has begun the run.
 	beginsRun bool
 
@@ -97,6 +97,9 @@ func (e *Exchange) SessionID() string { return e.session.GetSessionId() }
 
 // RunID returns the id of the run.
 func (e *Exchange) RunID() string { return e.run.GetRunId() }
+
+// Effects returns the effects of the request.
+func (e *Exchange) Effects() Effects { return e.effects }
 
 // MessageID returns the id of the assistant message.
 func (e *Exchange) MessageID() string { return e.run.GetMessageId() }

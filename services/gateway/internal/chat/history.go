@@ -49,11 +49,14 @@ func (p *post) startTakingIn(ctx context.Context, r *statev1.StartRunRequest) (*
 	}
 	switch {
 	case !started.GetSessionCreated(): // another request may have created it meanwhile
-		p.counts.ignored = int(started.GetUnknownMessages())
+		p.counts.IgnoredMessages = int(started.GetUnknownMessages())
 	case !takesIn:
-		p.counts.ignored = len(earlier)
+		p.counts.IgnoredMessages = len(earlier)
 	}
-	p.counts.removed, p.counts.missing = int(started.GetRemovedMessages()), int(started.GetMissingMessages())
+	p.counts.RemovedMessages, p.counts.MissingMessages = int(started.GetRemovedMessages()), int(started.GetMissingMessages())
+	if r.GetCustomState() == "" || !started.GetSessionCreated() && !started.GetRepeated() {
+		p.body.ignoreState()
+	}
 	return started, err
 }
 
@@ -162,7 +165,8 @@ func storedText(text []byte) ([]*eventv1.Message, error) {
 		return nil, nil
 	}
 	if m.Role == roleSystem && err == nil {
-		stored.Role, stored.UiMetadata = eventv1.Role_ROLE_SYSTEM, ""
+		stored.Role = eventv1.Role_ROLE_SYSTEM
+		stored.UiMetadata, stored.UiParts = "", ""
 	}
 	return []*eventv1.Message{stored}, err
 }

@@ -55,7 +55,14 @@ type post struct {
 	operation operation
 	key       string // from the client; "" for none
 	busy      statev1.BusyPolicy
-	counts    counts
+	counts    Effects // without the ignored fields
+}
+
+// effects returns the effects of the request so far.
+func (p *post) effects() Effects {
+	e := p.counts
+	e.IgnoredFields = p.body.ignored
+	return e
 }
 
 // open is Open for a decoded body.
@@ -103,6 +110,7 @@ func (c *Chat) check(r Request, body *request) (*post, error) {
 	}
 	if p.operation.intent == answer || p.operation.intent == attach {
 		body.list.raw = nil // a stream may last long
+		body.ignoreState()
 	}
 	if p.key, err = requestKey(r.Header); err != nil {
 		return nil, err
@@ -172,7 +180,7 @@ func pathOf(run *statev1.Run) string {
 }
 
 func (p *post) exchange(path string, session *statev1.Session, run *statev1.Run) *Exchange {
-	return &Exchange{chat: p.chat, path: path, session: session, run: run, major: p.chat.majorOr(p.request.Major), counts: p.counts, ignored: p.body.ignored}
+	return &Exchange{chat: p.chat, path: path, session: session, run: run, major: p.chat.majorOr(p.request.Major), effects: p.effects()}
 }
 
 func containsRun(runs []*statev1.Run, id string) bool {

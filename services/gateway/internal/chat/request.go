@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -10,10 +11,11 @@ import (
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
 // request is the body of POST /chat as the AI SDK's DefaultChatTransport sends it. Other keys
-// belong to the app. They are ignored, and the response says so.
+// belong to the app. They are ignored, and the answer says so.
 type request struct {
 	ID        string
 	Trigger   string
@@ -21,6 +23,7 @@ type request struct {
 	AgentType string
 	OnBusy    string // the policy while a run is live; "" for the agent's
 	RunID     string // the newest run that the client knows; "" for none
+	State     string // JSON: the custom state of a new session; "" for none
 
 	budget  partBudget
 	ignored []string // names of keys and kinds of parts without an effect
@@ -100,7 +103,7 @@ type message struct {
 	Metadata json.RawMessage `json:"metadata"`
 }
 
-// maxMetadata bounds the metadata of a user message, in bytes.
+// maxMetadata bounds the metadata and the data parts of a user message, in bytes each.
 const maxMetadata = 64 << 10
 
 type part struct {
@@ -109,11 +112,17 @@ type part struct {
 	MediaType string `json:"mediaType"`
 	URL       string `json:"url"`
 	Filename  string `json:"filename"`
+
+	ID   json.RawMessage `json:"id"` // of a data part
+	Data json.RawMessage `json:"data"`
 }
 
-// stored converts the message for the state service. It drops parts for the app alone, such as data
-// parts, and keeps the metadata as it is. Invalid (ID_INVALID, MESSAGE_INVALID, FILE_INVALID,
-// METADATA_INVALID).
+// dataPrefix is followed by the name of a data part.
+const dataPrefix = "data-"
+
+// stored converts the message for the state service. It drops parts without a meaning here, and keeps data parts and the
+// metadata as they are. Invalid (ID_INVALID, MESSAGE_INVALID, FILE_INVALID, METADATA_INVALID), TooLarge
+// (MESSAGE_TOO_LARGE).
 func (m *message) stored() (*eventv1.Message, error) {
 	if m.ID != "" {
 		if err := httpapi.CheckID("the id of the message", m.ID); err != nil {
@@ -124,7 +133,15 @@ func (m *message) stored() (*eventv1.Message, error) {
 		return nil, fault.New(fault.Invalid, "METADATA_INVALID", "the metadata of a message may have %d bytes of UTF-8; this one has %d", maxMetadata, len(m.Metadata))
 	}
 	out := &eventv1.Message{Id: m.ID, Role: eventv1.Role_ROLE_USER, UiMetadata: string(m.Metadata)}
+	var data uistream.DataParts
 	for _, p := range m.Parts {
+		if strings.HasPrefix(p.Type, dataPrefix) {
+			id, err := p.dataID()
+			if err != nil {
+				return nil, err
+			}
+			data.Add(len(out.GetParts()), p.Type, id, cmp.Or(string(p.Data), "null"))
+		}
 		stored, err := p.stored()
 		if err != nil {
 			return nil, err
@@ -136,7 +153,19 @@ func (m *message) stored() (*eventv1.Message, error) {
 	if len(out.Parts) == 0 {
 		return nil, fault.New(fault.Invalid, messageInvalid, "the message has neither text nor a file")
 	}
+	out.UiParts = data.Text()
+	if len(out.GetUiParts()) > maxMetadata || !utf8.ValidString(out.GetUiParts()) {
+		return nil, fault.New(fault.TooLarge, "MESSAGE_TOO_LARGE", "the data parts of a message may have %d bytes of UTF-8; these have %d", maxMetadata, len(out.GetUiParts()))
+	}
 	return out, nil
+}
+
+// dataID returns the id of a data part, "" for none. Invalid (MESSAGE_INVALID).
+func (p part) dataID() (id string, err error) {
+	if len(p.ID) > 0 && json.Unmarshal(p.ID, &id) != nil {
+		err = fault.New(fault.Invalid, messageInvalid, "the id of a part of the type %.64q must be a text", p.Type)
+	}
+	return id, err
 }
 
 func (p part) stored() (*eventv1.Part, error) {

@@ -19,6 +19,7 @@ type describedChatRequest struct {
 	AgentType string                 `json:"agentType" doc:"the agent of a new session"`
 	OnBusy    string                 `json:"onBusy" enum:"reject,enqueue,interrupt,rollback" doc:"what happens while a run is live; interrupt if missing, unless the agent has a policy"`
 	RunID     string                 `json:"runId" doc:"the newest run that the client knows"`
+	State     json.RawMessage        `json:"state" doc:"the custom state of a new session, an object; it needs the scope operate, and has no effect otherwise"`
 }
 
 // describedChatMessage describes a UIMessage of a request.
@@ -31,11 +32,12 @@ type describedChatMessage struct {
 
 // describedChatPart describes a part of a UIMessage. Parts of calls have more keys.
 type describedChatPart struct {
-	Type      string `json:"type" required:"true" doc:"text, file, tool-NAME, …"`
-	Text      string `json:"text"`
-	MediaType string `json:"mediaType"`
-	URL       string `json:"url" doc:"of a file: a data: or https: URL, or that of a stored file"`
-	Filename  string `json:"filename"`
+	Type      string          `json:"type" required:"true" doc:"text, file, data-NAME, tool-NAME, …"`
+	Text      string          `json:"text"`
+	MediaType string          `json:"mediaType"`
+	URL       string          `json:"url" doc:"of a file: a data: or https: URL, or that of a stored file"`
+	Filename  string          `json:"filename"`
+	Data      json.RawMessage `json:"data" doc:"of a data part of a user: any JSON value, stored for clients and not shown to models"`
 }
 
 // AISDKParameter is the client's version of the AI SDK, for the routes of the chat.
@@ -56,6 +58,7 @@ func (c *Chat) Routes() []httpapi.Route {
 			Faults: httpapi.Faults{
 				fault.Invalid: {
 					"AGENT_REQUIRED", "ANSWER_INVALID", "FILE_INVALID", "ID_INVALID", "KIND_MISMATCH", "MESSAGE_INVALID", "METADATA_INVALID", "ON_BUSY_INVALID",
+					"STATE_INVALID",
 				},
 				fault.NotFound: {"AGENT_NOT_FOUND", "FILE_NOT_FOUND", "MESSAGE_NOT_FOUND", "UNKNOWN_TOOL_CALL"},
 				fault.Conflict: {

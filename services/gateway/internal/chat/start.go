@@ -7,6 +7,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/telemetry"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/auth"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
 )
 
@@ -54,6 +55,9 @@ func (p *post) start(ctx context.Context) (*statev1.StartRunRequest, error) {
 		r.RequestKey = p.chat.newID()
 	}
 	r.Traceparent, r.Tracestate = telemetry.Traceparent(ctx)
+	if caller, _ := auth.From(ctx); caller.May(auth.Operate) { // as over the sockets of instances
+		r.CustomState = p.body.State
+	}
 	if p.operation.message == nil {
 		return r, nil
 	}

@@ -1,8 +1,10 @@
 package uistream
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
+	"math"
 	"slices"
 	"strings"
 
@@ -83,6 +85,56 @@ func plainParts(m *eventv1.Message) []UIPart {
 			parts = append(parts, filePart(p.File))
 		}
 	}
+	return parts
+}
+
+// dataPart is a data part of a user message, as UiParts has it.
+type dataPart struct {
+	At   int             `json:"at"` // how many stored parts come before it
+	Type string          `json:"type"`
+	ID   string          `json:"id,omitempty"`
+	Data json.RawMessage `json:"data"`
+}
+
+// DataParts collects the data parts of a user message, which models do not see.
+type DataParts []dataPart
+
+// Add adds a part behind the first stored ones. data is a JSON value.
+func (d *DataParts) Add(stored int, kind, id, data string) {
+	*d = append(*d, dataPart{At: stored, Type: kind, ID: id, Data: json.RawMessage(data)})
+}
+
+// Text returns UiParts of the message, "" without parts.
+func (d DataParts) Text() string {
+	if len(d) == 0 {
+		return ""
+	}
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	if e.Encode(d) != nil { // the values are JSON
+		return ""
+	}
+	return strings.TrimSuffix(out.String(), "\n")
+}
+
+// userParts returns the parts of a user message with its data parts.
+func userParts(m *eventv1.Message) []UIPart {
+	var data DataParts
+	if json.Unmarshal([]byte(m.GetUiParts()), &data) != nil {
+		data = nil // "" or of a newer writer
+	}
+	parts := []UIPart{} // the key is never null
+	add := func(stored int) {
+		for ; len(data) > 0 && data[0].At <= stored; data = data[1:] {
+			parts = append(parts, UIPart{Type: data[0].Type, ID: data[0].ID, Data: data[0].Data})
+		}
+	}
+	for i, p := range m.GetParts() {
+		add(i)
+		parts = append(parts, plainParts(&eventv1.Message{Parts: []*eventv1.Part{p}})...)
+	}
+	add(math.MaxInt)
 	return parts
 }
 

@@ -85,7 +85,7 @@ func (c *conversationBuilder) add(m *eventv1.Message) {
 			c.addFailedAnswer()
 		}
 		c.openQuestion = m.GetRunId()
-		c.addMessage(UIMessage{ID: m.GetId(), Role: "user", Parts: plainParts(m), Metadata: userMetadata(m.GetUiMetadata())})
+		c.addMessage(UIMessage{ID: m.GetId(), Role: "user", Parts: userParts(m), Metadata: userMetadata(m.GetUiMetadata())})
 	case m.GetRole() == eventv1.Role_ROLE_SYSTEM:
 		c.addMessage(UIMessage{ID: m.GetId(), Role: "system", Parts: plainParts(m)})
 	}

@@ -120,7 +120,7 @@ func (l Limits) checkStepMessages(messages []*eventv1.Message) error {
 	return nil
 }
 
-// maxUIMetadata bounds a client's data of a message, in bytes.
+// maxUIMetadata bounds the metadata and the data parts of a client's message, in bytes each.
 const maxUIMetadata = 64 << 10
 
 // checkMessage checks the common fields of all messages.
@@ -130,6 +130,9 @@ func (l Limits) checkMessage(m *eventv1.Message, limit int) error {
 	}
 	if text := m.GetUiMetadata(); len(text) > maxUIMetadata || !isJSONOrEmpty(text) {
 		return invalid("METADATA_INVALID", "the ui_metadata of message %q is not one JSON text of at most %d bytes", m.GetId(), maxUIMetadata)
+	}
+	if text := m.GetUiParts(); len(text) > maxUIMetadata || !isJSONOrEmpty(text) {
+		return invalid("METADATA_INVALID", "the ui_parts of message %q are not one JSON text of at most %d bytes", m.GetId(), maxUIMetadata)
 	}
 	return cmp.Or(checkOptionalID("a message's run_id", m.GetRunId()), l.checkMetadata(m.GetMetadata()))
 }

@@ -22,14 +22,14 @@ func decodeBody(row session.Message) (*eventv1.Message, error) {
 	return m, nil
 }
 
-// sameContent reports whether both messages have the same role, parts and UI metadata.
+// sameContent reports whether both messages have the same role, parts, UI metadata and UI parts.
 func sameContent(stored, posted session.Message) (bool, error) {
 	a, err := decodeBody(stored)
 	if err != nil {
 		return false, err
 	}
 	b, err := decodeBody(posted)
-	same := a.GetRole() == b.GetRole() && a.GetUiMetadata() == b.GetUiMetadata() &&
+	same := a.GetRole() == b.GetRole() && a.GetUiMetadata() == b.GetUiMetadata() && a.GetUiParts() == b.GetUiParts() &&
 		slices.EqualFunc(a.GetParts(), b.GetParts(), func(a, b *eventv1.Part) bool { return proto.Equal(a, b) })
 	return same, err
 }

@@ -129,32 +129,46 @@ func TestARecordIsBounded(t *testing.T) {
 	b.commit(commit)
 }
 
-func TestTheUIMetadataOfAMessageIsReturned(t *testing.T) {
+func TestTheClientsDataOfAMessageAreReturned(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	b.announce()
-	start := func(id, metadata string) error {
-		r := startOf(id)
-		r.Messages[0].UiMetadata = metadata
-		_, err := b.runs.StartRun(t.Context(), r)
-		return err
+	for name, field := range map[string]struct {
+		set func(*eventv1.Message, string)
+		get func(*eventv1.Message) string
+	}{
+		"metadata": {func(m *eventv1.Message, text string) { m.UiMetadata = text }, (*eventv1.Message).GetUiMetadata},
+		"parts":    {func(m *eventv1.Message, text string) { m.UiParts = text }, (*eventv1.Message).GetUiParts},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			b.announce()
+			start := func(id, data string) error {
+				r := startOf(id)
+				r.Messages[0].Id = "u1"
+				field.set(r.Messages[0], data)
+				_, err := b.runs.StartRun(t.Context(), r)
+				return err
+			}
+			for _, bad := range []string{"{", `{} {}`, text(maxUIMetadata + 1)} {
+				b.refuses(start("s", bad), fault.Invalid, "METADATA_INVALID")
+			}
+			for _, good := range []string{"", `{"a":[1]}`, "null", text(maxUIMetadata)} {
+				b.must(start("", good))
+			}
+			b.must(start("s", `{"a":1}`))
+			b.must(start("s", `{"a":1}`))                                    // the same message again
+			b.refuses(start("s", `{"a":2}`), fault.Conflict, "SESSION_BUSY") // another message
+			page, err := b.sessions.ListMessages(t.Context(), &statev1.ListMessagesRequest{Tenant: "acme", SessionId: "s"})
+			b.must(err)
+			if got := field.get(page.GetMessages()[0].GetMessage()); got != `{"a":1}` {
+				t.Errorf("got %q, want what was kept", got)
+			}
+			message := &eventv1.Message{Role: eventv1.Role_ROLE_USER, Parts: userMessage("x").GetParts()}
+			field.set(message, "?")
+			_, err = b.sessions.AppendMessages(t.Context(), &statev1.AppendMessagesRequest{Tenant: "acme", SessionId: "s", Messages: []*eventv1.Message{message}})
+			b.refuses(err, fault.Invalid, "METADATA_INVALID")
+		})
 	}
-	for _, bad := range []string{"{", `{} {}`, text(maxUIMetadata + 1)} {
-		b.refuses(start("s", bad), fault.Invalid, "METADATA_INVALID")
-	}
-	for _, good := range []string{"", `{"a":[1]}`, "null", text(maxUIMetadata)} {
-		b.must(start("", good))
-	}
-	b.must(start("s", `{"a":1}`))
-	page, err := b.sessions.ListMessages(t.Context(), &statev1.ListMessagesRequest{Tenant: "acme", SessionId: "s"})
-	b.must(err)
-	if got := page.GetMessages()[0].GetMessage().GetUiMetadata(); got != `{"a":1}` {
-		t.Errorf("got %q, want what was kept", got)
-	}
-	_, err = b.sessions.AppendMessages(t.Context(), &statev1.AppendMessagesRequest{Tenant: "acme", SessionId: "s", Messages: []*eventv1.Message{
-		{Role: eventv1.Role_ROLE_USER, Parts: userMessage("x").GetParts(), UiMetadata: "?"},
-	}})
-	b.refuses(err, fault.Invalid, "METADATA_INVALID")
 }
 
 func TestAListOfStepsIsAskedForAsItIs(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/chat"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
 )
 
@@ -213,6 +214,16 @@ func (f *frame) runID(h http.Header) (string, error) {
 // encodeReply encodes a frame without contents.
 func encodeReply(kind, request string) []byte {
 	return append(encodeHead(kind, request), '}')
+}
+
+// encodeStart encodes the first frame of an answer with the effects of the request, which POST /chat has in headers.
+func encodeStart(request string, effects chat.Effects) []byte {
+	text, err := json.Marshal(effects)
+	if err != nil || len(text) <= len("{}") { // values always marshal
+		return encodeReply(typeStart, request)
+	}
+	text[0] = ','
+	return append(encodeHead(typeStart, request), text...)
 }
 
 // encodeChunk encodes the frame of a part.

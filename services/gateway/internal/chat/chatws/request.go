@@ -66,7 +66,7 @@ func (r *request) open(ctx context.Context) (*chat.Exchange, error) {
 // deliver writes the exchange. If it cannot be finished, it ends the socket, so that the client
 // resumes.
 func (r *request) deliver(ctx context.Context, exchange *chat.Exchange) {
-	err := exchange.Deliver(ctx, &output{request: r})
+	err := exchange.Deliver(ctx, &output{request: r, effects: exchange.Effects()})
 	if err == nil || r.ctx.Err() != nil {
 		return
 	}
@@ -112,13 +112,14 @@ func (r *request) write(text []byte) error {
 // output encodes a message as frames. It writes nothing under the id of an ended request.
 type output struct {
 	*request
+	effects  chat.Effects
 	waiting  [][]byte
 	sequence int
 	done     bool
 }
 
 // Begin implements chat.Output.
-func (o *output) Begin() { o.waiting = append(o.waiting, encodeReply(typeStart, o.RequestID)) }
+func (o *output) Begin() { o.waiting = append(o.waiting, encodeStart(o.RequestID, o.effects)) }
 
 // Part implements chat.Output. It ignores the sequences of records, because a resume sends a
 // message from its start.
