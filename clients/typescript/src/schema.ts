@@ -829,10 +829,12 @@ export interface components {
             role: "user" | "assistant" | "system";
         };
         ChatPart: {
+            /** @description of a data part of a user: any JSON value, stored for clients and not shown to models */
+            data?: unknown;
             filename?: string;
             mediaType?: string;
             text?: string;
-            /** @description text, file, tool-NAME, … */
+            /** @description text, file, data-NAME, tool-NAME, … */
             type: string;
             /** @description of a file: a data: or https: URL, or that of a stored file */
             url?: string;
@@ -855,6 +857,8 @@ export interface components {
             onBusy?: "reject" | "enqueue" | "interrupt" | "rollback";
             /** @description the newest run that the client knows */
             runId?: string;
+            /** @description the custom state of a new session, an object; it needs the scope operate, and has no effect otherwise */
+            state?: unknown;
             /**
              * @description submit-message if missing
              * @enum {string}
@@ -2614,7 +2618,7 @@ export interface operations {
                     "text/event-stream": string;
                 };
             };
-            /** @description AGENT_REQUIRED, AI_SDK_INVALID, ANSWER_INVALID, BODY_INVALID, FILE_INVALID, ID_INVALID, KIND_MISMATCH, MESSAGE_INVALID, METADATA_INVALID, ON_BUSY_INVALID */
+            /** @description AGENT_REQUIRED, AI_SDK_INVALID, ANSWER_INVALID, BODY_INVALID, FILE_INVALID, ID_INVALID, KIND_MISMATCH, MESSAGE_INVALID, METADATA_INVALID, ON_BUSY_INVALID, STATE_INVALID */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -3848,7 +3852,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description a page; offset, limit and total count stored messages */
+            /** @description a page, without messages for a session that does not exist; offset, limit and total count stored messages */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3877,15 +3881,6 @@ export interface operations {
             };
             /** @description HOST_REFUSED, ORIGIN_REFUSED, SCOPE_MISSING */
             403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Error"];
-                };
-            };
-            /** @description SESSION_NOT_FOUND */
-            404: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -99,7 +99,10 @@ type Message struct {
 	Hidden bool `protobuf:"varint,8,opt,name=hidden,proto3" json:"hidden,omitempty"`
 	// The client's data for a user message (`metadata` of a UIMessage). The service stores and
 	// returns it. Models do not see it.
-	UiMetadata    string `protobuf:"bytes,9,opt,name=ui_metadata,json=uiMetadata,proto3" json:"ui_metadata,omitempty"`
+	UiMetadata string `protobuf:"bytes,9,opt,name=ui_metadata,json=uiMetadata,proto3" json:"ui_metadata,omitempty"`
+	// The client's data parts of a user message, a JSON array of {"at", "type", "id"?, "data"}. `at` is how many of
+	// `parts` come before it. The service stores and returns it. Models do not see it.
+	UiParts       string `protobuf:"bytes,10,opt,name=ui_parts,json=uiParts,proto3" json:"ui_parts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -193,6 +196,13 @@ func (x *Message) GetHidden() bool {
 func (x *Message) GetUiMetadata() string {
 	if x != nil {
 		return x.UiMetadata
+	}
+	return ""
+}
+
+func (x *Message) GetUiParts() string {
+	if x != nil {
+		return x.UiParts
 	}
 	return ""
 }
@@ -729,7 +739,7 @@ var File_holdfast_event_v1_message_proto protoreflect.FileDescriptor
 
 const file_holdfast_event_v1_message_proto_rawDesc = "" +
 	"\n" +
-	"\x1fholdfast/event/v1/message.proto\x12\x11holdfast.event.v1\x1a\x1fholdfast/event/v1/options.proto\"\x81\x03\n" +
+	"\x1fholdfast/event/v1/message.proto\x12\x11holdfast.event.v1\x1a\x1fholdfast/event/v1/options.proto\"\xa2\x03\n" +
 	"\aMessage\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12+\n" +
 	"\x04role\x18\x02 \x01(\x0e2\x17.holdfast.event.v1.RoleR\x04role\x12-\n" +
@@ -741,7 +751,9 @@ const file_holdfast_event_v1_message_proto_rawDesc = "" +
 	"\bmetadata\x18\a \x03(\v2(.holdfast.event.v1.Message.MetadataEntryR\bmetadata\x12\x16\n" +
 	"\x06hidden\x18\b \x01(\bR\x06hidden\x12%\n" +
 	"\vui_metadata\x18\t \x01(\tB\x04\xe8\xe0\x18\x01R\n" +
-	"uiMetadata\x1a;\n" +
+	"uiMetadata\x12\x1f\n" +
+	"\bui_parts\x18\n" +
+	" \x01(\tB\x04\xe8\xe0\x18\x01R\auiParts\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbc\x02\n" +
