@@ -61,11 +61,18 @@ type remoteRun struct {
 	question string // the newest of the users in the conversation
 	progress remoteProgress
 	mirror   *remote.Mirror
+	at       remotePlace        // of the mirror
 	held     *remote.Step       // a committed step there with calls for a client: the next commit here
 	consumed []loop.Consumed    // answers that the next commit consumes
 	results  []agent.ToolResult // of the calls of Below among them
 	stopped  *loop.Stop         // delivered, or given up
 	copied   int                // steps of the run that are committed here
+}
+
+// remotePlace is a place in the stream of a run there.
+type remotePlace struct {
+	run      string
+	sequence int64 // of the last chunk; 0 before the first
 }
 
 // remoteEnd is the end of a run there.
@@ -174,13 +181,17 @@ func isCommitError(err error) bool {
 	return ok
 }
 
-// follow copies the chunks of a run there, and commits its steps here. cuttable ends with a stop.
+// follow copies the chunks of a run there, and commits its steps here. cuttable ends with a stop, after which the run is
+// followed from the same place.
 func (m *remoteRun) follow(ctx, cuttable context.Context, run string) (remoteEnd, error) {
-	if m.mirror != nil {
-		m.void()
+	if m.at.run != run || m.at.sequence == 0 {
+		if m.mirror != nil {
+			m.void()
+		}
+		m.held, m.mirror = nil, remote.NewMirror(m.progress.Step, func(id string) string { return remote.CallID(m.claimed.plannerRun(), id) })
+		m.at = remotePlace{run: run}
 	}
-	m.held, m.mirror = nil, remote.NewMirror(m.progress.Step, func(id string) string { return remote.CallID(m.claimed.plannerRun(), id) })
-	for frame, err := range m.client.Follow(cuttable, &agentv1.StreamRequest{SessionId: m.session, RunId: run}) {
+	for frame, err := range m.client.Follow(cuttable, &agentv1.StreamRequest{SessionId: m.session, RunId: run, FromSequence: m.at.sequence}) {
 		if err != nil {
 			return remoteEnd{}, err
 		}
@@ -193,8 +204,10 @@ func (m *remoteRun) follow(ctx, cuttable context.Context, run string) (remoteEnd
 			if err != nil {
 				return remoteEnd{}, commitError{err}
 			}
+			m.at.sequence = frame.GetChunk().GetSequence()
 		case frame.GetRewound() != nil:
 			m.void()
+			m.at.sequence = frame.GetRewound().GetSequence()
 		case frame.GetEnd() != nil:
 			m.count(run, frame.GetEnd().GetUsage())
 			return m.endOf(frame.GetEnd()), nil

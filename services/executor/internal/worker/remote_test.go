@@ -17,6 +17,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/position"
 	"github.com/holdfast-run/holdfast/pkg/rpc"
 	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
 	"github.com/holdfast-run/holdfast/proto/holdfast/agent/v1/agentv1connect"
@@ -119,7 +120,7 @@ func (o *otherHoldfast) Stream(ctx context.Context, r *agentv1.StreamRequest, st
 	if _, err := fmt.Sscanf(r.GetRunId(), "far%d", &run); err != nil {
 		return err
 	}
-	for n := 0; ; {
+	for n := int(r.GetFromSequence()); ; {
 		s.mu.Lock()
 		frames, changed := s.runs[run][n:], s.changed
 		s.mu.Unlock()
@@ -207,6 +208,9 @@ func (s *farSession) send(frame *agentv1.StreamResponse) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	newest := len(s.runs) - 1
+	if c := frame.GetChunk(); c != nil {
+		c.Sequence = int64(len(s.runs[newest]) + 1)
+	}
 	s.runs[newest] = append(s.runs[newest], frame)
 	close(s.changed)
 	s.changed = make(chan struct{})
@@ -303,6 +307,56 @@ func TestTheHookAfterARemoteRunCanStillWork(t *testing.T) {
 			t.Errorf("AfterRun had a context with %v", failed)
 		}
 	})
+}
+
+// Readers here keep the words of a step that a stop cuts, and read its rest in the same attempt.
+func TestAStoppedRemoteStepIsNotBegunAgain(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []statev1.StopKind{interrupt, abort} {
+		t.Run(kind.String(), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				p := newSystem(t)
+				p.agents["far"], _ = p.remoteAgent("far", func(s *farSession) {
+					s.say("one ")
+					s.commit()
+					for i := 0; ; i++ {
+						s.say(fmt.Sprint(i, " "))
+						select {
+						case <-s.stopped:
+							s.say("cut")
+							s.commit()
+							s.end("interrupted")
+							return
+						case <-time.After(time.Second):
+						}
+					}
+				})
+				p.open()
+				run := p.startRun("s", "far", "hi")
+				time.Sleep(4500 * time.Millisecond)
+				p.stopRun(run, kind, "")
+				p.end(run)
+				synctest.Wait()
+				attempts, text := map[int32]bool{}, ""
+				for _, r := range p.history("s") {
+					for i, c := range r.GetChunks() {
+						if delta := c.GetTextDelta().GetDelta(); c.GetStep() == 2 && delta != "" {
+							attempts[position.Of(r.GetSequence()+int64(i)).Attempt] = true
+							text += delta
+						}
+					}
+				}
+				if len(attempts) != 1 || text != "0 1 2 3 4 cut" {
+					t.Errorf("live readers have received %q in %d attempts, want one", text, len(attempts))
+				}
+				messages := p.messages("s")
+				if got := messages[len(messages)-1].GetParts()[0].GetText().GetText(); got != "0 1 2 3 4 cut" {
+					t.Errorf("the stored step is %q", got)
+				}
+			})
+		})
+	}
 }
 
 func TestARemoteRunHasALimitOfSteps(t *testing.T) {
