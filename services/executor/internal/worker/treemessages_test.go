@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,7 +33,7 @@ type busyNode struct {
 }
 
 func drawBusyNode(t *rapid.T, name string, depth int) busyNode {
-	n := busyNode{Seconds: rapid.IntRange(0, 4).Draw(t, name+" takes"), Far: rapid.IntRange(0, 3).Draw(t, name+" far") / 3}
+	n := busyNode{Seconds: rapid.IntRange(0, 4).Draw(t, name+" takes"), Far: rapid.SampledFrom([]int{0, 1}).Draw(t, name+" far")}
 	for range rapid.IntRange(0, 4).Draw(t, name+" critics") / 2 {
 		n.Critics = append(n.Critics, rapid.SampledFrom([]string{"ann", "ann", "bob"}).Draw(t, name+" critic"))
 	}
@@ -43,7 +44,7 @@ func drawBusyNode(t *rapid.T, name string, depth int) busyNode {
 		n.Pays = []string{name + ".pay"}
 	}
 	if depth < 2 {
-		for i := range rapid.IntRange(0, 2).Draw(t, name+" children") {
+		for i := range rapid.SampledFrom([]int{0, 1, 2}).Draw(t, name+" children") {
 			n.Children = append(n.Children, drawBusyNode(t, fmt.Sprint(name, i), depth+1))
 		}
 	}
@@ -96,21 +97,28 @@ func playBusyNode(ctx context.Context, r model.Request, say func(model.Event) bo
 	return nil
 }
 
-// treeAct is what a client does to a tree, some time after the act before.
+// treeAct is what a client does to a tree, some time after the act before, or at the same moment as another client.
 type treeAct struct {
-	after  time.Duration
-	kind   string
-	policy statev1.BusyPolicy
-	pick   int
+	after    time.Duration
+	together bool
+	kind     string
+	policy   statev1.BusyPolicy
+	pick     int
 }
 
+var (
+	treeActKinds = []string{"send", "send", "send", "start", "answer", "answer", "interrupt child", "interrupt child", "interrupt far", "interrupt far", "interrupt root", "resume", "regenerate"}
+	busyPolicies = []statev1.BusyPolicy{statev1.BusyPolicy_BUSY_POLICY_REJECT, statev1.BusyPolicy_BUSY_POLICY_ENQUEUE, statev1.BusyPolicy_BUSY_POLICY_INTERRUPT, statev1.BusyPolicy_BUSY_POLICY_ROLLBACK}
+)
+
 func drawTreeActs(t *rapid.T) (acts []treeAct) {
-	for range rapid.IntRange(1, 6).Draw(t, "acts") {
+	for range rapid.SampledFrom([]int{1, 2, 3, 4, 5, 6}).Draw(t, "acts") {
 		acts = append(acts, treeAct{
-			after:  time.Duration(rapid.IntRange(0, 3000).Draw(t, "after")) * time.Millisecond,
-			kind:   rapid.SampledFrom([]string{"send", "send", "send", "start", "answer", "answer", "interrupt child", "interrupt root", "resume", "regenerate"}).Draw(t, "act"),
-			policy: rapid.SampledFrom([]statev1.BusyPolicy{statev1.BusyPolicy_BUSY_POLICY_REJECT, statev1.BusyPolicy_BUSY_POLICY_ENQUEUE, statev1.BusyPolicy_BUSY_POLICY_INTERRUPT, statev1.BusyPolicy_BUSY_POLICY_ROLLBACK}).Draw(t, "policy"),
-			pick:   rapid.IntRange(0, 1000).Draw(t, "pick"),
+			after:    time.Duration(rapid.IntRange(0, 3000).Draw(t, "after")) * time.Millisecond,
+			together: rapid.IntRange(0, 2).Draw(t, "together") == 0,
+			kind:     rapid.SampledFrom(treeActKinds).Draw(t, "act"),
+			policy:   rapid.SampledFrom(busyPolicies).Draw(t, "policy"),
+			pick:     rapid.IntRange(0, 1000).Draw(t, "pick"),
 		})
 	}
 	return acts
@@ -122,13 +130,62 @@ func drawTreeActs(t *rapid.T) (acts []treeAct) {
 // session has one result, accepted messages keep their order, and in the end nothing works or waits. No claim and no commit is lost.
 func TestWhateverClientsDoToATreeItComesToRest(t *testing.T) {
 	t.Parallel()
+	var met meetings
 	rapid.Check(t, func(draw *rapid.T) {
 		root, acts := drawBusyNode(draw, "r", 0), drawTreeActs(draw)
-		synctest.Test(t, func(t *testing.T) { playBusyTree(t, root, acts) })
+		synctest.Test(t, func(t *testing.T) { playBusyTree(t, root, acts, &met) })
 		if t.Failed() {
 			draw.Fatalf("the tree %+v, acts %+v", root, acts)
 		}
 	})
+	met.verify(t)
+}
+
+// meetings counts the situations that the random trees are for.
+type meetings struct {
+	mu    sync.Mutex
+	trees int
+	of    map[string]int
+}
+
+func (m *meetings) add(what string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.of == nil {
+		m.of = map[string]int{}
+	}
+	m.of[what]++
+}
+
+// The situations, and messages to a busy tree by policy.
+const (
+	metTwoClients    = "acts of two clients at the same moment"
+	metEqual         = "calls of one step to one companion"
+	metChildStopped  = "interrupts of a child at work"
+	metRemoteStopped = "interrupts of a remote agent at work"
+)
+
+func metMessage(policy statev1.BusyPolicy) string {
+	return fmt.Sprint("messages to a busy tree, ", policy)
+}
+
+// manyTrees is how many trees meet each situation several times. The usual 100 may miss one.
+const manyTrees = 1000
+
+// verify logs the counts.
+func (m *meetings) verify(t *testing.T) {
+	t.Helper()
+	situations := []string{metTwoClients, metEqual, metChildStopped, metRemoteStopped}
+	for _, policy := range busyPolicies {
+		situations = append(situations, metMessage(policy))
+	}
+	t.Logf("%d trees", m.trees)
+	for _, what := range situations {
+		t.Logf("%d %s", m.of[what], what)
+		if m.trees >= manyTrees && m.of[what] == 0 {
+			t.Errorf("no tree of %d has met: %s", m.trees, what)
+		}
+	}
 }
 
 // addBusyNodes adds the agents of the nodes.
@@ -160,7 +217,7 @@ func (p *system) addBusyNodes() {
 	p.agents["node"] = node
 }
 
-func playBusyTree(t *testing.T, root busyNode, acts []treeAct) {
+func playBusyTree(t *testing.T, root busyNode, acts []treeAct, met *meetings) {
 	t.Cleanup(func() {
 		if t.Failed() { // a failed bubble ends before rapid can report
 			t.Logf("the tree %+v, acts %+v", root, acts)
@@ -174,21 +231,76 @@ func playBusyTree(t *testing.T, root busyNode, acts []treeAct) {
 	text, err := json.Marshal(root)
 	must(t, err)
 	p.startRun("s", "node", string(text))
-	accepted := []string{string(text)}
-	for i, act := range acts {
-		time.Sleep(act.after)
-		if message := fmt.Sprint("message ", i); p.act(act, message) {
-			accepted = append(accepted, message)
+	accepted := [][]string{{string(text)}}
+	for i := 0; i < len(acts); {
+		time.Sleep(acts[i].after)
+		clients := 1
+		if i+1 < len(acts) && acts[i].together && acts[i].kind != "regenerate" && acts[i+1].kind != "regenerate" { // it would remove the other's message
+			clients = 2
+			met.add(metTwoClients)
 		}
+		accepted = append(accepted, p.actAtOnce(acts[i:i+clients], i, met))
+		i += clients
 	}
 	p.bringToRest()
 	time.Sleep(time.Minute) // what is stopped ends
 	synctest.Wait()
 	for _, s := range p.tree("s") {
 		p.checkAtRest(s)
+		p.countEqualCompanions(s, met)
 	}
-	if got := p.userTexts("s"); !slices.Equal(got, accepted) {
+	verifyOrder(t, p.userTexts("s"), accepted)
+	met.trees++
+}
+
+// actAtOnce lets one client for each act do it, and returns the messages that were accepted.
+func (p *system) actAtOnce(acts []treeAct, first int, met *meetings) []string {
+	accepted := make([]string, len(acts))
+	var clients sync.WaitGroup
+	for i, act := range acts {
+		clients.Go(func() {
+			if message := fmt.Sprint("message ", first+i); p.act(act, message, met) {
+				accepted[i] = message
+			}
+		})
+	}
+	clients.Wait()
+	return slices.DeleteFunc(accepted, func(text string) bool { return text == "" })
+}
+
+// verifyOrder verifies that the messages are the accepted ones, in their order. Those of one moment have any order.
+func verifyOrder(t *testing.T, got []string, accepted [][]string) {
+	t.Helper()
+	rest := got
+	for _, moment := range accepted {
+		n := min(len(moment), len(rest))
+		together := slices.Sorted(slices.Values(rest[:n]))
+		if !slices.Equal(together, slices.Sorted(slices.Values(moment))) {
+			t.Errorf("the messages are %q, want %q", got, accepted)
+			return
+		}
+		rest = rest[n:]
+	}
+	if len(rest) > 0 {
 		t.Errorf("the messages are %q, want %q", got, accepted)
+	}
+}
+
+// countEqualCompanions counts the steps of the session with several calls to one companion.
+func (p *system) countEqualCompanions(s *statev1.GetSessionResponse, met *meetings) {
+	for _, m := range p.messages(s.GetSession().GetSessionId()) {
+		names := map[string]int{}
+		for _, part := range m.GetParts() {
+			var in struct{ Name string }
+			if c := part.GetToolCall(); c.GetToolName() == "companion__spawnAgent" && json.Unmarshal([]byte(c.GetArguments()), &in) == nil {
+				names[in.Name]++
+			}
+		}
+		for _, n := range names {
+			if n > 1 {
+				met.add(metEqual)
+			}
+		}
 	}
 }
 
@@ -203,10 +315,13 @@ func (l lossless) Write(line []byte) (int, error) {
 }
 
 // act reports whether the message was accepted.
-func (p *system) act(act treeAct, message string) bool {
+func (p *system) act(act treeAct, message string, met *meetings) bool {
 	tree := p.tree("s")
 	switch act.kind {
 	case "send", "start":
+		if !hasEnded(tree[0]) && len(openClientCalls(tree[0])) == 0 {
+			met.add(metMessage(act.policy))
+		}
 		return p.tryPost(&statev1.StartRunRequest{SessionId: "s", AgentType: "node", Messages: userMessages(message), OnBusy: act.policy, AbandonCalls: act.kind == "send"})
 	case "regenerate":
 		messages := p.messages("s")
@@ -229,9 +344,24 @@ func (p *system) act(act treeAct, message string) bool {
 	case "interrupt root":
 		p.stopSession("s")
 	case "interrupt child":
-		p.stopSession(tree[act.pick%len(tree)].GetSession().GetSessionId())
+		p.interruptOne(tree[1:], act.pick, metChildStopped, met)
+	case "interrupt far":
+		far := slices.DeleteFunc(tree[1:], func(s *statev1.GetSessionResponse) bool { return s.GetSession().GetAgentType() != "far" })
+		p.interruptOne(far, act.pick, metRemoteStopped, met)
 	}
 	return false
+}
+
+// interruptOne interrupts one of the sessions, one at work if there is any.
+func (p *system) interruptOne(sessions []*statev1.GetSessionResponse, pick int, what string, met *meetings) {
+	p.t.Helper()
+	if atWork := slices.DeleteFunc(slices.Clone(sessions), hasEnded); len(atWork) > 0 {
+		sessions = atWork
+		met.add(what)
+	}
+	if len(sessions) > 0 {
+		p.stopSession(sessions[pick%len(sessions)].GetSession().GetSessionId())
+	}
 }
 
 // tryPost reports whether the request was accepted. A refusal has a reason.
