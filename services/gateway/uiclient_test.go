@@ -84,6 +84,13 @@ func (c *uiClient) part(p uiPart) error {
 		c.reason, _ = p["finishReason"].(string)
 	case "error":
 		c.failed, _ = p["errorText"].(string)
+	case "data-subagent":
+		at := slices.IndexFunc(c.parts, func(known uiPart) bool { return known["type"] == kind && known["id"] == p["id"] })
+		if at < 0 {
+			c.parts = append(c.parts, p)
+		} else {
+			c.parts[at] = p
+		}
 	default:
 		if base, _, _ := strings.Cut(kind, "-"); base == "text" || base == "reasoning" {
 			return c.block(base, kind, p)

@@ -258,7 +258,7 @@ func (d *delivery) finish(sequence int64, end *streamv2.End) error {
 		if err != nil {
 			return err
 		}
-		d.write(0, d.t.Pending(asked))
+		d.writePending(asked)
 	}
 	d.end(sequence, d.preventResend(asked, d.t.Finish(how)))
 	return nil

@@ -96,6 +96,30 @@ func (d *delivery) pendingCalls() ([]uistream.PendingCall, error) {
 	return asked, d.continueWith(t.session, t.run)
 }
 
+// writePending writes what the client lacks of the calls. A client that has answered calls below the root keeps the others
+// in its last step, unless that was reset.
+func (d *delivery) writePending(asked []uistream.PendingCall) {
+	if d.copy == nil || !d.copy.untilEnd || d.copy.passed {
+		d.write(0, d.t.Pending(asked))
+		return
+	}
+	var lacking, others []uistream.PendingCall
+	for _, a := range asked {
+		if _, known := d.resent.reply.calls[a.CallID]; a.Message != "" && (d.emptyStep || !known) {
+			lacking = append(lacking, a)
+		} else {
+			others = append(others, a)
+		}
+	}
+	parts := d.t.Pending(lacking)
+	d.t.Pending(others)
+	if !d.emptyStep {
+		parts = slices.DeleteFunc(parts, isStepStart)
+	}
+	d.copy.passed = len(parts) > 0
+	d.put(parts)
+}
+
 // continueWithNewest is continueWith for the newest run, which has begun.
 func (d *delivery) continueWithNewest() error {
 	whole, err := d.loadSession(pendingTimeout)
