@@ -67,7 +67,42 @@ models:
                 - text: 'LONG'
                 - call: {name: calculate, arguments: {expression: 'LONG', LONG: '1'}}
             - reply: 'You said: {{join .Users " · "}}'
+        boss:
+          rules:
+            - when: {toolResult: subagent__clerk}
+              reply: 'The clerk says: {{join .NewResults " · "}}'
+            - when: {lastUser: '^write both$'}
+              reply: [{calls: [{name: subagent__clerk, arguments: {message: left}}, {name: subagent__clerk, arguments: {message: right}}]}]
+            - when: {toolResult: subagent__scout}
+              reply: 'The scout says: {{.LastResult}}'
+            - when: {lastUser: '^ask'}
+              reply: [{call: {name: subagent__scout, arguments: {message: go}}}]
+            - reply: [{call: {name: subagent__clerk, arguments: {message: '{{.LastUser}}'}}}]
+        clerk:
+          rules:
+            - when: {toolFailed: note}
+              reply: 'It stays unwritten.'
+            - when: {toolResult: note}
+              reply: 'It is written.'
+            - reply: [{call: {name: note, arguments: {text: '{{.LastUser}}'}}}]
+        scout:
+          rules:
+            - when: {toolResult: ask_user}
+              reply: 'They are in {{.LastResult}}.'
+            - reply: [{call: {name: ask_user, arguments: {question: 'Where are you?'}}}]
 agents:
+  - name: boss
+    description: Lets others do the work.
+    model: scripted/boss
+    tools: [{subAgent: clerk, description: Writes.}, {subAgent: scout, description: Looks.}]
+  - {name: clerk, model: scripted/clerk, tools: [{use: note, approval: always}]}
+  - name: scout
+    model: scripted/scout
+    tools:
+      - name: ask_user
+        description: Asks the user.
+        client: true
+        inputSchema: {type: object, properties: {question: {type: string}}}
   - name: demo
     description: Does sums, tells a story and repeats what you say.
     model: scripted/demo

@@ -3,7 +3,7 @@
 import { chromium } from 'playwright-core';
 
 // patience ends a wait that would never end; it is no measure of speed.
-const patience = 180_000;
+const patience = 60_000;
 
 const launchFlags = [
   '--no-sandbox', // the tests may run as root
@@ -78,6 +78,18 @@ class Chat {
       await this.page.keyboard.type(line);
     }
     await this.page.keyboard.press('Enter');
+  }
+
+  // choose selects the agent of a new chat, and returns to the field of the message.
+  async choose(agent) {
+    await this.page.locator('#agent').selectOption(agent);
+    await this.page.locator('#text').focus();
+  }
+
+  // choose selects the agent of a new chat, and returns to the field of the message.
+  async choose(agent) {
+    await this.page.locator('#agent').selectOption(agent);
+    await this.page.locator('#text').focus();
   }
 
   // press clicks the first button of this name.

@@ -22,6 +22,7 @@ type options struct {
 	Width   int      `json:"width,omitempty"` // pixels
 	Height  int      `json:"height,omitempty"`
 	Dark    bool     `json:"dark,omitempty"`
+	Agent   string   `json:"agent,omitempty"` // the user's choice; empty for the page's
 	Texts   []string `json:"texts"`
 	Half    int      `json:"half,omitempty"` // characters
 	Steps   []step   `json:"steps,omitempty"`

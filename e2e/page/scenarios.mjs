@@ -112,11 +112,12 @@ export async function newChat(chat, { texts }) {
   return { looks };
 }
 
-// Says the first text, and does step by step what is to be done then: tells the test
+// Chooses the agent, says the first text, and does step by step what is to be done then: tells the test
 // which session it is and waits until the session stands as wanted ("gone": until there
 // is no server), waits until the page asks nobody any more, fills a field, presses a button,
 // says something, loads the page anew.
-export async function answers(chat, { gateway, texts, steps }, tell) {
+export async function answers(chat, { gateway, agent, texts, steps }, tell) {
+  if (agent) await chat.choose(agent);
   await chat.say(texts[0]);
   await chat.settled();
   const looks = [await chat.look()];

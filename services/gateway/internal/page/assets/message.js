@@ -3,8 +3,12 @@
 import { ask } from './ask.js';
 import { make, write } from './dom.js';
 
-// openCalls returns the unanswered calls of a message.
-export const openCalls = (message) => message.parts.filter((p) => ['input-available', 'approval-requested'].includes(p.state));
+// nameOf returns the name of a call's tool.
+const nameOf = (part) => part.toolName ?? part.type.slice('tool-'.length);
+
+// openCalls returns the calls of a message that its user can answer. A sub-agent or a companion answers its call itself.
+export const openCalls = (message) => message.parts.filter((p) =>
+  p.state === 'approval-requested' || p.state === 'input-available' && !/^(subagent|companion)__/.test(nameOf(p)));
 
 // Builder applies the parts of a stream to the message. At the end of the stream, asked has
 // the ids of the pending calls.
@@ -214,7 +218,7 @@ function gist(input) {
 }
 
 function fillTool(element, part, asked) {
-  const name = part.toolName ?? part.type.slice('tool-'.length);
+  const name = nameOf(part);
   element.dataset.call = part.toolCallId;
   write(element.querySelector('.name'), name);
   write(element.querySelector('.gist'), gist(part.input));
