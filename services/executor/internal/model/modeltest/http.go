@@ -50,7 +50,8 @@ var encodings = map[string]Encoding{
 	"CR LF line ends":         {CRLF: true},
 	"comments between events": {Comments: true},
 	"a few bytes at a time":   {WriteSize: 7},
-	"all combined":            {CRLF: true, Comments: true, WriteSize: 11},
+	"compressed":              {Gzip: true, WriteSize: 50},
+	"all combined":            {CRLF: true, Comments: true, WriteSize: 11, Gzip: true},
 }
 
 // RunHTTP runs Run for every encoding of the stream, and the tests of connection faults.
@@ -263,7 +264,7 @@ func (p Provider) testDisconnects(t *testing.T) {
 			server := serve(t, func(w http.ResponseWriter, r *http.Request) {
 				if test.sendsStart {
 					w.Header().Set("Content-Type", "text/event-stream")
-					Encoding{}.write(w, p.recording(t, Ended))
+					Encoding{}.write(w, p.recording(t, Ended), true)
 				} else {
 					cancel()
 				}

@@ -44,6 +44,8 @@ type mutant struct {
 	events   []event
 	// cut breaks the connection at the end.
 	cut bool
+	// sealed means that the fragments of calls may not be changed further: they say only just whose they are.
+	sealed bool
 }
 
 // mutation changes a stream within the protocol, as other servers do: the reply must stay the same.
@@ -257,8 +259,11 @@ func (m *mutant) frame() []byte {
 		for m.chance(3) {
 			noise()
 		}
-		if e.name != "" {
+		switch {
+		case e.name != "":
 			line("event:" + pick(m, " ", "") + e.name)
+		case e.data != nil && m.chance(8):
+			line("event: " + pick(m, "message", "chunk", "completion"))
 		}
 		text := e.raw
 		if e.data != nil {

@@ -11,7 +11,7 @@ func ChatMutations() []mutation {
 	return []mutation{
 		splitChatText, listChatContent, splitChatArguments, mergeChatFragments, separateChatNames, renameChatIDs, repeatChatIDs, dropChatIDs,
 		dropChatIndexes, addChatNulls, addChatUnknown, moveChatUsage, repeatChatUsage, endChatByDone, endChatByFinish, cutChat, addChatKeepAlive,
-		addSecondChoice, finishChatWithContent, objectChatArguments,
+		addSecondChoice, finishChatWithContent, objectChatArguments, sendWholeCalls, delayChatNames, renameChatFinish, repeatChatFinish,
 	}
 }
 
@@ -51,6 +51,9 @@ func (m *mutant) fragments(f func(i int, fragment map[string]any)) {
 
 // splitChatArguments sends the arguments of a fragment in two chunks.
 func splitChatArguments(m *mutant) {
+	if m.sealed {
+		return
+	}
 	for i := 0; i < len(m.events); i++ {
 		list, _ := at(m.events[i].data, "choices", 0, "delta", "tool_calls").([]any)
 		if len(list) != 1 || at(m.events[i].data, "choices", 0, "finish_reason") != nil || !m.chance(2) {
@@ -92,6 +95,9 @@ func mergeChatFragments(m *mutant) {
 
 // separateChatNames sends the name of a call in a fragment behind its id.
 func separateChatNames(m *mutant) {
+	if m.sealed {
+		return
+	}
 	for i := 0; i < len(m.events); i++ {
 		list, _ := at(m.events[i].data, "choices", 0, "delta", "tool_calls").([]any)
 		if len(list) != 1 || textAt(list, 0, "function", "name") == "" || textAt(list, 0, "id") == "" || at(list, 0, "index") == nil ||
@@ -110,6 +116,9 @@ func separateChatNames(m *mutant) {
 
 // renameChatIDs gives each later fragment of a call an id of its own.
 func renameChatIDs(m *mutant) {
+	if m.sealed {
+		return
+	}
 	n := 0
 	m.fragments(func(_ int, fragment map[string]any) {
 		if fragment["id"] == nil && fragment["index"] != nil && textAt(fragment, "function", "name") == "" {
@@ -121,6 +130,9 @@ func renameChatIDs(m *mutant) {
 
 // repeatChatIDs gives each fragment of a call its id, and perhaps its name.
 func repeatChatIDs(m *mutant) {
+	if m.sealed {
+		return
+	}
 	withName := m.chance(2)
 	ids, names := map[any]any{}, map[any]any{}
 	m.fragments(func(_ int, fragment map[string]any) {
@@ -146,6 +158,9 @@ func repeatChatIDs(m *mutant) {
 
 // dropChatIDs leaves out all ids, or sends them empty.
 func dropChatIDs(m *mutant) {
+	if m.sealed {
+		return
+	}
 	if m.chance(2) {
 		return
 	}
@@ -178,6 +193,9 @@ func dropChatIDs(m *mutant) {
 
 // dropChatIndexes leaves out the indexes where the fragments say otherwise whose they are.
 func dropChatIndexes(m *mutant) {
+	if m.sealed {
+		return
+	}
 	clear, calls := true, map[any]bool{}
 	last := any(nil)
 	m.fragments(func(_ int, f map[string]any) {
@@ -413,4 +431,155 @@ func objectChatArguments(m *mutant) {
 			objectAt(f, "function")["arguments"] = json.RawMessage(text)
 		}
 	})
+}
+
+// sendWholeCalls sends each call in one fragment, as servers do that parse calls themselves: all in one chunk or each in its own, with or
+// without ids, with indexes that are right, missing or all 0.
+func sendWholeCalls(m *mutant) {
+	if m.sealed || m.scenario == CutCall || m.scenario == HalfCall || m.scenario == FilteredCall {
+		return // a call that was cut is not whole
+	}
+	type whole struct{ id, name, arguments string }
+	calls, order, clear := map[string]*whole{}, []string(nil), true
+	last := -1
+	m.fragments(func(i int, f map[string]any) {
+		index, _ := f["index"].(json.Number)
+		clear = clear && index != ""
+		c := calls[string(index)]
+		if c == nil {
+			c = &whole{}
+			calls[string(index)] = c
+			order = append(order, string(index))
+		}
+		if id := textAt(f, "id"); c.id == "" {
+			c.id = id
+		}
+		if name := textAt(f, "function", "name"); name != "" {
+			c.name = name
+		}
+		switch arguments := at(f, "function", "arguments").(type) {
+		case string:
+			c.arguments += arguments
+		case json.RawMessage:
+			c.arguments += string(arguments)
+		}
+		last = i
+	})
+	if !clear || len(order) == 0 || slices.IndexFunc(m.events[:last+1], func(e event) bool {
+		return textAt(e.data, "choices", 0, "finish_reason") != "" && at(e.data, "choices", 0, "index") == json.Number("0")
+	}) >= 0 {
+		return
+	}
+	m.sealed = true
+	indexes, ids := m.IntN(3), m.IntN(3)
+	var fragments []any
+	for n, index := range order {
+		c := calls[index]
+		f := map[string]any{"type": "function", "function": map[string]any{"name": c.name, "arguments": c.arguments}}
+		switch indexes {
+		case 0:
+			f["index"] = json.Number("0")
+		case 1:
+			f["index"] = json.Number(strconv.Itoa(n))
+		}
+		switch {
+		case ids == 0 && c.id != "":
+			f["id"] = c.id
+		case ids == 1:
+			f["id"] = ""
+		}
+		fragments = append(fragments, f)
+	}
+	var sent []event
+	if m.chance(2) {
+		sent = []event{chatEvent(map[string]any{"tool_calls": fragments})}
+	} else {
+		for _, f := range fragments {
+			sent = append(sent, chatEvent(map[string]any{"tool_calls": []any{f}}))
+		}
+	}
+	m.events = slices.Insert(m.events, last+1, sent...)
+	for _, e := range m.events[:last+1] {
+		if delta := chatDelta(e); delta != nil {
+			delete(delta, "tool_calls")
+		}
+	}
+}
+
+// delayChatNames sends the name of a call behind the first piece of its arguments.
+func delayChatNames(m *mutant) {
+	if m.sealed {
+		return
+	}
+	named := map[any]int{}
+	clear := true
+	m.fragments(func(_ int, f map[string]any) {
+		if textAt(f, "function", "name") != "" {
+			named[f["index"]]++
+		}
+		clear = clear && f["index"] != nil
+	})
+	for _, times := range named {
+		clear = clear && times == 1
+	}
+	if !clear {
+		return
+	}
+	late := map[any]string{}
+	m.fragments(func(_ int, f map[string]any) {
+		function := objectAt(f, "function")
+		if function == nil {
+			return
+		}
+		if name := textAt(function, "name"); name != "" {
+			late[f["index"]] = name
+			delete(function, "name")
+			return
+		}
+		if name := late[f["index"]]; name != "" {
+			function["name"] = name
+			delete(late, f["index"])
+		}
+	})
+	m.fragments(func(_ int, f map[string]any) { // a call of one fragment
+		if name := late[f["index"]]; name != "" {
+			if f["function"] == nil {
+				f["function"] = map[string]any{}
+			}
+			objectAt(f, "function")["name"] = name
+			delete(late, f["index"])
+		}
+	})
+}
+
+// renameChatFinish gives the finish reason in the words of other servers.
+func renameChatFinish(m *mutant) {
+	words := map[string][]string{
+		"stop":           {"stop", "STOP", "eos", "eos_token", "end_turn", "COMPLETE", "stop_sequence"},
+		"tool_calls":     {"stop", "tool_calls", "tool_call", "function_call", "tool_use", "TOOL_CALL", "end_turn"},
+		"length":         {"length", "max_tokens", "MAX_TOKENS", "model_length"},
+		"content_filter": {"content_filter", "SAFETY", "content-filter"},
+	}
+	for _, e := range m.events {
+		choice := objectAt(e.data, "choices", 0)
+		if choice == nil || choice["index"] != json.Number("0") {
+			continue
+		}
+		if others := words[textAt(choice, "finish_reason")]; others != nil {
+			choice["finish_reason"] = pick(m, others...)
+		}
+	}
+}
+
+// repeatChatFinish sends the finish reason with the usage again.
+func repeatChatFinish(m *mutant) {
+	var reason any
+	for _, e := range m.events {
+		if r := textAt(e.data, "choices", 0, "finish_reason"); r != "" && at(e.data, "choices", 0, "index") == json.Number("0") {
+			reason = r
+		}
+		if list, isList := at(e.data, "choices").([]any); reason != nil && isList && len(list) == 0 && at(e.data, "usage") != nil {
+			e.data["choices"] = []any{map[string]any{"index": json.Number("0"), "delta": map[string]any{"content": ""}, "finish_reason": reason}}
+		}
+	}
 }

@@ -2,6 +2,7 @@ package modeltest
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 )
 
@@ -32,6 +33,69 @@ func ResponseMutations() []mutation {
 				}, textAt(e.data, "type")) && m.chance(2)
 			})
 		},
+		func(m *mutant) { // ids of items change with each event, or are missing
+			how := m.IntN(3)
+			for i, e := range m.events {
+				item := objectAt(e.data, "item")
+				switch {
+				case how == 0:
+					delete(e.data, "item_id")
+				case at(e.data, "item_id") != nil:
+					e.data["item_id"] = fmt.Sprint("opaque_", i)
+				}
+				if item != nil && item["type"] != "reasoning" {
+					item["id"] = fmt.Sprint("opaque_", i)
+				}
+			}
+		},
+		func(m *mutant) { // calls without ids, or all with the same
+			id := pick(m, "", "call_1")
+			for _, e := range m.events {
+				if item := objectAt(e.data, "item"); item["call_id"] != nil {
+					item["call_id"] = id
+				}
+			}
+		},
+		func(m *mutant) { // items without an index, or all with 0, one behind the other
+			if m.scenario == ParallelCalls {
+				return
+			}
+			drop := m.chance(2)
+			for _, e := range m.events {
+				switch {
+				case e.data["output_index"] == nil:
+				case drop:
+					delete(e.data, "output_index")
+				default:
+					e.data["output_index"] = json.Number("0")
+				}
+			}
+		},
+		func(m *mutant) { // arguments as an object, in the item alone
+			if len(m.want.Calls) != 1 || m.want.Finish != "tool-calls" {
+				return
+			}
+			for _, e := range m.events {
+				var object map[string]any
+				text := textAt(e.data, "item", "arguments")
+				if textAt(e.data, "type") == "response.output_item.done" && json.Unmarshal([]byte(text), &object) == nil && len(object) < 2 {
+					objectAt(e.data, "item")["arguments"] = json.RawMessage(text)
+					m.events = slices.DeleteFunc(m.events, func(e event) bool { return textAt(e.data, "type") == "response.function_call_arguments.delta" })
+					return
+				}
+			}
+		},
+		func(m *mutant) { // keep-alives with a name
+			m.insert(event{name: "keepalive", data: map[string]any{"type": "keepalive", "sequence_number": json.Number("3")}}, 0, 1)
+		},
+		func(m *mutant) { // another name for the end
+			for i, e := range m.events {
+				if textAt(e.data, "type") == "response.completed" {
+					m.events[i].name = pick(m, e.name, "")
+					e.data["type"] = "response.done"
+				}
+			}
+		},
 		func(m *mutant) { // numbers of the sequence
 			for _, e := range m.events {
 				delete(e.data, "sequence_number")
@@ -60,6 +124,36 @@ func AnthropicMutations() []mutation {
 		func(m *mutant) { m.addUnknownToEvents("input") },
 		func(m *mutant) { // pings
 			m.insert(event{name: "ping", data: map[string]any{"type": "ping"}}, 0, 1)
+		},
+		func(m *mutant) { // calls without ids, or all with the same
+			id := pick(m, "", "toolu_1")
+			for _, e := range m.events {
+				if block := objectAt(e.data, "content_block"); block["type"] == "tool_use" {
+					block["id"] = id
+				}
+			}
+		},
+		func(m *mutant) { // blocks without an index, or all with 0, one behind the other
+			if m.scenario == ParallelCalls || m.scenario == CutCall {
+				return
+			}
+			drop := m.chance(2)
+			for _, e := range m.events {
+				switch {
+				case e.data["index"] == nil || textAt(e.data, "type") == "telemetry.sample":
+				case drop:
+					delete(e.data, "index")
+				default:
+					e.data["index"] = json.Number("0")
+				}
+			}
+		},
+		func(m *mutant) { // calls that end like texts
+			for _, e := range m.events {
+				if textAt(e.data, "delta", "stop_reason") == "tool_use" {
+					objectAt(e.data, "delta")["stop_reason"] = "end_turn"
+				}
+			}
 		},
 		func(m *mutant) { // message_stop says nothing new
 			if n := len(m.events); textAt(m.events[n-1].data, "type") == "message_stop" {
@@ -159,6 +253,22 @@ func GeminiMutations() []mutation {
 				delete(candidate, "finishMessage")
 				m.events = slices.Insert(m.events, i+1, next)
 				return
+			}
+		},
+		func(m *mutant) { // calls without ids, or all with the same
+			id := pick(m, "", "fn_1")
+			for _, e := range m.events {
+				parts, _ := at(e.data, "candidates", 0, "content", "parts").([]any)
+				for _, p := range parts {
+					if call := objectAt(p, "functionCall"); call != nil {
+						call["id"] = id
+					}
+				}
+			}
+		},
+		func(m *mutant) { // a proxy's sign of the end
+			if n := len(m.events); m.events[n-1].raw == "" {
+				m.events = append(m.events, event{raw: "[DONE]"})
 			}
 		},
 		func(m *mutant) { // an index of 0 and the role may be missing

@@ -3,6 +3,7 @@ package modeltest
 import (
 	"bufio"
 	"bytes"
+	"compress/gzip"
 	"errors"
 	"io"
 	"io/fs"
@@ -22,6 +23,8 @@ type Encoding struct {
 	Comments bool
 	// WriteSize is the number of bytes for each write; 0 means all.
 	WriteSize int
+	// Gzip compresses the stream, each write for itself.
+	Gzip bool
 }
 
 // Server is a provider that replays one recording from a directory: NAME.sse, the body of an event stream, or
@@ -69,7 +72,7 @@ func ServeStream(t *testing.T, stream []byte, scenario Scenario, encoding Encodi
 	t.Helper()
 	return serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
-		encoding.write(w, stream)
+		encoding.write(w, stream, scenario != Cut && scenario != Slow)
 		if scenario == Cut {
 			panic(http.ErrAbortHandler)
 		}
@@ -128,8 +131,8 @@ func replay(t *testing.T, w http.ResponseWriter, response []byte) {
 	_, _ = io.Copy(w, res.Body)
 }
 
-// write sends a recorded stream with LF line ends.
-func (encoding Encoding) write(w http.ResponseWriter, stream []byte) {
+// write sends a recorded stream with LF line ends. A whole body has its end.
+func (encoding Encoding) write(w http.ResponseWriter, stream []byte, whole bool) {
 	if encoding.Comments {
 		stream = bytes.ReplaceAll(append([]byte("\n\n"), stream...), []byte("\n\n"), []byte("\n\n: keep-alive\n\n"))
 	}
@@ -140,13 +143,22 @@ func (encoding Encoding) write(w http.ResponseWriter, stream []byte) {
 	if size == 0 {
 		size = max(1, len(stream))
 	}
-	flush := http.NewResponseController(w)
+	out, flush := io.Writer(w), http.NewResponseController(w).Flush
+	if encoding.Gzip {
+		w.Header().Set("Content-Encoding", "gzip")
+		compressed := gzip.NewWriter(w)
+		if whole {
+			defer compressed.Close()
+		}
+		send := flush
+		out, flush = compressed, func() error { return errors.Join(compressed.Flush(), send()) }
+	}
 	for len(stream) > 0 {
 		n := min(size, len(stream))
-		if _, err := w.Write(stream[:n]); err != nil {
+		if _, err := out.Write(stream[:n]); err != nil {
 			return
 		}
-		if flush.Flush() != nil {
+		if flush() != nil {
 			return
 		}
 		stream = stream[n:]

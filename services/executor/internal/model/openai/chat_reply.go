@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strconv"
@@ -398,22 +399,27 @@ func (a *chatAssembler) endedByDone() bool {
 }
 
 func (a *chatAssembler) finishReason() model.FinishReason {
-	switch a.stopReason {
-	case "stop", "tool_calls", "function_call":
-		switch {
-		case len(a.calls) > 0:
-			return model.FinishToolCalls // some servers use "stop" with calls
-		case a.refused:
-			return model.FinishContentFilter
-		case a.stopReason == "stop":
-			return model.FinishStop
-		}
-	case "length":
-		return model.FinishLength
-	case "content_filter":
+	reason := finishWords[strings.ToLower(a.stopReason)]
+	switch {
+	case reason != model.FinishStop && reason != model.FinishToolCalls:
+		return cmp.Or(reason, model.FinishOther)
+	case len(a.calls) > 0:
+		return model.FinishToolCalls // some servers use "stop" with calls
+	case a.refused:
 		return model.FinishContentFilter
-	case "error":
-		return model.FinishError
+	case reason == model.FinishStop:
+		return model.FinishStop
 	}
 	return model.FinishOther
+}
+
+// finishWords are the finish reasons of servers, in lower case: OpenAI's own, then those of templates and of APIs behind a router. A reason
+// that is not known cuts the calls of a reply.
+var finishWords = map[string]model.FinishReason{
+	"stop": model.FinishStop, "eos": model.FinishStop, "eos_token": model.FinishStop, "end_turn": model.FinishStop,
+	"stop_sequence": model.FinishStop, "complete": model.FinishStop,
+	"tool_calls": model.FinishToolCalls, "tool_call": model.FinishToolCalls, "function_call": model.FinishToolCalls, "tool_use": model.FinishToolCalls,
+	"length": model.FinishLength, "max_tokens": model.FinishLength, "model_length": model.FinishLength,
+	"content_filter": model.FinishContentFilter, "content-filter": model.FinishContentFilter, "safety": model.FinishContentFilter,
+	"error": model.FinishError,
 }

@@ -63,7 +63,7 @@ func (a *responseAssembler) handle(data []byte) ([]model.Event, error) {
 		return a.addArguments(e.OutputIndex, e.Delta)
 	case "response.output_item.done":
 		return a.endItem(e.OutputIndex, e.Item)
-	case "response.completed", "response.incomplete":
+	case "response.completed", "response.incomplete", "response.done": // the last is a router's
 		a.setOutcome(e.Response)
 		return a.endCalls(), nil
 	case "response.failed":
@@ -188,7 +188,11 @@ func (a *responseAssembler) endCall(i *item, index int64, end responses.Response
 		return nil, err
 	}
 	if i.arguments.Len() == 0 {
-		more, err := a.addArguments(index, end.Arguments.OfString)
+		arguments := ""
+		if raw := json.RawMessage(end.JSON.Arguments.Raw()); !isNull(raw) {
+			arguments = model.PlainText(raw) // some servers send an object in place of a text
+		}
+		more, err := a.addArguments(index, arguments)
 		if err != nil {
 			return events, err
 		}
