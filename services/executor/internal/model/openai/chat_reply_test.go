@@ -116,7 +116,7 @@ func TestTextsOfCompatibleServersAreParsed(t *testing.T) {
 		"reasoning only":                     {stream(deltaChoice(`"reasoning_content":"hm"`), finishChoice("length")), []string{"hm"}, "", "length", 0},
 		"reasoning twice":                    {stream(deltaChoice(`"reasoning":"a"`), deltaChoice(`"content":"b"`), deltaChoice(`"reasoning":"c"`), finishChoice("stop")), []string{"a", "c"}, "b", "stop", 0},
 		"a refusal":                          {stream(deltaChoice(`"refusal":"I will"`), deltaChoice(`"refusal":" not"`), finishChoice("stop")), nil, "I will not", "content-filter", 0},
-		"an unknown finish reason":           {stream(deltaChoice(`"content":"a"`), finishChoice("eos")), nil, "a", "other", 0},
+		"an unknown finish reason":           {stream(deltaChoice(`"content":"a"`), finishChoice("abort")), nil, "a", "other", 0},
 		"tool_calls without any":             {stream(deltaChoice(`"content":"a"`), finishChoice("tool_calls")), nil, "a", "other", 0},
 		"error as a finish reason":           {stream(deltaChoice(`"content":"a"`), finishChoice("error")), nil, "a", "error", 0},
 		"a second choice":                    {stream(deltaChoice(`"content":"a"`), `{"index":1,"delta":{"content":"b"},"finish_reason":"stop"}`, finishChoice("stop")), nil, "a", "stop", 0},
