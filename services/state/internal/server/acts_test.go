@@ -102,49 +102,69 @@ func TestWhatRemovesOrWritesForOthersIsAudited(t *testing.T) {
 
 func TestAKeyThatStartsARunAnewMakesItsAuthorNoApprover(t *testing.T) {
 	t.Parallel()
-	onEveryStore(t, func(t *testing.T, open func(...func(*Config)) *bench) {
-		b := open()
-		s := b.open("e1", 1)
-		first := startOf("s")
-		first.Messages[0].Id, first.Caller = "m1", byKey("author")
-		_, err := b.runs.StartRun(t.Context(), first)
-		b.must(err)
-		s.completes()
-		_, err = b.runs.StartRun(t.Context(), &statev1.StartRunRequest{
-			Tenant: "acme", SessionId: "s", Caller: byKey("operator"), Intent: &statev1.StartRunRequest_Regenerate{Regenerate: &statev1.Regenerate{MessageId: "m1"}},
+	for name, anew := range map[string]func(point string) *statev1.StartRunRequest{
+		"regenerated": func(string) *statev1.StartRunRequest {
+			return &statev1.StartRunRequest{SessionId: "s", Intent: &statev1.StartRunRequest_Regenerate{Regenerate: &statev1.Regenerate{MessageId: "m1"}}}
+		},
+		"resumed from a checkpoint": func(point string) *statev1.StartRunRequest {
+			return &statev1.StartRunRequest{SessionId: "s", Intent: &statev1.StartRunRequest_Resume{Resume: &statev1.Resume{CheckpointId: point}}}
+		},
+		"in a branch": func(point string) *statev1.StartRunRequest {
+			return &statev1.StartRunRequest{SessionId: "b", Intent: &statev1.StartRunRequest_Branch{Branch: &statev1.Branch{FromSessionId: "s", CheckpointId: point}}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onEveryStore(t, func(t *testing.T, open func(...func(*Config)) *bench) { refusesTheAuthor(t, open(), anew) })
+		})
+	}
+}
+
+// refusesTheAuthor checks who may approve a call of a run that key:operator has started for a message of key:author.
+func refusesTheAuthor(t *testing.T, b *bench, anew func(point string) *statev1.StartRunRequest) {
+	t.Helper()
+	s := b.open("e1", 1)
+	first := startOf("s")
+	first.Messages[0].Id, first.Caller = "m1", byKey("author")
+	_, err := b.runs.StartRun(t.Context(), first)
+	b.must(err)
+	s.completes()
+	points, err := b.points.ListCheckpoints(t.Context(), &statev1.ListCheckpointsRequest{Tenant: "acme", SessionId: "s"})
+	b.must(err)
+	second := anew(points.GetCheckpoints()[0].GetCheckpointId())
+	second.Tenant, second.Caller = "acme", byKey("operator")
+	_, err = b.runs.StartRun(t.Context(), second)
+	b.must(err)
+	claim := s.execute()
+	commit := suspendingStep(refTo(claim), claim.GetSession().GetStepCount()+1, "c1")
+	call := commit.GetCalls()[0]
+	call.Kind, call.ApprovalId, call.Approvers = statev1.CallKind_CALL_KIND_APPROVAL, "a-c1", statev1.Approvers_APPROVERS_OTHERS
+	s.commit(commit)
+
+	listed := func(actor string, ownOnly bool) int {
+		t.Helper()
+		got, err := b.calls.ListOpenCalls(t.Context(), &statev1.ListOpenCallsRequest{
+			Tenant: "acme", Caller: &statev1.Caller{Actor: actor, Owner: "somebody"}, OwnOnly: ownOnly,
 		})
 		b.must(err)
-		claim := s.execute()
-		commit := suspendingStep(refTo(claim), claim.GetSession().GetStepCount()+1, "c1")
-		call := commit.GetCalls()[0]
-		call.Kind, call.ApprovalId, call.Approvers = statev1.CallKind_CALL_KIND_APPROVAL, "a-c1", statev1.Approvers_APPROVERS_OTHERS
-		s.commit(commit)
-
-		listed := func(actor string, ownOnly bool) int {
-			t.Helper()
-			got, err := b.calls.ListOpenCalls(t.Context(), &statev1.ListOpenCallsRequest{
-				Tenant: "acme", Caller: &statev1.Caller{Actor: actor, Owner: "somebody"}, OwnOnly: ownOnly,
-			})
-			b.must(err)
-			return len(got.GetCalls())
+		return len(got.GetCalls())
+	}
+	for actor, want := range map[string]int{"key:author": 0, "key:operator": 0, "user:leo": 1} {
+		if got := listed(actor, false); got != want {
+			t.Errorf("%s: got %d calls of others to approve, want %d", actor, got, want)
 		}
-		for actor, want := range map[string]int{"key:author": 0, "key:operator": 0, "user:leo": 1} {
-			if got := listed(actor, false); got != want {
-				t.Errorf("%s: got %d calls of others to approve, want %d", actor, got, want)
-			}
-		}
-		if got := listed("user:leo", true); got != 0 {
-			t.Errorf("a caller that may not approve got %d calls of others", got)
-		}
-		for _, by := range []string{"author", "operator"} {
-			r := submitOf("s", "c1", verdict("c1", true))
-			r.Caller = byKey(by)
-			_, err = b.calls.SubmitCall(t.Context(), r)
-			b.refuses(err, fault.Denied, "APPROVER_REFUSED")
-		}
-		r := submitOf("s", "c1", verdict("c1", true))
-		r.Caller = byKey("other")
+	}
+	if got := listed("user:leo", true); got != 0 {
+		t.Errorf("a caller that may not approve got %d calls of others", got)
+	}
+	for _, by := range []string{"author", "operator"} {
+		r := submitOf(second.GetSessionId(), "c1", verdict("c1", true))
+		r.Caller = byKey(by)
 		_, err = b.calls.SubmitCall(t.Context(), r)
-		b.must(err)
-	})
+		b.refuses(err, fault.Denied, "APPROVER_REFUSED")
+	}
+	r := submitOf(second.GetSessionId(), "c1", verdict("c1", true))
+	r.Caller = byKey("other")
+	_, err = b.calls.SubmitCall(t.Context(), r)
+	b.must(err)
 }

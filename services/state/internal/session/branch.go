@@ -64,7 +64,7 @@ type BranchAndStart struct {
 
 // Targets lists the sessions for Decide, in the order of its views.
 func (c BranchAndStart) Targets() []Target {
-	need := Need{CheckpointID: c.CheckpointID, MessageIDs: append(messageIDs(c.allMessages(c.Messages)), c.EarlierIDs...), OwnAgent: true}
+	need := Need{CheckpointID: c.CheckpointID, MessageIDs: append(messageIDs(c.allMessages(c.Messages)), c.EarlierIDs...), Current: true, OwnAgent: true}
 	source := Target{Key: c.From, Need: need, Owner: c.By.Owner}
 	return []Target{{Key: c.Key, Need: Need{RequestKey: c.RequestKey}, Owner: c.By.Owner}, source}
 }
@@ -101,5 +101,6 @@ func (c BranchAndStart) Decide(views ...*View) (*Change, Started, error) {
 	if err := c.resumeRun(change, source.OwnAgent, c.Addition); err != nil {
 		return nil, Started{}, err
 	}
+	change.NewRun.inheritAuthor(source.Current)
 	return change, change.started(), nil
 }
