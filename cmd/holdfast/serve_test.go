@@ -6,9 +6,11 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -158,5 +160,18 @@ func TestCallersEndBeforeTheServicesThatTheyCall(t *testing.T) {
 	}), task(func(context.Context) { close(callerEnded) }))
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// The disposition of a signal is that of the whole process.
+//
+//nolint:paralleltest // see above
+func TestAHangupDoesNotEndServe(t *testing.T) {
+	signal.Reset(syscall.SIGHUP)
+	if err := run(t.Context(), []string{"serve", "--services", "nothing"}, nil, io.Discard, io.Discard); fault.ReasonOf(err) != "SERVICE_UNKNOWN" {
+		t.Fatalf("got %v, want SERVICE_UNKNOWN", err)
+	}
+	if !signal.Ignored(syscall.SIGHUP) {
+		t.Error("a hangup would end the services")
 	}
 }

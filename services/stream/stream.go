@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"net/url"
 	"slices"
 	"strings"
@@ -73,8 +74,12 @@ func isOpenToAll(urls, creds string) bool {
 		return false
 	}
 	return slices.ContainsFunc(strings.Split(urls, ","), func(text string) bool {
-		u, err := url.Parse(strings.TrimSpace(text))
-		return err == nil && u.User == nil && !rpc.Loopback(u.Host)
+		text = strings.TrimSpace(text)
+		if !strings.Contains(text, "://") { // the client of NATS adds the scheme as well
+			text = "nats://" + text
+		}
+		u, err := url.Parse(text)
+		return err == nil && u.User == nil && !rpc.Loopback(net.JoinHostPort(u.Hostname(), u.Port()))
 	})
 }
 
