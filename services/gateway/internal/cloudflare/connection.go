@@ -179,33 +179,33 @@ func (c *connection) show(now *reading) error {
 	return c.showChat(now)
 }
 
+// frameHandlers are the handlers of the frames that a client may send, by their type.
+var frameHandlers = map[string]func(*connection, received) error{
+	typeState:         (*connection).setState,
+	typeRPC:           (*connection).rpc,
+	typeChatRequest:   (*connection).request,
+	typeChatCancel:    (*connection).stopTurn,
+	typeResumeRequest: (*connection).probe,
+	typeResumeAck:     (*connection).acknowledge,
+	typeToolResult:    (*connection).toolResult,
+	typeToolApproval:  (*connection).toolApproval,
+	typeChatMessages:  (*connection).setMessages,
+	typeChatClear:     (*connection).clearMessages,
+}
+
 // handle handles a frame. Unknown ones are ignored: apps may send their own.
 func (c *connection) handle(f received) error {
-	switch f.Type {
-	case typeState:
-		if f.State == nil {
-			return nil
-		}
-		return c.sync.write(c, f)
-	case typeRPC:
-		return c.rpc(f)
-	case typeChatRequest:
-		return c.request(f)
-	case typeChatCancel:
-		return c.stopTurn(f)
-	case typeResumeRequest:
-		return c.probe(f)
-	case typeResumeAck:
-		return c.acknowledge(f)
-	case typeToolResult:
-		return c.toolResult(f)
-	case typeToolApproval:
-		return c.toolApproval(f)
-	case typeChatMessages:
-		return c.setMessages(f)
-	case typeChatClear:
-		return c.clear()
-	default:
+	if handler := frameHandlers[f.Type]; handler != nil {
+		return handler(c, f)
+	}
+	return nil
+}
+
+func (c *connection) setState(f received) error {
+	if f.State == nil {
 		return nil
 	}
+	return c.sync.write(c, f)
 }
+
+func (c *connection) clearMessages(received) error { return c.clear() }

@@ -1,7 +1,9 @@
 package cloudflare
 
 import (
+	"maps"
 	"net/http"
+	"slices"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
@@ -19,7 +21,7 @@ func (s *Sockets) Routes() []httpapi.Route {
 	return []httpapi.Route{
 		{Method: http.MethodGet, Pattern: "/agents/{agent}/{name}", Handler: s.Serve, Scope: auth.Read, Refused: s.Refuse, About: httpapi.About{
 			Name: "getInstance", Summary: "Describes an instance of an agent, or opens its WebSocket for clients of Cloudflare Agents.",
-			Parameters: []httpapi.Parameter{agent, name, readOnlyParameter}, Stream: true,
+			Parameters: []httpapi.Parameter{agent, name, readOnlyParameter}, Stream: true, Frames: slices.Sorted(maps.Keys(frameHandlers)),
 			Answers: []httpapi.Answer{
 				{Status: http.StatusOK, About: "the instance", Body: description{}},
 				{Status: http.StatusSwitchingProtocols, About: "a WebSocket; a refusal closes it with a code from 4400 to 4409"},

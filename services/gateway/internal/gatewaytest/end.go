@@ -135,7 +135,7 @@ func (r *Run) store(request *statev1.CommitStepRequest, last int64, e *ending) {
 		for _, c := range e.calls {
 			request.Calls = append(request.Calls, &statev1.Call{
 				ToolCallId: c.GetToolCallId(), StepId: fmt.Sprint("step-", step), ToolName: c.GetToolName(), Kind: c.GetKind(),
-				ApprovalId: c.GetApprovalId(), Input: c.GetInput(), DeadlineAt: c.GetDeadlineAt(),
+				ApprovalId: c.GetApprovalId(), Approvers: c.GetApprovers(), Input: c.GetInput(), DeadlineAt: c.GetDeadlineAt(),
 			})
 		}
 		if len(e.calls) > 0 {

@@ -29,6 +29,7 @@ type State struct {
 	checkpoints statev1.CheckpointServiceClient
 	files       statev1.FileServiceClient
 	usage       statev1.UsageServiceClient
+	audit       statev1.AuditServiceClient
 	executor    *executor
 
 	mu       sync.Mutex
@@ -43,6 +44,7 @@ type State struct {
 	submits  []*statev1.SubmitCallsRequest
 	hold     func(*statev1.StartRunRequest)
 	uploads  int // calls of PutFile
+	reads    int // calls of ReadFile
 }
 
 // Files returns a client of the files.
@@ -55,13 +57,23 @@ func (s *State) Uploads() int {
 	return s.uploads
 }
 
-// countUploads is an interceptor of the gateway's streaming calls.
-func (s *State) countUploads(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-	if info.FullMethod == statev1.FileService_PutFile_FullMethodName {
-		s.mu.Lock()
+// FileReads returns how many times the gateway has begun to read a file.
+func (s *State) FileReads() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reads
+}
+
+// countFiles is an interceptor of the gateway's streaming calls.
+func (s *State) countFiles(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	s.mu.Lock()
+	switch info.FullMethod {
+	case statev1.FileService_PutFile_FullMethodName:
 		s.uploads++
-		s.mu.Unlock()
+	case statev1.FileService_ReadFile_FullMethodName:
+		s.reads++
 	}
+	s.mu.Unlock()
 	return next(service, stream)
 }
 
@@ -71,7 +83,7 @@ func (s *State) connect(conn *grpc.ClientConn, e *executor) {
 	s.executor = e
 	s.runs, s.sessions = statev1.NewRunServiceClient(conn), statev1.NewSessionServiceClient(conn)
 	s.calls, s.checkpoints = statev1.NewCallServiceClient(conn), statev1.NewCheckpointServiceClient(conn)
-	s.files, s.usage = statev1.NewFileServiceClient(conn), statev1.NewUsageServiceClient(conn)
+	s.files, s.usage, s.audit = statev1.NewFileServiceClient(conn), statev1.NewUsageServiceClient(conn), statev1.NewAuditServiceClient(conn)
 }
 
 // intercept runs around every call of a gateway.
@@ -261,6 +273,39 @@ func (s *State) Messages(t testing.TB, tenant, id string) (messages []*eventv1.M
 		messages = append(messages, m.GetMessage())
 	}
 	return messages
+}
+
+// Sessions returns the ids of all sessions of the tenant.
+func (s *State) Sessions(t testing.TB, tenant string) (ids []string) {
+	t.Helper()
+	for cursor := ""; ; {
+		page, err := s.sessions.ListSessions(t.Context(), &statev1.ListSessionsRequest{Tenant: tenant, Limit: 200, Cursor: cursor})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, session := range page.GetSessions() {
+			ids = append(ids, session.GetSessionId())
+		}
+		if cursor = page.GetNext(); cursor == "" {
+			return ids
+		}
+	}
+}
+
+// AuditLog returns all entries of the tenant's audit log, newest first.
+func (s *State) AuditLog(t testing.TB, tenant string) (entries []*eventv1.AuditEvent) {
+	t.Helper()
+	for r := (&statev1.ListEventsRequest{Tenant: tenant, Limit: 200}); ; {
+		page, err := s.audit.ListEvents(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		entries = append(entries, page.GetEvents()...)
+		if !page.GetHasMore() {
+			return entries
+		}
+		r.Cursor = entries[len(entries)-1].GetCursor()
+	}
 }
 
 // Newest returns the newest run of a session, nil for none.

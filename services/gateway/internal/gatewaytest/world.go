@@ -56,7 +56,7 @@ func New(t testing.TB, agents ...*statev1.Agent) *World {
 	stop := start(t,
 		stateService.Run, streamService.Run,
 		w.server(t, StateAddress, func(r grpc.ServiceRegistrar) {
-			stateService.Register(intercepted{r, w.State.intercept, w.State.countUploads, ids})
+			stateService.Register(intercepted{r, w.State.intercept, w.State.countFiles, ids})
 		}),
 		w.server(t, StreamAddress, func(r grpc.ServiceRegistrar) {
 			streamService.Register(intercepted{r, nil, w.Stream.intercept, nil})

@@ -24,7 +24,9 @@ type About struct {
 	Answers      []Answer
 	Faults       Faults // that neither the parameters, the body nor the server explain
 	Stream       bool   // an open answer counts against HOLDFAST_GATEWAY_MAX_STREAMS
-	RPC          string // method of the Connect service that does the same, with the same Faults; "" for none
+	// Frames are the types of the frames that a client may send over the socket of the route; nil without a socket.
+	Frames []string
+	RPC    string // method of the Connect service that does the same, with the same Faults; "" for none
 }
 
 // Answer is a successful answer.

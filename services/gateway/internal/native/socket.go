@@ -18,6 +18,8 @@ import (
 const (
 	// maxMessage bounds a message of the client, in bytes. A larger one closes the socket with 1009.
 	maxMessage = 4 << 10
+	// typePing is the type of the only frame that a client may send.
+	typePing = "ping"
 	// reconnectAdvice is for developers of clients.
 	reconnectAdvice = "connect again with the last sequence"
 )
@@ -101,7 +103,7 @@ func (s *Sockets) listen(conn *socket.Conn) error {
 		var said struct {
 			Type string `json:"type"`
 		}
-		if !isText || json.Unmarshal(text, &said) != nil || said.Type != "ping" {
+		if !isText || json.Unmarshal(text, &said) != nil || said.Type != typePing {
 			continue // unknown messages are ignored
 		}
 		if err := conn.Write([]byte(`{"type":"pong"}`)); err != nil {

@@ -27,6 +27,9 @@ const (
 	typeError    = "error"
 )
 
+// frames are the types of the frames that a client may send.
+var frames = []string{typeSend, typeResume, typeAbort}
+
 // maxHeaders bounds the headers of a frame, in bytes.
 const maxHeaders = 16 << 10
 
@@ -63,14 +66,11 @@ func parse(text []byte) (*frame, error) {
 	if err := httpapi.CheckID("requestId", f.RequestID); err != nil {
 		return &frame{}, err
 	}
-	switch f.Type {
-	case typeAbort:
-		return f, nil
-	case typeSend, typeResume:
-	default:
-		return f, invalid("type is %.50q: it must be %s, %s or %s", f.Type, typeSend, typeResume, typeAbort)
-	}
 	switch {
+	case !slices.Contains(frames, f.Type):
+		return f, invalid("type is %.50q: it must be %s, %s or %s", f.Type, typeSend, typeResume, typeAbort)
+	case f.Type == typeAbort:
+		return f, nil
 	case f.Type == typeSend && !startsWith('[', f.Messages):
 		return f, invalid("messages must be a list")
 	case isSet(f.Body) && !startsWith('{', f.Body):
