@@ -84,10 +84,14 @@ func (s *siege) attempts(credential string) (all []attempt) {
 }
 
 func (a attempt) order() int {
-	if a.needs == auth.Read {
+	switch {
+	case a.needs == auth.Read:
 		return 0
+	case strings.Contains(strings.ToLower(a.what), "branch"):
+		return 1 // before the victims are deleted
+	default:
+		return 2
 	}
-	return 1
 }
 
 // readStream reads a stream to its end, or until it is silent.
@@ -239,6 +243,9 @@ func (s *siege) exchange(method, path, body string, headers []string) outcome {
 	for i := 0; i < len(headers); i += 2 {
 		if headers[i+1] != "" {
 			r.Header.Set(headers[i], headers[i+1])
+		}
+		if headers[i] == "Host" {
+			r.Host = headers[i+1]
 		}
 	}
 	answer, err := http.DefaultTransport.RoundTrip(r)

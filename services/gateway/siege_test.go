@@ -5,6 +5,7 @@ package gateway_test
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -25,7 +26,7 @@ const secret = "secret-7431"
 var victims = []string{"ended", "waiting", "live", "demo:room"}
 
 // fewestAttempts is how many requests a run of the test makes at least.
-const fewestAttempts = 20_000
+const fewestAttempts = 30_000
 
 // intruder is a caller without some right to the victims.
 type intruder struct {
@@ -39,6 +40,7 @@ type intruder struct {
 type siege struct {
 	*fixture
 	t           *testing.T
+	tenant      string   // of the victims
 	secrets     []string // texts that only answers to callers with rights may have
 	runs        map[string]string
 	checkpoints map[string]string
@@ -61,6 +63,7 @@ func TestNobodyReachesASessionWithoutItsRights(t *testing.T) {
 		{name: "a caller with an unknown key", credential: "Bearer hf_unknown", reason: "API_KEY_WRONG"},
 		{name: "a caller with an expired key", credential: keys["expired"], reason: "API_KEY_EXPIRED"},
 		{name: "a key of another tenant", credential: keys["foreign"]},
+		{name: "an admin of another tenant", credential: keys["foreign-admin"]},
 		{name: "another user's key", credential: keys["mallory"]},
 		{name: "another user's token", credential: token(`"read","chat","approve"`, 600, "mallory")},
 		{name: "an approver of the tenant", credential: keys["approver"]},
@@ -99,8 +102,15 @@ func (s *siege) wantControl(t *testing.T, keys map[string]string) {
 	for _, l := range s.attack(intruder{name: "a server of the tenant", credential: keys["server"]}) {
 		found[l.what] = true
 	}
-	t.Logf("positive control: %d kinds of requests show the secret to a server of the tenant", len(found))
+	if copies := s.copies(t); len(copies) == 0 {
+		t.Error("a server of the tenant has made no copy of a victim, so the test would see none")
+	}
+	for _, l := range s.attackWith(intruder{name: "an admin of the tenant", credential: keys["admin"]}, func(a attempt) bool { return strings.Contains(a.what, "udit") }) {
+		found[l.what] = true
+	}
+	t.Logf("positive control: %d kinds of requests show the secret to a server or an admin of the tenant", len(found))
 	for _, what := range []string{
+		"GET /audit", "ListAuditEvents over json", "ListAuditEvents over grpc",
 		"GET /messages", "GET /snapshot", "GET /history", "GET /sse", "GET /ws", "GET /sessions/{id}", "GET /chat/{id}/stream", "GET /calls",
 		"GET /agents/{agent}/{name}", "GET /agents/{agent}/{name}/get-messages",
 		"Get over connect", "GetSession over grpc", "ListMessages over grpc-web", "Stream over json", "Stream over grpc", "GetCheckpoint over grpc",
@@ -117,12 +127,19 @@ func besiege(t *testing.T) (s *siege, credentials map[string]string) {
 	credentials = map[string]string{}
 	var entries strings.Builder
 	for name, rest := range map[string]string{
-		"server":   "tenant: acme, scopes: [operate]",
-		"expired":  "tenant: acme, scopes: [operate], expires: 2020-01-02T03:04:05Z",
-		"foreign":  "tenant: other, scopes: [operate]",
-		"mallory":  "tenant: acme, subject: mallory, scopes: [read, chat, approve]",
-		"approver": "tenant: acme, subject: trent, scopes: [approve]",
-		"reader":   "tenant: acme, subject: alice, scopes: [read]",
+		"server":        "tenant: acme, scopes: [operate]",
+		"author":        "tenant: acme, scopes: [operate]",
+		"admin":         "tenant: acme, scopes: [admin]",
+		"expired":       "tenant: acme, scopes: [operate], expires: 2020-01-02T03:04:05Z",
+		"foreign":       "tenant: other, scopes: [operate]",
+		"foreign-admin": "tenant: other, scopes: [admin]",
+		"mallory":       "tenant: acme, subject: mallory, scopes: [read, chat, approve]",
+		"writer":        "tenant: acme, subject: mallory, scopes: [chat]",
+		"watcher":       "tenant: acme, subject: mallory, scopes: [read]",
+		"approver":      "tenant: acme, subject: trent, scopes: [approve]",
+		"alice":         "tenant: acme, subject: alice, scopes: [read, chat, approve]",
+		"zoe":           "tenant: acme, subject: zoe, scopes: [read, chat, approve]",
+		"reader":        "tenant: acme, subject: alice, scopes: [read]",
 	} {
 		key, sum := gateway.NewAPIKey()
 		credentials[name] = "Bearer " + key
@@ -134,25 +151,31 @@ func besiege(t *testing.T) (s *siege, credentials map[string]string) {
 		c.StatePatience = 0      // an answer to a call that a live run may still open is refused at once
 		c.AuthFailures = 1 << 20 // throttled callers would not reach the checks
 	})
-	s = &siege{fixture: h, t: t, secrets: []string{secret}, runs: map[string]string{}, checkpoints: map[string]string{}}
+	return surround(t, h, "acme"), credentials
+}
+
+// surround plays the victims.
+func surround(t *testing.T, h *fixture, tenant string) *siege {
+	t.Helper()
+	s := &siege{fixture: h, t: t, tenant: tenant, secrets: []string{secret}, runs: map[string]string{}, checkpoints: map[string]string{}}
 	for _, id := range victims {
 		s.playVictim(id)
 	}
-	return s, credentials
+	return s
 }
 
 // playVictim plays a session of alice, in the state of its name.
 func (s *siege) playVictim(id string) {
 	s.t.Helper()
 	if _, err := s.State.StartRun(s.t.Context(), &statev1.StartRunRequest{
-		Tenant: "acme", SessionId: id, AgentType: "demo", UserId: "alice", CustomState: `{"note":"` + secret + `"}`,
+		Tenant: s.tenant, SessionId: id, AgentType: "demo", UserId: "alice", Caller: &statev1.Caller{Actor: "key:server"}, CustomState: `{"note":"` + secret + `"}`,
 		Metadata: map[string]string{"note": secret}, Messages: []*eventv1.Message{{
 			Id: "m-" + id, Role: eventv1.Role_ROLE_USER, Parts: []*eventv1.Part{{Part: &eventv1.Part_Text{Text: &eventv1.TextPart{Text: secret}}}},
 		}},
 	}); err != nil {
 		s.t.Fatal(err)
 	}
-	run := s.AwaitRun(s.t, "acme", id, nil)
+	run := s.AwaitRun(s.t, s.tenant, id, nil)
 	input := `{"note":"` + secret + `"}`
 	switch id {
 	case "live":
@@ -167,7 +190,7 @@ func (s *siege) playVictim(id string) {
 		run.Complete(AssistantMessage(1, secret))
 	}
 	s.runs[id] = run.GetRunId()
-	s.checkpoints[id] = s.State.Get("acme", id).GetSession().GetCheckpointId()
+	s.checkpoints[id] = s.State.Get(s.tenant, id).GetSession().GetCheckpointId()
 	s.secrets = append(s.secrets, `"`+run.GetRunId()+`"`)
 }
 
@@ -176,14 +199,33 @@ func (s *siege) stored(t *testing.T) string {
 	t.Helper()
 	var all strings.Builder
 	for _, id := range victims {
-		got := s.State.Get("acme", id)
+		got := s.State.Get(s.tenant, id)
 		text, err := proto.MarshalOptions{Deterministic: true}.Marshal(got)
 		if err != nil {
 			t.Fatal(err)
 		}
 		fmt.Fprintf(&all, "%s: version %d, run %s, %d messages, %x\n", id, got.GetSession().GetVersion(), got.GetCurrentRun().GetRunId(), got.GetSession().GetMessageCount(), text)
 	}
+	for _, id := range s.copies(t) {
+		fmt.Fprintf(&all, "%s: a copy\n", id)
+	}
 	return all.String()
+}
+
+// copies returns the other sessions that have something of a victim.
+func (s *siege) copies(t *testing.T) (ids []string) {
+	t.Helper()
+	for _, tenant := range []string{s.tenant, "other"} {
+		for _, id := range s.State.Sessions(t, tenant) {
+			if tenant == s.tenant && slices.Contains(victims, id) {
+				continue
+			}
+			if strings.Contains(fmt.Sprint(s.State.Get(tenant, id), s.State.Messages(t, tenant, id)), secret) {
+				ids = append(ids, tenant+"/"+id)
+			}
+		}
+	}
+	return ids
 }
 
 // mint returns a token for the subject.
@@ -198,7 +240,15 @@ func (s *siege) mint(t *testing.T, credential, subject, scopes string, seconds i
 // attack sends every request as the intruder, and returns the answers that have something of a victim or
 // are not the refusal that the intruder must get.
 func (s *siege) attack(who intruder) (leaks []leak) {
+	return s.attackWith(who, func(attempt) bool { return true })
+}
+
+// attackWith is attack with the chosen requests.
+func (s *siege) attackWith(who intruder, chosen func(attempt) bool) (leaks []leak) {
 	for _, a := range s.attempts(who.credential) {
+		if !chosen(a) {
+			continue
+		}
 		s.sent++
 		answer := a.send()
 		if found := s.judge(who, a, answer); found != "" {
