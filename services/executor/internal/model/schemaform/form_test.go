@@ -3,70 +3,38 @@ package schemaform_test
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model/schemaform"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model/schemaform/schemaformtest"
 )
 
-// oddTool is a tool with a schema like those that public MCP servers publish.
-type oddTool struct {
-	Of     string          `json:"of"`
-	Name   string          `json:"name"`
-	Schema json.RawMessage `json:"schema"`
-	Good   []string        `json:"good"` // arguments that the schema allows
-	Bad    []string        `json:"bad"`  // arguments that it does not
-}
-
-func oddTools(t *testing.T) []oddTool {
-	t.Helper()
-	raw, err := os.ReadFile("testdata/tools.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var tools []oddTool
-	if err := json.Unmarshal(raw, &tools); err != nil {
-		t.Fatal(err)
-	}
-	return tools
-}
-
-// provider has the rules of a provider, and a checker of what it publishes.
+// provider has the rules of a provider, and the checker of what it publishes.
 type provider struct {
 	rules schemaform.Rules
-	check checker
+	check schemaformtest.Checker
 }
 
-var geminiKeywords = []string{
-	"additionalProperties", "anyOf", "description", "enum", "format", "items", "maxItems", "maximum", "minItems", "minimum",
-	"prefixItems", "properties", "propertyOrdering", "required", "title", "type",
-}
-
-// providers are the rules as the providers' packages have them, beside checkers that are written from what the
-// providers document and refuse.
+// providers are the rules as the providers' packages have them, beside their checkers.
 func providers() map[string]provider {
-	name := regexp.MustCompile(`^[a-zA-Z0-9_.-]{1,64}$`)
+	gemini := schemaform.Rules{Complete: true, Keywords: schemaformtest.GeminiKeywords, Formats: []string{"date-time"}}
 	return map[string]provider{
-		"anthropic": {schemaform.Rules{PropertyName: name}, checker{rootName: name}},
-		"openai":    {schemaform.Rules{Complete: true}, checker{needsItems: true, needsProperties: true}},
-		"gemini": {
-			schemaform.Rules{Complete: true, Keywords: geminiKeywords, Formats: []string{"date-time"}},
-			checker{needsItems: true, needsProperties: true, keywords: geminiKeywords, simple: true},
-		},
+		"anthropic": {schemaform.Rules{PropertyName: regexp.MustCompile(`^[a-zA-Z0-9_.-]{1,64}$`)}, schemaformtest.Anthropic},
+		"openai":    {schemaform.Rules{Complete: true}, schemaformtest.OpenAI},
+		"gemini":    {gemini, schemaformtest.Gemini},
 	}
 }
 
 func TestEachOddToolHasAFormThatEachProviderAccepts(t *testing.T) {
 	t.Parallel()
-	for _, tool := range oddTools(t) {
+	for _, tool := range schemaformtest.Tools(t) {
 		for name, p := range providers() {
 			form := p.rules.Form(tool.Schema)
-			if problems := p.check.root(form); len(problems) > 0 {
+			if problems := p.check.Problems(form); len(problems) > 0 {
 				t.Errorf("%s, %s: %s\n\t%s", tool.Name, name, form, strings.Join(problems, "\n\t"))
 			}
 			if again := p.rules.Form(form); string(again) != string(form) {
@@ -88,7 +56,7 @@ func TestEachOddToolHasAFormThatEachProviderAccepts(t *testing.T) {
 
 func TestTheOriginalOfEachOddToolDecidesWhatItsArgumentsAre(t *testing.T) {
 	t.Parallel()
-	tools := oddTools(t)
+	tools := schemaformtest.Tools(t)
 	if len(tools) < 20 {
 		t.Fatalf("got %d tools, want 20 or more", len(tools))
 	}
@@ -157,7 +125,7 @@ func TestAFormOfAHostileSchemaIsBounded(t *testing.T) {
 	for name, p := range providers() {
 		for _, hostile := range []string{schema, unions} {
 			form := p.rules.Form(json.RawMessage(hostile))
-			if problems := p.check.root(form); len(form) > 1<<20 || len(problems) > 0 {
+			if problems := p.check.Problems(form); len(form) > 1<<20 || len(problems) > 0 {
 				t.Errorf("%s: got a form of %d bytes with the problems %v", name, len(form), problems)
 			}
 		}
@@ -178,179 +146,5 @@ func TestFormsRememberWhatTheyHaveRewritten(t *testing.T) {
 	list := &model.Output{Name: "o", Schema: json.RawMessage(`{"type":"array"}`)}
 	if got := forms.Output(list); string(got.Schema) != `{"type":"array"}` || forms.Output(nil) != nil {
 		t.Errorf("got %s, want the schema of a list unchanged", got.Schema)
-	}
-}
-
-// checker is a strict reader of what a provider documents about the schemas of tools, and of the texts of its refusals.
-type checker struct {
-	rootName        *regexp.Regexp // of the properties of the root
-	needsItems      bool
-	needsProperties bool
-	keywords        []string // nil for those of draft 2020-12, and unknown ones
-	simple          bool     // one type beside null, required names are properties, enums of strings or numbers
-}
-
-// root returns what is wrong with the schema of a tool.
-func (c checker) root(raw json.RawMessage) []string {
-	var root map[string]any
-	if err := json.Unmarshal(raw, &root); err != nil {
-		return []string{"not an object: " + err.Error()}
-	}
-	f := &findings{checker: c, root: root}
-	if root["type"] != "object" {
-		f.add("", "type is %v", root["type"])
-	}
-	for _, keyword := range []string{"oneOf", "anyOf", "allOf", "enum", "const", "not", "if", "$ref"} {
-		if _, has := root[keyword]; has {
-			f.add("", "%s stands at the root", keyword)
-		}
-	}
-	properties, has := root["properties"].(map[string]any)
-	if c.needsProperties && !has {
-		f.add("", "properties are missing")
-	}
-	for name := range properties {
-		if c.rootName != nil && !c.rootName.MatchString(name) {
-			f.add("", "the property %q has a refused name", name)
-		}
-	}
-	f.schema("", root)
-	return f.list
-}
-
-type findings struct {
-	checker
-	root map[string]any
-	list []string
-}
-
-func (f *findings) add(at, format string, args ...any) {
-	f.list = append(f.list, at+": "+fmt.Sprintf(format, args...))
-}
-
-var types = []string{"array", "boolean", "integer", "null", "number", "object", "string"}
-
-// schema checks one subschema by the metaschema of draft 2020-12 and the rules of the provider.
-func (f *findings) schema(at string, value any) {
-	node, ok := value.(map[string]any)
-	if !ok {
-		f.add(at, "it is %v, not an object", value)
-		return
-	}
-	for keyword, value := range node {
-		if f.keywords != nil && !slices.Contains(f.keywords, keyword) {
-			f.add(at, "the keyword %s is not supported", keyword)
-		}
-		f.keyword(at+"/"+keyword, keyword, value)
-	}
-	f.types(at, node)
-	if required, ok := node["required"].([]any); ok && f.simple {
-		properties, _ := node["properties"].(map[string]any)
-		for _, name := range required {
-			if _, has := properties[name.(string)]; !has {
-				f.add(at, "the required %v is no property", name)
-			}
-		}
-	}
-}
-
-func (f *findings) types(at string, node map[string]any) {
-	names, _ := node["type"].([]any)
-	if name, ok := node["type"].(string); ok {
-		names = []any{name}
-	}
-	for _, name := range names {
-		text, _ := name.(string)
-		if !slices.Contains(types, text) {
-			f.add(at, "there is no type %v", name)
-		}
-	}
-	if f.needsItems && slices.Contains(names, any("array")) && node["items"] == nil {
-		f.add(at, "a list without items")
-	}
-	if f.simple && (len(names) > 2 || len(names) == 2 && !slices.Contains(names, any("null"))) {
-		f.add(at, "several types: %v", names)
-	}
-}
-
-func (f *findings) keyword(at, keyword string, value any) {
-	switch keyword {
-	case "properties", "patternProperties", "$defs", "definitions", "dependentSchemas":
-		named, ok := value.(map[string]any)
-		if !ok {
-			f.add(at, "it is not an object")
-		}
-		for name, sub := range named {
-			f.schema(at+"/"+name, sub)
-		}
-	case "allOf", "anyOf", "oneOf", "prefixItems":
-		list, ok := value.([]any)
-		if !ok || len(list) == 0 {
-			f.add(at, "it is not a list of schemas")
-		}
-		for i, sub := range list {
-			f.schema(fmt.Sprintf("%s/%d", at, i), sub)
-		}
-	case "additionalProperties", "unevaluatedProperties", "unevaluatedItems":
-		if _, isBool := value.(bool); !isBool {
-			f.schema(at, value)
-		}
-	case "items", "contains", "not", "if", "then", "else", "propertyNames":
-		f.schema(at, value)
-	case "required":
-		f.distinct(at, value, true)
-	case "enum":
-		f.distinct(at, value, false)
-	case "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "minItems", "maxItems":
-		if _, ok := value.(float64); !ok {
-			f.add(at, "%v is not a number", value)
-		}
-	case "title", "description", "format", "pattern", "$id", "$anchor":
-		if _, ok := value.(string); !ok {
-			f.add(at, "%v is not a text", value)
-		}
-	case "$ref":
-		f.reference(at, value)
-	case "nullable", "dependencies", "additionalItems", "$recursiveRef", "$dynamicRef", "$schema":
-		f.add(at, "it belongs to another draft")
-	}
-}
-
-func (f *findings) distinct(at string, value any, names bool) {
-	list, ok := value.([]any)
-	if !ok || len(list) == 0 && !names {
-		f.add(at, "it is not a list of values")
-	}
-	seen := map[string]bool{}
-	kinds := map[string]bool{}
-	for _, item := range list {
-		text := fmt.Sprintf("%T %v", item, item)
-		if seen[text] {
-			f.add(at, "%v is there twice", item)
-		}
-		seen[text], kinds[fmt.Sprintf("%T", item)] = true, true
-	}
-	if names && len(list) > 0 && (len(kinds) > 1 || !kinds["string"]) {
-		f.add(at, "it is not a list of names")
-	}
-	if !names && f.simple && (len(kinds) > 1 || !kinds["string"] && !kinds["float64"]) {
-		f.add(at, "it is not a list of texts or of numbers: %v", list)
-	}
-}
-
-func (f *findings) reference(at string, value any) {
-	ref, _ := value.(string)
-	pointer, local := strings.CutPrefix(ref, "#")
-	if !local || pointer != "" && !strings.HasPrefix(pointer, "/") {
-		return // an anchor or an identifier
-	}
-	var target any = f.root
-	for token := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {
-		if object, ok := target.(map[string]any); ok && pointer != "" {
-			target = object[token]
-		}
-	}
-	if _, ok := target.(map[string]any); !ok {
-		f.add(at, "%s has no target", ref)
 	}
 }
