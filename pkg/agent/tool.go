@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Retry decides about a call without a recorded result after its executor died.
+// Retry decides about a call whose outcome is unknown: its executor died before it recorded the result, or the MCP server
+// of its tool did not answer.
 type Retry string
 
 const (

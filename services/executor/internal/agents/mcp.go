@@ -58,6 +58,9 @@ func (m *Mount) tools() []agent.Tool {
 	for _, t := range m.Server.Tools() {
 		if len(m.only) == 0 || slices.Contains(m.only, t.Name) {
 			m.behaviour.apply(&t)
+			if t.Repeatable() {
+				t = mcptool.Repeating(t)
+			}
 			tools = append(tools, t)
 		}
 	}

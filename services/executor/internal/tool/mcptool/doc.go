@@ -7,7 +7,8 @@
 // of the previous session and at least a second since its start. A call in flight is repeated in the next
 // session only if the server did not accept it: no byte of it reached the server, or the server answered over
 // HTTP that it did not know the session, with 404, 410, 400 and a text about the session, or a JSON-RPC error about it
-// (then once: it may be the tool's own). Any other call might take effect twice. After a failed connection,
+// (then once: it may be the tool's own). Any other call might take effect twice: it fails, unless its tool is Repeating.
+// After a failed connection,
 // calls fail at once until a pause ends, which grows from one second to half a minute. The server is tried again at its
 // end, with or without a call. When the server reports
 // changed tools, they are listed again: Tools returns the new ones, and Changed signals it. If the listing
@@ -26,7 +27,8 @@
 // calls in a row and a ping unanswered. Otherwise one hanging child would block every later call. Its calls in
 // flight fail, and the next call starts another child.
 //
-// An unusable tool is left out and is one of the Problems, so it does not affect the other tools. A server that lacks a
+// An unusable tool is left out and is one of the Problems, so it does not affect the other tools. What is odd about a
+// tool or a result is repaired before the library decodes it, since the library would refuse the whole message. A server that lacks a
 // tool which the configuration excludes or lets a human approve counts as not reached at first: the tool may have
 // another name.
 //

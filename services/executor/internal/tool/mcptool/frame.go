@@ -20,7 +20,7 @@ const (
 	keptFrame   = 1 << 20 // a larger buffer is not reused for the next message
 )
 
-// frames passes on the messages of a child, each of which must be one line. The decoder behind it would accept a
+// frames passes on the messages of a child, readable. Each must be one line. The decoder behind it would accept a
 // message on many lines, and so an endless one.
 type frames struct {
 	io.Closer
@@ -68,7 +68,7 @@ func (f *frames) next() ([]byte, error) {
 		case len(message) == 0:
 			return nil, err
 		case json.Valid(message):
-			return append(message, '\n'), err
+			return append(readable(message), '\n'), err
 		case err != nil:
 			return nil, err // ended within a message
 		}
@@ -100,13 +100,21 @@ func (w *timedWriter) Write(p []byte) (int, error) {
 // errUnwritten means that no byte of a message has reached a child.
 var errUnwritten = errors.New("nothing was written")
 
-// writtenKey is the context key of a call's *atomic.Bool. It is set when the server may have accepted the call.
-type writtenKey struct{}
+// delivery is what is known about the way of a call to the server.
+type delivery struct {
+	written atomic.Bool  // the server may have accepted it
+	status  atomic.Int32 // of the HTTP response; 0 without one
+}
 
-func noteWritten(ctx context.Context) {
-	if written, ok := ctx.Value(writtenKey{}).(*atomic.Bool); ok {
-		written.Store(true)
+// deliveryKey is the context key of a call's *delivery.
+type deliveryKey struct{}
+
+// deliveryOf returns the delivery of a call; one that nobody reads for other messages.
+func deliveryOf(ctx context.Context) *delivery {
+	if d, ok := ctx.Value(deliveryKey{}).(*delivery); ok {
+		return d
 	}
+	return &delivery{}
 }
 
 // deliveryConnection records which messages may have reached a child.
@@ -115,7 +123,7 @@ type deliveryConnection struct{ mcp.Connection }
 func (n deliveryConnection) Write(ctx context.Context, message jsonrpc.Message) error {
 	err := n.Connection.Write(ctx, message)
 	if !errors.Is(err, errUnwritten) {
-		noteWritten(ctx)
+		deliveryOf(ctx).written.Store(true)
 	}
 	return err
 }

@@ -1,11 +1,14 @@
 package mcptool
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"mime"
+	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -16,48 +19,94 @@ const maxMessage = 16 << 20
 
 var errMessageTooLarge = fmt.Errorf("it has sent a message of more than %d bytes", maxMessage)
 
-// limitedEvents limits the events of a stream: the text between two empty lines, over any number of lines.
-type limitedEvents struct {
-	io.ReadCloser
-	fail  context.CancelCauseFunc
-	event int  // bytes since the last empty line
-	inked bool // the line has content
+// events passes on the events of a stream, each as a whole and readable.
+// https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream
+type events struct {
+	io.Closer
+	in   *bufio.Reader
+	fail context.CancelCauseFunc
+	rest []byte // of the current event
+	err  error  // after it
 }
 
-func (e *limitedEvents) Read(p []byte) (int, error) {
-	n, err := e.ReadCloser.Read(p)
-	for _, c := range p[:n] {
-		e.event++
-		switch {
-		case c != '\n':
-			e.inked = e.inked || c != '\r'
-		case e.inked:
-			e.inked = false
-		default:
-			e.event = 0
+func newEvents(body io.ReadCloser, fail context.CancelCauseFunc) *events {
+	return &events{Closer: body, in: bufio.NewReaderSize(body, frameBuffer), fail: fail}
+}
+
+func (e *events) Read(p []byte) (int, error) {
+	for len(e.rest) == 0 {
+		if e.err != nil {
+			return 0, e.err
 		}
-		if e.event > maxMessage {
+		e.rest, e.err = e.next()
+	}
+	n := copy(p, e.rest)
+	e.rest = e.rest[n:]
+	return n, nil
+}
+
+// next reads an event, up to an empty line or the end of the stream.
+func (e *events) next() ([]byte, error) {
+	var event, data []byte
+	size := 0
+	for {
+		line, err := e.line(maxMessage - size)
+		size += len(line)
+		if size > maxMessage {
 			e.fail(errMessageTooLarge) // the library would continue to wait for the answer
-			return 0, errMessageTooLarge
+			return nil, errMessageTooLarge
+		}
+		line = bytes.TrimRight(line, "\r\n")
+		field, value, _ := bytes.Cut(line, []byte(":"))
+		switch {
+		case len(line) == 0:
+			if len(data) > 0 {
+				message := bytes.ReplaceAll(readable(bytes.TrimSuffix(data, []byte("\n"))), []byte("\n"), []byte(" ")) // JSON has no line ends in its texts
+				event = append(append(append(event, "data: "...), message...), '\n')
+			}
+			return append(event, '\n'), err
+		case string(field) == "data":
+			data = append(append(data, bytes.TrimPrefix(value, []byte(" "))...), '\n')
+		case bytes.ContainsRune(line, ':'): // the library refuses a field without a value
+			event = append(append(event, line...), '\n')
+		}
+		if err != nil && !errors.Is(err, io.EOF) {
+			return nil, err // cut within an event
 		}
 	}
-	return n, err
 }
 
-// limitedReader limits a stream.
-type limitedReader struct {
+// line reads a line, and stops behind limit bytes.
+func (e *events) line(limit int) (line []byte, err error) {
+	for {
+		piece, err := e.in.ReadSlice('\n')
+		line = append(line, piece...)
+		if len(line) > limit || !errors.Is(err, bufio.ErrBufferFull) {
+			return line, err
+		}
+	}
+}
+
+// wholeBody passes on a response of one message, readable.
+type wholeBody struct {
 	io.ReadCloser
 	fail context.CancelCauseFunc
-	read int
+	rest io.Reader // nil before the first Read
 }
 
-func (w *limitedReader) Read(p []byte) (int, error) {
-	n, err := w.ReadCloser.Read(p)
-	if w.read += n; w.read > maxMessage {
-		w.fail(errMessageTooLarge)
-		return 0, errMessageTooLarge
+func (w *wholeBody) Read(p []byte) (int, error) {
+	if w.rest == nil {
+		message, err := io.ReadAll(io.LimitReader(w.ReadCloser, maxMessage+1))
+		switch {
+		case len(message) > maxMessage:
+			w.fail(errMessageTooLarge)
+			return 0, errMessageTooLarge
+		case err != nil:
+			return 0, err
+		}
+		w.rest = bytes.NewReader(readable(message))
 	}
-	return n, err
+	return w.rest.Read(p)
 }
 
 // endTimeout limits the request that ends a session.
@@ -100,7 +149,13 @@ func deniesSession(r *http.Response) bool {
 // namesSession reports whether an error is about the session.
 func namesSession(text string) bool { return strings.Contains(strings.ToLower(text), "session") }
 
-// limitedTransport adds a server's headers to requests and limits its responses. A response above the limits fails the
+// isUnreached reports whether a request failed before a connection to the server was made.
+func isUnreached(err error) bool {
+	failed, ok := errors.AsType[*net.OpError](err)
+	return ok && failed.Op == "dial"
+}
+
+// limitedTransport adds a server's headers to requests, limits its responses and makes them readable. A response above the limits fails the
 // session. It records which calls the server may have accepted.
 type limitedTransport struct {
 	headers map[string]string
@@ -118,25 +173,36 @@ func (b limitedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		r.Header.Set(name, value)
 	}
 	response, err := b.next.RoundTrip(r)
-	if err == nil && r.Header.Get(sessionHeader) != "" && deniesSession(response) {
-		response.StatusCode = http.StatusNotFound // what the specification says
+	if err != nil {
+		if !isUnreached(err) {
+			deliveryOf(ctx).written.Store(true)
+		}
+		end()
+		return nil, err
+	}
+	if own := r.Header.Get(sessionHeader); own != "" {
+		if deniesSession(response) {
+			response.StatusCode = http.StatusNotFound // what the specification says
+		}
+		if response.Header.Get(sessionHeader) != own {
+			response.Header.Del(sessionHeader) // the library would drop the response; the server denies the old session, if it must
+		}
 	}
 	// A server answers 404 to a message of an unknown session and does not process the message. After any other
 	// failure the server may have accepted it.
 	// https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#session-management
-	if err != nil || response.StatusCode != http.StatusNotFound {
-		noteWritten(ctx)
+	if response.StatusCode != http.StatusNotFound {
+		deliveryOf(ctx).written.Store(true)
 	}
-	if err != nil {
-		end()
-		return nil, err
+	if r.Method == http.MethodPost {
+		deliveryOf(ctx).status.Store(int32(response.StatusCode)) //nolint:gosec // three digits
 	}
 	response.Body = cancelingBody{response.Body, end}
 	kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type")) // an invalid content type is not an event stream
 	if kind == "text/event-stream" {
-		response.Body = &limitedEvents{ReadCloser: response.Body, fail: b.fail}
+		response.Body = newEvents(response.Body, b.fail)
 	} else {
-		response.Body = &limitedReader{ReadCloser: response.Body, fail: b.fail}
+		response.Body = &wholeBody{ReadCloser: response.Body, fail: b.fail}
 	}
 	return response, nil
 }

@@ -84,7 +84,7 @@ func TestAnEventIsCutWhenItIsTooLarge(t *testing.T) {
 			t.Parallel()
 			life, fail := context.WithCancelCause(t.Context())
 			source := &repeated{head: "data: [\n", text: text, left: 64 << 20}
-			passed, err := take(t, &limitedEvents{ReadCloser: io.NopCloser(source), fail: fail})
+			passed, err := take(t, newEvents(io.NopCloser(source), fail))
 			if !errors.Is(err, errMessageTooLarge) || !errors.Is(context.Cause(life), errMessageTooLarge) {
 				t.Errorf("read = %v, the session's end = %v, want both too large", err, context.Cause(life))
 			}
@@ -93,11 +93,13 @@ func TestAnEventIsCutWhenItIsTooLarge(t *testing.T) {
 			}
 		})
 	}
-	for name, text := range map[string]string{"LF": "data: 1\ndata: 2\n\n", "CRLF": "data: 1\r\n\r\n"} {
+	for text, event := range map[string]string{"data: [1,\ndata: 2]\n\n": "data: [1, 2]\n\n", "data: 1\r\n\r\n": "data: 1\n\n"} {
 		life, fail := context.WithCancelCause(t.Context())
-		source := &repeated{text: text, left: 40 << 20}
-		if passed, err := take(t, &limitedEvents{ReadCloser: io.NopCloser(source), fail: fail}); passed != 40<<20 || err != nil || life.Err() != nil {
-			t.Errorf("%s: %d bytes came through, %v, want all of many small events", name, passed, err)
+		const count = 2 << 20
+		source := &repeated{text: text, left: count * len(text)}
+		end := len("\n") // of the stream
+		if passed, err := take(t, newEvents(io.NopCloser(source), fail)); passed != int64(count*len(event)+end) || err != nil || life.Err() != nil {
+			t.Errorf("%q: %d bytes came through, %v, want all of many small events", text, passed, err)
 		}
 	}
 }

@@ -32,6 +32,9 @@ func serveStdio(mode string) {
 	case "mute":
 		_, _ = io.Copy(io.Discard, os.Stdin) // until its input is closed
 		return
+	case "replies":
+		serveReplies(os.Getenv("REPLIES_FILE"))
+		return
 	case "stubborn":
 		signal.Notify(signals, syscall.SIGTERM)
 	case "parent":

@@ -41,6 +41,18 @@ type session struct {
 	probing    atomic.Bool
 }
 
+// denialGrace is how long a call may still wait for the response to its request after its session has ended. A server that
+// does not know the session says so to each call, and these can be made again.
+const denialGrace = 2 * time.Second
+
+// callTool calls a tool. The call ends soon after the session, even if the server has not begun to answer it.
+func (s *session) callTool(ctx context.Context, params *mcp.CallToolParams) (*mcp.CallToolResult, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.life, func() { time.AfterFunc(denialGrace, cancel) })()
+	return s.client.CallTool(ctx, params)
+}
+
 // wait waits for the end of the session.
 func (s *session) wait() { _ = s.client.Wait() } // the reason is logged elsewhere
 

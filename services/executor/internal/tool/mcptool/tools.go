@@ -7,10 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"runtime/debug"
 	"slices"
 	"strings"
-	"sync/atomic"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -134,6 +134,9 @@ func names(list []string, name string) bool {
 
 // tool converts a tool of the server.
 func (s *Server) tool(t *mcp.Tool) (agent.Tool, error) {
+	if problem, ok := t.Meta[problemKey].(string); ok {
+		return agent.Tool{}, errors.New(problem)
+	}
 	schema, err := json.Marshal(t.InputSchema)
 	if err != nil {
 		return agent.Tool{}, fmt.Errorf("its input schema is no JSON: %w", err)
@@ -243,7 +246,7 @@ func (s *Server) call(ctx context.Context, name string, call *agent.Call) (any, 
 const maxUnsent = 3
 
 // send makes a call. If a session ends before the server accepts the call, the next session receives it. A call
-// that the server may have accepted is never repeated.
+// that the server may have accepted is not repeated here: see Repeating.
 func (s *Server) send(ctx context.Context, name string, call *agent.Call) (any, error) {
 	params := paramsOf(ctx, name, call)
 	unsent := 0
@@ -253,9 +256,10 @@ func (s *Server) send(ctx context.Context, name string, call *agent.Call) (any, 
 		if err != nil {
 			return nil, err
 		}
-		var written atomic.Bool
-		result, err := session.client.CallTool(context.WithValue(ctx, writtenKey{}, &written), params)
-		if _, refused := errors.AsType[*jsonrpc.Error](err); refused || err == nil {
+		var sent delivery
+		result, err := session.callTool(context.WithValue(ctx, deliveryKey{}, &sent), params)
+		refused := isRefusal(err, int(sent.status.Load()))
+		if refused || err == nil {
 			session.unanswered.Store(0)
 		}
 		switch {
@@ -270,7 +274,7 @@ func (s *Server) send(ctx context.Context, name string, call *agent.Call) (any, 
 			denied = true // a second time it is the tool's own error
 			session.end(errForgotten)
 			continue
-		case !written.Load() && (session.life.Err() != nil || isSessionEnd(err)):
+		case !sent.written.Load() && (session.life.Err() != nil || isSessionEnd(err)):
 			reason := errDeaf
 			if errors.Is(err, mcp.ErrSessionMissing) {
 				reason = errForgotten
@@ -281,12 +285,30 @@ func (s *Server) send(ctx context.Context, name string, call *agent.Call) (any, 
 			}
 			continue
 		case session.cause() != nil:
-			return nil, s.unavailable(fmt.Errorf("its session ended during the call: %w; it is not known whether the call took effect", session.cause()))
+			return nil, s.unavailable(fmt.Errorf("its session ended during the call: %w; "+unknownOutcome, session.cause()))
 		case isSessionEnd(err):
-			return nil, s.unavailable(errors.New("its session ended during the call; it is not known whether the call took effect"))
+			return nil, s.unavailable(errors.New("its session ended during the call; " + unknownOutcome))
+		case refused:
+			return nil, agent.PublicError(fmt.Errorf("the MCP server %q: %w", s.config.Name, err), "The tool's server refused the call.")
+		case !sent.written.Load():
+			return nil, s.unavailable(fmt.Errorf("it could not be reached: %w; the call was not made", err))
 		}
-		return nil, agent.PublicError(fmt.Errorf("the MCP server %q: %w", s.config.Name, err), "The tool's server refused the call.")
+		return nil, s.unavailable(fmt.Errorf("it did not answer the call: %w; "+unknownOutcome, err))
 	}
+}
+
+const unknownOutcome = "it is not known whether the call took effect"
+
+// isRefusal reports whether a server has answered a call with an error. status is that of an HTTP response, 0 without one.
+func isRefusal(err error, status int) bool {
+	switch {
+	case status == http.StatusRequestTimeout, status == http.StatusTooManyRequests, status >= 500:
+		return false // it may answer later
+	case status >= 400:
+		return true
+	}
+	refusal, ok := errors.AsType[*jsonrpc.Error](err)
+	return ok && !slices.Contains([]int64{codeClientClosing, codeServerClosing, codeNotSent}, refusal.Code)
 }
 
 // The codes of JSON-RPC errors for messages of an unknown session.
@@ -294,6 +316,13 @@ const (
 	codeServerError     = -32000
 	codeSessionNotFound = -32001
 	codeInvalidRequest  = -32600
+)
+
+// The codes of errors that the library makes itself: its connection is closing, or its transport has failed.
+const (
+	codeClientClosing = -32003
+	codeServerClosing = -32004
+	codeNotSent       = -32005
 )
 
 // deniesCall reports whether a server has answered a call with an error that says that it does not know the session. It
