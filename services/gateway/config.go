@@ -36,6 +36,7 @@ type Config struct {
 	MaxFileBytes     int64         `env:"HOLDFAST_GATEWAY_MAX_FILE_BYTES" envDefault:"20971520" doc:"largest file in bytes; the state service has a limit as well"`
 	MaxFiles         int           `env:"HOLDFAST_GATEWAY_MAX_FILES" envDefault:"100" doc:"most files in one request"`
 	FileMemory       int64         `env:"HOLDFAST_GATEWAY_FILE_MEMORY" envDefault:"268435456" doc:"most bytes of files that requests hold in memory at once; each holds one file"`
+	MaxFileReads     int           `env:"HOLDFAST_GATEWAY_MAX_FILE_READS" envDefault:"2000" doc:"how many files may be sent to clients at once; each takes up to about 500 KiB of memory"`
 	PublicURL        string        `env:"HOLDFAST_GATEWAY_PUBLIC_URL" doc:"address of the gateway for browsers, such as https://agents.example.com, in the URLs of files; empty for the address of each request"`
 	TokenSecrets     []string      `env:"HOLDFAST_GATEWAY_TOKEN_SECRET" secret:"true" doc:"secrets of at least 32 random bytes for the tokens of POST /tokens, separated by commas: the first signs, and all verify; empty mints no tokens"`
 	TokenMaxTTL      time.Duration `env:"HOLDFAST_GATEWAY_TOKEN_MAX_TTL" envDefault:"24h" doc:"how long such a token may be valid"`
@@ -43,7 +44,7 @@ type Config struct {
 	AuthWindow       time.Duration `env:"HOLDFAST_GATEWAY_AUTH_WINDOW" envDefault:"1m" doc:"the window for wrong credentials"`
 	Prices           string        `env:"HOLDFAST_GATEWAY_PRICES" doc:"YAML file with the prices of models, from which usage gets its costs: currency, and models with {input, cachedInput, output} per million tokens by provider/model; empty for none. It is read at the start"`
 	MaxStreams       int           `env:"HOLDFAST_GATEWAY_MAX_STREAMS" envDefault:"10000" doc:"how many streams may be open at once"`
-	SparePercent     int           `env:"HOLDFAST_GATEWAY_SPARE_PERCENT" envDefault:"10" doc:"streams beyond HOLDFAST_GATEWAY_MAX_STREAMS, in percent of these and rounded up. They are for tenants with few open streams, so a tenant that opens all streams does not lock out the others. 0 for none"`
+	SparePercent     int           `env:"HOLDFAST_GATEWAY_SPARE_PERCENT" envDefault:"10" doc:"streams beyond HOLDFAST_GATEWAY_MAX_STREAMS, in percent of these and rounded up. They are for tenants with few open streams, so a tenant that opens all streams does not lock out the others. The same holds for HOLDFAST_GATEWAY_BODY_MEMORY, _FILE_MEMORY and _MAX_SNAPSHOTS, and for the reads of one file and HOLDFAST_GATEWAY_MAX_FILE_READS. 0 for none"`
 	MaxTenantStreams int           `env:"HOLDFAST_GATEWAY_MAX_TENANT_STREAMS" envDefault:"0" doc:"how many of them one tenant may have; 0 for any number. Each gateway counts its own"`
 	MaxUserStreams   int           `env:"HOLDFAST_GATEWAY_MAX_USER_STREAMS" envDefault:"0" doc:"how many of them one user of a tenant may have; 0 for any number"`
 	MaxSnapshots     int           `env:"HOLDFAST_GATEWAY_MAX_SNAPSHOTS" envDefault:"64" doc:"how many snapshots may be made at once"`
@@ -122,8 +123,8 @@ func (c Config) check() error {
 		return invalid("HOLDFAST_GATEWAY_MAX_BODY_BYTES, _MAX_STREAMS and _MAX_PARTS must be above 0")
 	case c.MaxTenantStreams < 0 || c.MaxUserStreams < 0 || c.SparePercent < 0:
 		return invalid("HOLDFAST_GATEWAY_MAX_TENANT_STREAMS, _MAX_USER_STREAMS and _SPARE_PERCENT must not be below 0")
-	case c.MaxUploadBytes <= 0 || c.MaxFileBytes <= 0 || c.MaxFiles <= 0:
-		return invalid("HOLDFAST_GATEWAY_MAX_UPLOAD_BYTES, _MAX_FILE_BYTES and _MAX_FILES must be above 0")
+	case c.MaxUploadBytes <= 0 || c.MaxFileBytes <= 0 || c.MaxFiles <= 0 || c.MaxFileReads <= 0:
+		return invalid("HOLDFAST_GATEWAY_MAX_UPLOAD_BYTES, _MAX_FILE_BYTES, _MAX_FILES and _MAX_FILE_READS must be above 0")
 	case c.BodyMemory < c.MaxBodyBytes:
 		return invalid("HOLDFAST_GATEWAY_BODY_MEMORY is %d: it must be HOLDFAST_GATEWAY_MAX_BODY_BYTES or more", c.BodyMemory)
 	case c.FileMemory < files.MemoryOf(c.MaxFileBytes):

@@ -106,7 +106,7 @@ func TestTheHeaderOfARequestIsBounded(t *testing.T) {
 func TestLargeBodiesAtOnceAreRefusedForAMoment(t *testing.T) {
 	t.Parallel()
 	h := open(t, func(c *gateway.Config) { c.MaxBodyBytes, c.BodyMemory = 1<<20, 1<<20 })
-	release, err := h.service.HoldBody(900_000)
+	release, err := h.service.HoldBody("default", 900_000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,6 +118,12 @@ func TestLargeBodiesAtOnceAreRefusedForAMoment(t *testing.T) {
 	}
 	if answer := h.request(t, http.MethodPost, "/chat", chatBody("s2", "small")); answer.StatusCode != http.StatusOK {
 		t.Errorf("a small body: got %s", answer.Status)
+	}
+	releaseOther, err := h.service.HoldBody("calm", 900_000)
+	if err != nil {
+		t.Errorf("a large body of another tenant: got %v", err)
+	} else {
+		releaseOther()
 	}
 	release()
 	if answer := h.request(t, http.MethodPost, "/chat", second); answer.StatusCode == http.StatusTooManyRequests {

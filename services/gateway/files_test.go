@@ -241,6 +241,27 @@ func TestAFileIsUploadedOnceAndSentByItsURL(t *testing.T) {
 	}
 }
 
+func TestTheOtherPartsOfAFormAreBounded(t *testing.T) {
+	t.Parallel()
+	h := open(t, func(c *gateway.Config) { c.MaxFileBytes = 64 << 10 })
+	upload := func(before int, data []byte) *reply {
+		t.Helper()
+		var body bytes.Buffer
+		parts := multipart.NewWriter(&body)
+		_ = parts.WriteField("note", strings.Repeat("x", before))
+		file, _ := parts.CreatePart(map[string][]string{"Content-Disposition": {`form-data; name="f"; filename="a.png"`}, "Content-Type": {"image/png"}})
+		_, _ = file.Write(data)
+		_ = parts.Close()
+		return h.request(t, http.MethodPost, "/files", body.String(), "Content-Type", parts.FormDataContentType())
+	}
+	if got := upload(1<<20-1000, photo(64<<10)); got.StatusCode != http.StatusOK {
+		t.Errorf("a short part before the file: got %d %s", got.StatusCode, text(t, got))
+	}
+	wantFault(t, upload(1<<20-1000, photo(64<<10+1)), http.StatusRequestEntityTooLarge, "FILE_TOO_LARGE")
+	wantFault(t, upload(1<<20+60_000, photo(64<<10)), http.StatusRequestEntityTooLarge, "FILE_TOO_LARGE") // the limit is within the file
+	wantFault(t, upload(9<<20, photo(10)), http.StatusRequestEntityTooLarge, "FILE_TOO_LARGE")
+}
+
 func TestURLsOfFilesAreThoseOfTheClient(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)

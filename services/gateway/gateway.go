@@ -51,6 +51,9 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/view"
 )
 
+// spareReads is how many of the spare reads of files may be of one file.
+const spareReads = 10
+
 // maxStopBytes bounds the body of a request to stop a run.
 const maxStopBytes = 64 << 10
 
@@ -88,8 +91,8 @@ func New(_ context.Context, c Config, p Peers) (*Service, error) {
 		return nil, err
 	}
 	s := &Service{
-		config: c, peers: p, callers: callers, bodies: httpapi.NewMemory(c.BodyMemory),
-		streams: httpapi.NewStreams(httpapi.StreamLimits{All: c.MaxStreams, Spare: (c.MaxStreams*c.SparePercent + 99) / 100, Tenant: c.MaxTenantStreams, User: c.MaxUserStreams}),
+		config: c, peers: p, callers: callers, bodies: httpapi.NewMemory(c.BodyMemory, c.SparePercent, c.MaxBodyBytes),
+		streams: httpapi.NewStreams(httpapi.StreamLimits{All: c.MaxStreams, SparePercent: c.SparePercent, Tenant: c.MaxTenantStreams, User: c.MaxUserStreams}),
 	}
 	if s.meters, err = httpapi.NewMeters(p.Meter, s.streams); err != nil {
 		return nil, err
@@ -222,7 +225,8 @@ func (s *Service) parts() *parts {
 	p := &parts{
 		runs: runs, calls: calls, sessions: sessions, policy: policy, hub: hub,
 		files: files.New(statev1.NewFileServiceClient(state), policy, files.Limits{
-			File: c.MaxFileBytes, Files: c.MaxFiles, Memory: c.FileMemory, Text: c.MaxBodyBytes, Body: c.MaxUploadBytes, Bodies: s.bodies, Timeout: c.ReadTimeout,
+			File: c.MaxFileBytes, Files: c.MaxFiles, Memory: httpapi.NewPool(c.FileMemory, c.SparePercent, files.MemoryOf(c.MaxFileBytes)), Reads: httpapi.NewPool(int64(c.MaxFileReads), c.SparePercent, spareReads),
+			Text: c.MaxBodyBytes, Body: c.MaxUploadBytes, Bodies: s.bodies, Timeout: c.ReadTimeout,
 		}, c.PublicURL),
 		follower: &follow.Follower{Sessions: sessions, Live: hub, HeartbeatInterval: c.Heartbeat},
 		stops: &stop.Stops{
@@ -319,7 +323,7 @@ func (s *Service) streamRoutes(p *parts) []httpapi.Route {
 
 // viewRoutes serve stored conversations.
 func (s *Service) viewRoutes(p *parts) []httpapi.Route {
-	views := &view.Handlers{Sessions: p.sessions, Files: p.files, Follower: p.follower, Now: s.peers.Now, MaxSnapshots: s.config.MaxSnapshots}
+	views := &view.Handlers{Sessions: p.sessions, Files: p.files, Follower: p.follower, Now: s.peers.Now, Snapshots: httpapi.NewPool(int64(s.config.MaxSnapshots), s.config.SparePercent, 1)}
 	return views.Routes()
 }
 

@@ -43,7 +43,7 @@ func (s *Server) admit(next http.Handler) http.Handler {
 			refuse(w, r, err)
 			return
 		}
-		held := s.Bodies.Hold()
+		held := s.Bodies.Hold(caller.Tenant)
 		defer held.Release()
 		body := &boundedBody{ReadCloser: r.Body, held: held, limit: s.MaxBytes, remaining: s.MaxBytes, leave: func() { abandonBody(w, r) }}
 		if enveloped(r) {

@@ -25,7 +25,7 @@ func (f *Files) ReadBody(ctx context.Context, w http.ResponseWriter, r *http.Req
 	if err := progress(); err != nil {
 		return err
 	}
-	held := f.limits.Bodies.Hold()
+	held := f.limits.Bodies.Hold(tenant)
 	defer held.Release()
 	text, err := f.extract(ctx, tenant, http.MaxBytesReader(w, r.Body, f.limits.Body), progress, false, held)
 	if err != nil {
@@ -51,7 +51,7 @@ func extender(w http.ResponseWriter) func(until time.Time) error {
 // ExtractWhole is Extract for a transport that has to know who asks: after a fault of a file it reads on, and returns
 // the text with the fault.
 func (f *Files) ExtractWhole(ctx context.Context, tenant string, from io.Reader, progress func() error) ([]byte, error) {
-	held := f.limits.Bodies.Hold()
+	held := f.limits.Bodies.Hold(tenant)
 	defer held.Release()
 	return f.extract(ctx, tenant, from, progress, true, held)
 }
@@ -60,14 +60,14 @@ func (f *Files) ExtractWhole(ctx context.Context, tenant string, from io.Reader,
 // messages, and of message. It calls progress after each file and after each progressBytes. The faults are those of ReadBody. It
 // does not validate the text.
 func (f *Files) Extract(ctx context.Context, tenant string, from io.Reader, progress func() error) ([]byte, error) {
-	held := f.limits.Bodies.Hold()
+	held := f.limits.Bodies.Hold(tenant)
 	defer held.Release()
 	return f.extract(ctx, tenant, from, progress, false, held)
 }
 
 func (f *Files) extract(ctx context.Context, tenant string, from io.Reader, progress func() error, whole bool, held *httpapi.Held) ([]byte, error) {
 	counted := &countingReader{from: from, progress: progress}
-	b := &body{Files: f, ctx: ctx, tenant: tenant, progress: progress, src: bufio.NewReaderSize(counted, readBytes), file: &content{files: f}, whole: whole, held: held}
+	b := &body{Files: f, ctx: ctx, tenant: tenant, progress: progress, src: bufio.NewReaderSize(counted, readBytes), file: &content{files: f, tenant: tenant}, whole: whole, held: held}
 	defer b.file.release()
 	err := b.copy()
 	switch _, large := errors.AsType[*http.MaxBytesError](err); {

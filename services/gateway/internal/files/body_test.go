@@ -21,12 +21,13 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/files"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
 )
 
 const mebibyte = 1 << 20
 
-var limits = files.Limits{File: 20 * mebibyte, Files: 100, Memory: 256 * mebibyte, Text: 8 * mebibyte, Body: 256 * mebibyte, Timeout: time.Minute}
+var limits = files.Limits{File: 20 * mebibyte, Files: 100, Text: 8 * mebibyte, Body: 256 * mebibyte, Timeout: time.Minute}
 
 // open returns a Files on a real state service, and a client of that.
 func open(t *testing.T, l files.Limits) (*files.Files, statev1.FileServiceClient) {
@@ -207,7 +208,7 @@ func TestALargeBodyIsReadWithLittleMemory(t *testing.T) { //nolint:paralleltest 
 func TestTheMemoryOfRefusedBodiesIsGivenBack(t *testing.T) {
 	t.Parallel()
 	l := limits
-	l.Memory = mebibyte // of one file
+	l.Memory = httpapi.NewPool(mebibyte, 0, 0) // of one file
 	f, _ := open(t, l)
 	file := func(size int) string {
 		return fmt.Sprintf(`{"messages":[{"parts":[{"url":"data:image/x;base64,%s"}]}]}`, base64.StdEncoding.EncodeToString(random(size)))
@@ -230,7 +231,7 @@ func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 func TestRequestsShareTheMemoryForFiles(t *testing.T) {
 	t.Parallel()
 	l := limits
-	l.File, l.Memory = 200_000, files.MemoryOf(200_000) // one file at once
+	l.File, l.Memory = 200_000, httpapi.NewPool(files.MemoryOf(200_000), 0, 0) // one file at once
 	f, _ := open(t, l)
 	put := func(behind io.Reader) error {
 		_, err := f.Put(t.Context(), "acme", "image/x", io.MultiReader(bytes.NewReader(random(9000)), behind))

@@ -21,8 +21,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
@@ -32,11 +30,12 @@ import (
 
 // Limits bounds files. Sizes are in bytes.
 type Limits struct {
-	File    int64 // of one file
-	Files   int   // in one request
-	Memory  int64 // of all files in memory
-	Text    int64 // of a body without its files
-	Body    int64 // of a body with its files
+	File    int64         // of one file
+	Files   int           // in one request
+	Memory  *httpapi.Pool // of all files in memory
+	Reads   *httpapi.Pool // of files at the same time, for each id
+	Text    int64         // of a body without its files
+	Body    int64         // of a body with its files
 	Bodies  *httpapi.Memory
 	Timeout time.Duration // for the first bytes of a body to arrive, and for each further progressBytes
 }
@@ -47,13 +46,12 @@ type Files struct {
 	policy    retry.Policy // for retries of calls to the state service
 	limits    Limits
 	publicURL string // of the gateway; "" for that of the request
-	memory    *semaphore.Weighted
 }
 
 // New returns a Files. publicURL is the address of the gateway for browsers, without a slash at its end; "" to
 // take that of each request.
 func New(client statev1.FileServiceClient, policy retry.Policy, limits Limits, publicURL string) *Files {
-	return &Files{client: client, policy: policy, limits: limits, publicURL: strings.TrimRight(publicURL, "/"), memory: semaphore.NewWeighted(limits.Memory)}
+	return &Files{client: client, policy: policy, limits: limits, publicURL: strings.TrimRight(publicURL, "/")}
 }
 
 func fileInvalid(format string, args ...any) error {
@@ -69,6 +67,7 @@ func MemoryOf(size int64) int64 { return (size + pieceBytes - 1) / pieceBytes * 
 // content is a file in memory. Its memory is used again for the next file.
 type content struct {
 	files  *Files
+	tenant string
 	pieces [][]byte
 	size   int64
 }
@@ -83,8 +82,8 @@ func (c *content) Write(p []byte) (int, error) {
 		at := int(c.size % pieceBytes)
 		last := int(c.size / pieceBytes)
 		if last == len(c.pieces) {
-			if !c.files.memory.TryAcquire(pieceBytes) {
-				return 0, fault.New(fault.Exhausted, "TOO_MANY_FILES", "files of other requests fill the memory for them; send it again in a moment, or raise HOLDFAST_GATEWAY_FILE_MEMORY")
+			if !c.files.limits.Memory.Take(c.tenant, pieceBytes) {
+				return 0, fault.New(fault.Exhausted, tooManyFiles, "files of other requests fill the memory for them; send it again in a moment, or raise HOLDFAST_GATEWAY_FILE_MEMORY")
 			}
 			c.pieces = append(c.pieces, make([]byte, pieceBytes))
 		}
@@ -110,14 +109,14 @@ func (c *content) reset() { c.size = 0 }
 
 // release gives the memory back.
 func (c *content) release() {
-	c.files.memory.Release(int64(len(c.pieces)) * pieceBytes)
+	c.files.limits.Memory.Give(c.tenant, int64(len(c.pieces))*pieceBytes)
 	c.pieces, c.size = nil, 0
 }
 
 // Put stores a file, unless the tenant has it. An empty media type is that of the bytes. Invalid (FILE_INVALID),
 // TooLarge (FILE_TOO_LARGE), Exhausted (TOO_MANY_FILES).
 func (f *Files) Put(ctx context.Context, tenant, mediaType string, from io.Reader) (*statev1.File, error) {
-	c := &content{files: f}
+	c := &content{files: f, tenant: tenant}
 	defer c.release()
 	if _, err := io.Copy(c, from); err != nil {
 		return nil, err
@@ -205,7 +204,7 @@ func (f *Files) Refer(ctx context.Context, tenant string, part *eventv1.FilePart
 	if len(part.GetUrl()) <= inlineURL || !isDataURL(part.GetUrl()) {
 		return nil
 	}
-	d := &dataURL{to: &content{files: f}}
+	d := &dataURL{to: &content{files: f, tenant: tenant}}
 	defer d.to.release()
 	_, err := io.WriteString(d, part.GetUrl())
 	if err == nil {

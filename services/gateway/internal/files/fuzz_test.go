@@ -17,7 +17,7 @@ import (
 
 // withoutStore extracts files up to their store, which refuses all.
 func withoutStore() *Files {
-	return New(nil, retry.Policy{Now: time.Now}, Limits{File: 1 << 10, Files: 0, Memory: MemoryOf(1 << 10), Text: 1 << 20, Body: 1 << 20, Timeout: time.Minute}, "")
+	return New(nil, retry.Policy{Now: time.Now}, Limits{File: 1 << 10, Files: 0, Text: 1 << 20, Body: 1 << 20, Timeout: time.Minute}, "")
 }
 
 func FuzzABodyWithoutFilesIsCopiedAsItIs(f *testing.F) {
@@ -78,7 +78,7 @@ func FuzzADataURLIsDecodedAsItWasEncoded(f *testing.F) {
 
 // decodeURL decodes a data: URL in pieces of three bytes.
 func decodeURL(url string) ([]byte, error) {
-	c := &content{files: New(nil, retry.Policy{Now: time.Now}, Limits{File: 1 << 20, Files: 1, Memory: MemoryOf(1 << 20)}, "")}
+	c := &content{files: New(nil, retry.Policy{Now: time.Now}, Limits{File: 1 << 20, Files: 1}, "")}
 	defer c.release()
 	d := &dataURL{to: c}
 	for rest := []byte(url); len(rest) > 0; {

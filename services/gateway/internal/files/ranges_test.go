@@ -11,7 +11,9 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
 )
 
@@ -51,6 +53,32 @@ func (s *storedBytes) Recv() (*statev1.ReadFileResponse, error) {
 	return &statev1.ReadFileResponse{Part: &statev1.ReadFileResponse_Data{Data: []byte(data)}}, nil
 }
 
+func TestTooManyReadsOfOneFileLeaveRoomForOthers(t *testing.T) {
+	t.Parallel()
+	reads := httpapi.NewPool(2, 10, 1)
+	f := New(&storedFile{data: "x"}, retry.Policy{}, Limits{Reads: reads}, "")
+	serve := func(id string) error {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/files/"+id, nil)
+		r.SetPathValue("id", id)
+		return f.Serve(httptest.NewRecorder(), r, "")
+	}
+	for range 2 { // reads that go on
+		reads.Take("f1", 1)
+	}
+	if err := serve("f1"); fault.ReasonOf(err) != "TOO_MANY_FILES" || fault.KindOf(err) != fault.Exhausted {
+		t.Errorf("a third read of a file: got %v, want TOO_MANY_FILES", err)
+	}
+	for range 3 {
+		if err := serve("f2"); err != nil {
+			t.Errorf("another file: got %v", err)
+		}
+	}
+	reads.Give("f1", 1)
+	if err := serve("f1"); err != nil {
+		t.Errorf("after a read has ended: got %v", err)
+	}
+}
+
 func TestARequestReadsAFileAFewTimesWhateverItsHeaders(t *testing.T) {
 	t.Parallel()
 	ranges := func(n int) string {
@@ -79,7 +107,7 @@ func TestARequestReadsAFileAFewTimesWhateverItsHeaders(t *testing.T) {
 		"10,000 encodings":         {http.Header{"Accept-Encoding": {strings.Repeat("gzip,", 10_000)}}, http.StatusOK},
 	} {
 		state := &storedFile{data: strings.Repeat("x", 1<<20)}
-		f := New(state, retry.Policy{}, Limits{Memory: 1 << 20}, "")
+		f := New(state, retry.Policy{}, Limits{}, "")
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/files/f1", nil)
 		r.SetPathValue("id", "f1")
 		for name, values := range c.headers {

@@ -24,7 +24,11 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-const fileNotFound = "FILE_NOT_FOUND"
+// The reasons of several faults.
+const (
+	fileNotFound = "FILE_NOT_FOUND"
+	tooManyFiles = "TOO_MANY_FILES"
+)
 
 // maxAge is how long browsers may keep a file, in seconds. Its bytes never change.
 const maxAge = 365 * 24 * 60 * 60
@@ -32,6 +36,9 @@ const maxAge = 365 * 24 * 60 * 60
 // maxRanges bounds the ranges of a request: each is read from the state service by a call of its own. A request with
 // more receives the whole file.
 const maxRanges = 4
+
+// formBytes is the size limit of a form beside its file.
+const formBytes = 1 << 20
 
 // Uploaded is the answer to an upload.
 type Uploaded struct {
@@ -51,14 +58,14 @@ func (f *Files) Routes() []httpapi.Route {
 			{Status: http.StatusPartialContent, About: "the bytes of the header Range", Type: "*/*"},
 			{Status: http.StatusNotModified, About: "the client has the file"},
 		},
-		Faults: httpapi.Faults{fault.NotFound: {fileNotFound}, fault.Unavailable: {"STORE_UNAVAILABLE", "UNAVAILABLE"}},
+		Faults: httpapi.Faults{fault.NotFound: {fileNotFound}, fault.Exhausted: {tooManyFiles}, fault.Unavailable: {"STORE_UNAVAILABLE", "UNAVAILABLE"}},
 	}
 	return []httpapi.Route{
 		{Method: http.MethodPost, Pattern: "/files", Handler: f.Upload, Scope: auth.Chat, About: httpapi.About{
 			Name: "uploadFile", Summary: "Stores a file for messages: the body itself, with its media type as the content type, or the first file of a form.",
 			BodyType: "application/octet-stream", MaxBytes: f.limits.File,
 			Answers: []httpapi.Answer{{Status: http.StatusOK, About: "the file", Body: Uploaded{}}},
-			Faults:  httpapi.Faults{fault.Invalid: {"BODY_INVALID", "FILE_INVALID"}, fault.TooLarge: {"FILE_TOO_LARGE"}, fault.Exhausted: {"QUOTA_BYTES", "TOO_MANY_FILES"}},
+			Faults:  httpapi.Faults{fault.Invalid: {"BODY_INVALID", "FILE_INVALID"}, fault.TooLarge: {"FILE_TOO_LARGE"}, fault.Exhausted: {"QUOTA_BYTES", tooManyFiles}},
 		}},
 		{Method: http.MethodGet, Pattern: "/files/{id}", Handler: f.Serve, Public: true, About: get},
 		{Method: http.MethodHead, Pattern: "/files/{id}", Handler: f.Serve, Public: true}, // not described: it is a part of GET
@@ -113,11 +120,15 @@ func (f *Files) Upload(w http.ResponseWriter, r *http.Request, tenant string) er
 	if err := progress(); err != nil {
 		return err
 	}
-	mediaType, from, err := uploadOf(r)
+	r.Body = http.MaxBytesReader(w, r.Body, f.limits.File+formBytes)
+	mediaType, from, err := uploadOf(r, progress)
 	if err != nil {
 		return err
 	}
 	file, err := f.Put(r.Context(), tenant, mediaType, &countingReader{from: from, progress: progress})
+	if _, large := errors.AsType[*http.MaxBytesError](err); large {
+		return formTooLarge()
+	}
 	if errors.Is(err, errSource) {
 		return fault.New(fault.Invalid, "BODY_INVALID", "the body is incomplete")
 	}
@@ -128,14 +139,19 @@ func (f *Files) Upload(w http.ResponseWriter, r *http.Request, tenant string) er
 	return nil
 }
 
+func formTooLarge() error {
+	return fault.New(fault.TooLarge, "FILE_TOO_LARGE", "a form may have %d bytes beside the longest file; send its file alone", formBytes)
+}
+
 // uploadOf returns the file of a request and its media type; "" stands for the type of the bytes. Invalid
-// (BODY_INVALID).
-func uploadOf(r *http.Request) (mediaType string, file io.Reader, err error) {
+// (BODY_INVALID), TooLarge (FILE_TOO_LARGE): the parts before the file are too long.
+func uploadOf(r *http.Request, progress func() error) (mediaType string, file io.Reader, err error) {
 	mediaType = r.Header.Get("Content-Type")
 	if name, _, _ := mime.ParseMediaType(mediaType); name != "multipart/form-data" {
 		return mediaType, r.Body, nil
 	}
 	invalid := fault.New(fault.Invalid, "BODY_INVALID", "the form has no file")
+	r.Body = io.NopCloser(&countingReader{from: r.Body, progress: progress})
 	form, err := r.MultipartReader()
 	for err == nil {
 		part, next := form.NextPart()
@@ -143,18 +159,25 @@ func uploadOf(r *http.Request) (mediaType string, file io.Reader, err error) {
 			return part.Header.Get("Content-Type"), part, nil
 		}
 	}
+	if _, large := errors.AsType[*http.MaxBytesError](err); large {
+		return "", nil, formTooLarge()
+	}
 	return "", nil, invalid
 }
 
 // shown are the media types that browsers may show in a page. Others are downloads, since they may have scripts.
 var shown = []string{"image/png", "image/jpeg", "image/gif", "image/webp", "image/avif", "image/bmp", "application/pdf"}
 
-// Serve is GET /files/{id}. NotFound (FILE_NOT_FOUND).
+// Serve is GET /files/{id}. NotFound (FILE_NOT_FOUND), Exhausted (TOO_MANY_FILES).
 func (f *Files) Serve(w http.ResponseWriter, r *http.Request, _ string) error {
 	id := r.PathValue("id")
 	if err := httpapi.CheckID("id", id); err != nil {
 		return err
 	}
+	if !f.limits.Reads.Take(id, 1) {
+		return fault.New(fault.Exhausted, tooManyFiles, "this gateway is already sending too many files; send it again in a moment, or raise HOLDFAST_GATEWAY_MAX_FILE_READS")
+	}
+	defer f.limits.Reads.Give(id, 1)
 	bytes := &fileReader{ctx: r.Context(), client: f.client, id: id}
 	defer bytes.stop()
 	if err := retry.Do(r.Context(), f.policy, bytes.open); err != nil {

@@ -9,11 +9,14 @@ import (
 
 // StreamLimits bound the open streams of one gateway. Each gateway counts its own.
 type StreamLimits struct {
-	All    int // at least 1
-	Spare  int // streams beyond All, for tenants with few open ones
-	Tenant int // of each tenant; 0 for no limit
-	User   int // of each user of a tenant; 0 for no limit. Callers without a user have none
+	All          int // at least 1
+	SparePercent int // streams beyond All, for tenants with few open ones
+	Tenant       int // of each tenant; 0 for no limit
+	User         int // of each user of a tenant; 0 for no limit. Callers without a user have none
 }
+
+// spare returns how many streams there are beyond All.
+func (l StreamLimits) spare() int { return (l.All*l.SparePercent + 99) / 100 }
 
 // streamRetry is the delay before a refused client may open a stream.
 const streamRetry = 5 * time.Second
@@ -21,12 +24,7 @@ const streamRetry = 5 * time.Second
 // spareTenants is how many tenants the spare streams are for: each may open that part of them.
 const spareTenants = 10
 
-// maySpare reports whether a tenant may open a spare stream.
-func (o *ownedStreams) maySpare(caller auth.Identity) bool {
-	return o.open[streamOwner{tenant: caller.Tenant}] < max(o.limits.Spare/spareTenants, 1)
-}
-
-// ownedStreams counts the open streams of tenants and of limited users.
+// ownedStreams counts the open streams of limited tenants and users.
 type ownedStreams struct {
 	limits StreamLimits
 	open   map[streamOwner]int
@@ -49,7 +47,7 @@ func (o *ownedStreams) check(caller auth.Identity) error {
 // add counts n opened streams of the caller; below 0, ended ones.
 func (o *ownedStreams) add(caller auth.Identity, n int) {
 	for _, limited := range o.limitsOf(caller) {
-		if limited.limit == 0 && limited.owner.user != "" || limited.whose == "" {
+		if limited.limit == 0 {
 			continue
 		}
 		if o.open[limited.owner] += n; o.open[limited.owner] == 0 {

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/auth"
 )
 
 // maxID bounds ids in bytes.
@@ -44,13 +45,19 @@ type Limits struct {
 // ReadJSON decodes the body into target, whatever its content type is. TooLarge (BODY_TOO_LARGE),
 // Invalid (BODY_INVALID), Exhausted (BODY_MEMORY_FULL), or a fault of target's UnmarshalJSON.
 func ReadJSON(w http.ResponseWriter, r *http.Request, l Limits, target any) error {
-	held := l.Memory.Hold()
+	held := l.Memory.Hold(tenantOf(r))
 	defer held.Release()
 	text, err := read(w, r, l, held)
 	if err != nil {
 		return err
 	}
 	return DecodeJSON(text, target)
+}
+
+// tenantOf returns the tenant of the caller.
+func tenantOf(r *http.Request) string {
+	caller, _ := auth.From(r.Context())
+	return caller.Tenant
 }
 
 // DecodeJSON decodes a body from another transport. Invalid (BODY_INVALID), or a fault of target's
@@ -64,7 +71,7 @@ func DecodeJSON(text []byte, target any) error {
 
 // ReadOptionalJSON is ReadJSON for an optional body.
 func ReadOptionalJSON(w http.ResponseWriter, r *http.Request, l Limits, target any) error {
-	held := l.Memory.Hold()
+	held := l.Memory.Hold(tenantOf(r))
 	defer held.Release()
 	text, err := read(w, r, l, held)
 	if err != nil || len(bytes.TrimSpace(text)) == 0 {

@@ -12,6 +12,7 @@ import (
 // caller ends. The handler of an ended stream returns ErrCut, so that its client reconnects: to another replica, or with
 // a new credential.
 type Streams struct {
+	all      *Pool
 	owned    ownedStreams    // guarded by mu
 	draining context.Context //nolint:containedctx // lives as long as the service
 	drain    context.CancelFunc
@@ -47,6 +48,7 @@ type openStream struct {
 func NewStreams(limits StreamLimits) *Streams {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Streams{
+		all:   NewPool(int64(limits.All), limits.SparePercent, int64(max(limits.spare()/spareTenants, 1))),
 		owned: ownedStreams{limits: limits, open: map[streamOwner]int{}}, draining: ctx, drain: cancel, open: map[*openStream]bool{},
 	}
 }
@@ -62,11 +64,11 @@ func (s *Streams) Open(ctx context.Context, protocol Protocol) (stream context.C
 		return nil, nil, Stopping()
 	}
 	caller, _ := auth.From(ctx)
-	if n := len(s.open); n >= s.owned.limits.All && (n >= s.owned.limits.All+s.owned.limits.Spare || !s.owned.maySpare(caller)) {
-		return nil, nil, fault.New(fault.Exhausted, "TOO_MANY_STREAMS", "%d streams are open on this gateway; HOLDFAST_GATEWAY_MAX_STREAMS is the limit", n).WithRetryAfter(streamRetry)
-	}
 	if err := s.owned.check(caller); err != nil {
 		return nil, nil, err
+	}
+	if !s.all.Take(caller.Tenant, 1) {
+		return nil, nil, fault.New(fault.Exhausted, "TOO_MANY_STREAMS", "%d streams are open on this gateway; HOLDFAST_GATEWAY_MAX_STREAMS is the limit", len(s.open)).WithRetryAfter(streamRetry)
 	}
 	s.owned.add(caller, 1)
 	s.wg.Add(1)
@@ -79,6 +81,7 @@ func (s *Streams) Open(ctx context.Context, protocol Protocol) (stream context.C
 		cancel(nil)
 		s.mu.Lock()
 		s.owned.add(caller, -1)
+		s.all.Give(caller.Tenant, 1)
 		delete(s.open, opened)
 		s.mu.Unlock()
 		s.wg.Done()

@@ -41,7 +41,7 @@ func TestATenantAndAUserHaveAsManyStreamsAsTheirLimits(t *testing.T) {
 
 func TestATenantThatOpensAllStreamsLocksNoOtherOut(t *testing.T) {
 	t.Parallel()
-	s := NewStreams(StreamLimits{All: 30, Spare: 25})
+	s := NewStreams(StreamLimits{All: 30, SparePercent: 83})
 	open := func(tenant string) (release func(), err error) {
 		_, release, err = s.Open(auth.With(t.Context(), auth.Identity{Tenant: tenant}), ProtocolSSE)
 		return release, err

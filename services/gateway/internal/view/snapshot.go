@@ -54,11 +54,10 @@ func (h *Handlers) Snapshot(w http.ResponseWriter, r *http.Request, tenant strin
 	if err != nil {
 		return err
 	}
-	leave, err := h.admit()
-	if err != nil {
-		return err
+	if !h.Snapshots.Take(tenant, 1) {
+		return fault.New(fault.Exhausted, "TOO_MANY_SNAPSHOTS", "this gateway is already making too many snapshots; send it again in a moment, or raise HOLDFAST_GATEWAY_MAX_SNAPSHOTS")
 	}
-	defer leave()
+	defer h.Snapshots.Give(tenant, 1)
 	for range attempts {
 		s, err := h.Sessions.SessionDetails(r.Context(), tenant, id)
 		if err != nil {
