@@ -45,34 +45,54 @@ func TestAWrongClockOfAnExecutorMovesNoDeadline(t *testing.T) {
 	}
 }
 
-func TestTheEndOfAStepHasTheSameTimeLiveAndStored(t *testing.T) {
+func TestTheBeginAndTheEndOfARunHaveTheSameTimeLiveAndStored(t *testing.T) {
 	t.Parallel()
-	for _, lead := range []time.Duration{-time.Hour, 0, time.Hour} {
-		t.Run(fmt.Sprint(lead), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				p := newSystem(t, define("demo", alwaysText("Hello")))
-				p.lead = lead
-				p.open()
-				p.follow("s")
-				run := p.end(p.startRun("s", "demo", "hi"))
-				committed := p.steps("s")[0].GetCommittedAt()
-				if run.GetCompletedAt() != committed {
-					t.Errorf("the run ended at %d, want %d", run.GetCompletedAt(), committed)
-				}
-				found := 0
-				for _, f := range p.records("s") {
-					if c := f.GetChunk(); c.GetStepCommitted() != nil || c.GetRunCompleted() != nil {
-						found++
-						if c.GetTimestamp() != committed {
-							t.Errorf("got %v, want the time %d", c, committed)
+	for name, of := range map[string]struct {
+		model modelFunc
+		steps int // that are stored
+	}{
+		"with a step":    {alwaysText("Hello"), 1},
+		"outside a step": {stepReplies(), 0}, // the model fails
+	} {
+		for _, lead := range []time.Duration{-time.Hour, 0, time.Hour} {
+			t.Run(fmt.Sprint(name, lead), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					p := newSystem(t, define("demo", of.model))
+					p.lead = lead
+					p.open()
+					p.follow("s")
+					run := p.end(p.startRun("s", "demo", "hi"))
+					steps := p.steps("s")
+					if len(steps) != of.steps {
+						t.Fatalf("got %d steps, want %d", len(steps), of.steps)
+					}
+					for _, step := range steps {
+						if run.GetCompletedAt() != step.GetCommittedAt() {
+							t.Errorf("the run ended at %d, want %d", run.GetCompletedAt(), step.GetCommittedAt())
 						}
 					}
-				}
-				if found != 2 {
-					t.Errorf("got %d chunks, want the commit and the end of the run", found)
-				}
+					found := 0
+					for _, f := range p.records("s") {
+						c, want := f.GetChunk(), int64(0)
+						switch {
+						case c.GetRunStarted() != nil:
+							want = run.GetStartedAt()
+						case c.GetStepCommitted() != nil, c.GetRunCompleted() != nil, c.GetError() != nil:
+							want = run.GetCompletedAt()
+						default:
+							continue
+						}
+						found++
+						if c.GetTimestamp() != want || want == 0 {
+							t.Errorf("got %v, want the time %d", c, want)
+						}
+					}
+					if found < 2+of.steps {
+						t.Errorf("got %d chunks, want the begin, the commit and the end", found)
+					}
+				})
 			})
-		})
+		}
 	}
 }

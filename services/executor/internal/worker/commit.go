@@ -90,11 +90,12 @@ func (r *runner) finish(ctx context.Context, o loop.Outcome) error {
 	if err := r.view.publisher.Confirm(ctx); err != nil {
 		return err
 	}
-	if err := r.recorder.finish(ctx, o); err != nil {
+	at, err := r.recorder.finish(ctx, o)
+	if err != nil {
 		return err
 	}
 	r.peers.Passed(ctx, PointFinished)
-	r.view.showFinished(r.step, o, r.usage.total)
+	r.view.showFinished(r.step, o, r.usage.total, at)
 	r.logFailure(ctx, o)
 	r.hooks.afterRun(ctx, o, r.step)
 	return nil

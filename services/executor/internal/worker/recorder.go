@@ -254,20 +254,21 @@ func (r *recorder) stepID(e loop.Commit) string {
 	return fmt.Sprintf("step-%d", e.Step)
 }
 
-// finish ends the run outside of a step.
-func (r *recorder) finish(ctx context.Context, o loop.Outcome) error {
+// finish ends the run outside of a step. It returns when the run ended, by the clock of the state service; 0 if unknown.
+func (r *recorder) finish(ctx context.Context, o loop.Outcome) (at int64, err error) {
 	request := &statev1.FinishRunRequest{Run: r.ref, Outcome: fromOutcome(o, r.usage.total)}
-	err := r.withUsage(ctx, r.usage.forRequest(ctx), func(usage []*eventv1.UsageEntry) error {
+	var answer *statev1.FinishRunResponse
+	err = r.withUsage(ctx, r.usage.forRequest(ctx), func(usage []*eventv1.UsageEntry) error {
 		request.Usage = usage
-		return r.callWithUsage(ctx, func(ctx context.Context) error {
-			_, err := r.work.FinishRun(ctx, request)
+		return r.callWithUsage(ctx, func(ctx context.Context) (err error) {
+			answer, err = r.work.FinishRun(ctx, request)
 			return err
 		})
 	})
 	if err != nil {
-		return fmt.Errorf("finish the run: %w", err)
+		return 0, fmt.Errorf("finish the run: %w", err)
 	}
-	return nil
+	return answer.GetFinishedAt(), nil
 }
 
 // release returns the run to the queue for a claim after the delay, also when ctx has ended. It logs a failure. seen is

@@ -98,20 +98,23 @@ func (v *view) emitter(step int32) tool.Emit {
 }
 
 // showBegin shows the begin of the run, once, unless a step of the run is committed. step is the last one of the
-// session.
+// session. The begin has the time of the first claim in the database.
 func (v *view) showBegin(ctx context.Context, step int32) error {
 	if v.begun {
 		return nil
 	}
 	v.begun = true
 	run := v.claimed.run
-	switch {
-	case run.GetStepCount() > 0:
+	if run.GetStepCount() > 0 {
 		return nil
-	case v.claimed.continues():
-		return v.show(ctx, step, runResumed(v.previous, run.GetTurn(), run.GetMessageId()))
 	}
-	return v.show(ctx, step, runStarted(run.GetTurn(), run.GetMessageId()))
+	begin := runStarted(run.GetTurn(), run.GetMessageId())
+	if v.claimed.continues() {
+		begin = runResumed(v.previous, run.GetTurn(), run.GetMessageId())
+	}
+	v.stamp(step, begin)
+	begin.Timestamp = cmp.Or(run.GetStartedAt(), begin.GetTimestamp())
+	return v.publisher.Show(ctx, begin)
 }
 
 // beginReply shows the start of a reply, and the refusals of the model before it. Readers do not see the text of a
@@ -324,21 +327,22 @@ func (v *view) showCommitted(step int32, checkpointID string, o *loop.Outcome, u
 	committed.Timestamp = cmp.Or(at, committed.GetTimestamp())
 	var end *publisher.Ended
 	if o != nil {
-		ended := v.runEnd(step, *o, usage)
-		ended.Chunk.Timestamp = committed.GetTimestamp()
+		ended := v.runEnd(step, *o, usage, committed.GetTimestamp())
 		end = &ended
 	}
 	v.publisher.Commit(committed, end)
 }
 
 // showFinished shows the end of the run outside of a step, after the given step. It voids the step in
-// flight for readers.
-func (v *view) showFinished(step int32, o loop.Outcome, usage *eventv1.Usage) {
-	v.publisher.End(v.runEnd(step, o, usage))
+// flight for readers. at is as for showCommitted.
+func (v *view) showFinished(step int32, o loop.Outcome, usage *eventv1.Usage, at int64) {
+	v.publisher.End(v.runEnd(step, o, usage, at))
 }
 
-func (v *view) runEnd(step int32, o loop.Outcome, usage *eventv1.Usage) publisher.Ended {
-	return publisher.Ended{Chunk: v.stamp(step, lastChunk(o, usage)), Terminal: terminal(v.claimed.run.GetRunId(), o, usage)}
+func (v *view) runEnd(step int32, o loop.Outcome, usage *eventv1.Usage, at int64) publisher.Ended {
+	chunk := v.stamp(step, lastChunk(o, usage))
+	chunk.Timestamp = cmp.Or(at, chunk.GetTimestamp())
+	return publisher.Ended{Chunk: chunk, Terminal: terminal(v.claimed.run.GetRunId(), o, usage)}
 }
 
 // maxEmitted bounds the bytes emitted by the tools and hooks of a step. They stay in memory until the commit

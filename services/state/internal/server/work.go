@@ -149,11 +149,11 @@ func (s *workService) FinishRun(ctx context.Context, r *statev1.FinishRunRequest
 	if command.Usage, err = s.limits.usageIn(r.GetUsage()); err != nil {
 		return nil, err
 	}
-	version, err := spread(ctx, s.runner, session.Target{Key: ref.Key, Need: command.Need()}, proto.Size(r), command.Now, alone(command.Decide))
+	finished, err := spread(ctx, s.runner, session.Target{Key: ref.Key, Need: command.Need()}, proto.Size(r), command.Now, alone(command.Decide))
 	if err != nil {
 		return nil, err
 	}
-	return &statev1.FinishRunResponse{Version: version}, nil
+	return &statev1.FinishRunResponse{Version: finished.Version, FinishedAt: int64(finished.At)}, nil
 }
 
 // ReleaseRun implements statev1.WorkServiceServer.

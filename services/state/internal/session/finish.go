@@ -20,25 +20,31 @@ type Finish struct {
 	Now     Millis
 }
 
+// Finished is the answer to Finish.
+type Finished struct {
+	Version int64  // of the session
+	At      Millis // when the run ended
+}
+
 // Need lists the rows for Decide.
 func (c Finish) Need() Need { return Need{RunID: c.RunID, Journal: true, Calls: true} }
 
-// Decide ends the run and returns the session's new version.
-func (c Finish) Decide(v *View) (*Change, int64, error) {
+// Decide ends the run.
+func (c Finish) Decide(v *View) (*Change, Finished, error) {
 	if c.hasEndedRun(v) && c.isRepeat(v.Run) {
-		return nil, v.Run.FinishVersion, nil
+		return nil, Finished{v.Run.FinishVersion, v.Run.CompletedAt}, nil
 	}
 	if err := c.checkOwner(v); err != nil {
-		return nil, 0, err
+		return nil, Finished{}, err
 	}
 	if !v.Run.Status.Live() {
 		if c.isRepeat(v.Run) {
-			return nil, v.Run.FinishVersion, nil
+			return nil, Finished{v.Run.FinishVersion, v.Run.CompletedAt}, nil
 		}
-		return nil, 0, runFinished(v.Run)
+		return nil, Finished{}, runFinished(v.Run)
 	}
 	if Status(c.Outcome.Status).Suspended() {
-		return nil, 0, fault.New(fault.Invalid, "OUTCOME_INVALID", "a run cannot suspend outside of a step; commit the step with the open calls instead")
+		return nil, Finished{}, fault.New(fault.Invalid, "OUTCOME_INVALID", "a run cannot suspend outside of a step; commit the step with the open calls instead")
 	}
 	s, r := v.nextVersion(c.Now), *v.Run
 	change := &Change{
@@ -49,7 +55,7 @@ func (c Finish) Decide(v *View) (*Change, int64, error) {
 	s.endOutsideStep(&r)
 	change.endRun(v, &r, c.Outcome, c.Now)
 	change.Runs = []Run{r}
-	return change, s.Version, nil
+	return change, Finished{s.Version, c.Now}, nil
 }
 
 // isRepeat reports whether the run ended outside of a step with this outcome.

@@ -21,11 +21,11 @@ func afterNextClaim(change *Change) *View {
 func TestTheEndOfARunCanBeRepeatedAfterTheNextClaim(t *testing.T) {
 	t.Parallel()
 	finish := Finish{ClaimRef: ref, Outcome: Outcome{Status: RunInterrupted, CompletionReason: "stop"}, Now: 50}
-	change, version, err := finish.Decide(runningView())
+	change, finished, err := finish.Decide(runningView())
 	must(t, err)
 	after := afterNextClaim(change)
-	if change, again, err := finish.Decide(after); err != nil || change != nil || again != version {
-		t.Errorf("finish: got %+v, %d, %v", change, again, err)
+	if change, again, err := finish.Decide(after); err != nil || change != nil || again != finished {
+		t.Errorf("finish: got %+v, %+v, %v", change, again, err)
 	}
 	commit := suspends(RunSuspendedClientTool, Call{CallID: "c"})
 	change, checkpoint, err := commit.Decide(runningView())

@@ -118,10 +118,10 @@ func (h *harness) commit(c session.Commit) session.Checkpoint {
 	return checkpoint
 }
 
-func (h *harness) tryFinish(ref session.ClaimRef, o session.Outcome) (version int64, err error) {
+func (h *harness) tryFinish(ref session.ClaimRef, o session.Outcome) (finished session.Finished, err error) {
 	c := session.Finish{ClaimRef: ref, Outcome: o, Now: h.now}
-	err = h.sendWidened(c.Key, c.Need(), capturing(&version, c.Decide))
-	return version, err
+	err = h.sendWidened(c.Key, c.Need(), capturing(&finished, c.Decide))
+	return finished, err
 }
 
 var completed = session.Outcome{Status: session.RunCompleted, Output: `{"a": 1}`, CompletionReason: "max_steps", FinishReason: "length"}

@@ -35,19 +35,19 @@ var ends = []suiteCase{
 		h.commit(h.commitOf(ref, 1))
 		h.must(h.tryPlan(ref, 2, "plan", "c1"))
 		outcome := session.Outcome{Status: session.RunFailed, Failure: &session.Failure{Error: "no"}}
-		version, err := h.tryFinish(ref, outcome)
+		finished, err := h.tryFinish(ref, outcome)
 		h.must(err)
 		s, run := h.session(home)
-		if s.Version != version || s.Status != session.Failed || s.StepCount != 1 || run.StepCount != 1 {
-			h.Errorf("got version %d, session %+v", version, s)
+		if s.Version != finished.Version || run.CompletedAt != finished.At || s.Status != session.Failed || s.StepCount != 1 || run.StepCount != 1 {
+			h.Errorf("got %+v, run %+v of session %+v", finished, run, s)
 		}
 		same(h, "usage of the journal", h.usage(home), []session.UsageEntry{
 			{RunID: ref.RunID, Step: 2, At: h.now, Usage: modelUsage(5)},
 		})
 		h.start(h.startOf(home)) // the repetition still gets the same answer
 		repeat, err := h.tryFinish(ref, outcome)
-		if err != nil || repeat != version {
-			h.Errorf("got version %d, %v; want %d as before", repeat, err, version)
+		if err != nil || repeat != finished {
+			h.Errorf("got %+v, %v; want %+v as before", repeat, err, finished)
 		}
 		_, err = h.tryFinish(ref, completed)
 		h.refuses(err, fault.Stale, "RUN_FINISHED")

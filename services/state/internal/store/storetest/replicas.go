@@ -180,7 +180,7 @@ var replicas = []suiteCase{
 		}
 		concurrently(func(i int) {
 			c := session.Finish{ClaimRef: refs[ids[i]], Outcome: completed, Now: h.now}
-			if err := send(h, replicas[i%2], h.family(), c.Key, c.Need(), capturing(new(int64), c.Decide)); err != nil {
+			if err := send(h, replicas[i%2], h.family(), c.Key, c.Need(), capturing(new(session.Finished), c.Decide)); err != nil {
 				h.Errorf("finish %d: %v", i, err)
 			}
 		})
