@@ -1388,8 +1388,11 @@ func (x *FinishRunRequest) GetUsage() []*v1.UsageEntry {
 }
 
 type FinishRunResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Version       int64                  `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Version int64                  `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	// When the run ended. The chunk with its outcome has this time, live and from the database. 0 from a service of an older
+	// release.
+	FinishedAt    int64 `protobuf:"varint,2,opt,name=finished_at,json=finishedAt,proto3" json:"finished_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1427,6 +1430,13 @@ func (*FinishRunResponse) Descriptor() ([]byte, []int) {
 func (x *FinishRunResponse) GetVersion() int64 {
 	if x != nil {
 		return x.Version
+	}
+	return 0
+}
+
+func (x *FinishRunResponse) GetFinishedAt() int64 {
+	if x != nil {
+		return x.FinishedAt
 	}
 	return 0
 }
@@ -1711,9 +1721,11 @@ const file_holdfast_state_v1_work_proto_rawDesc = "" +
 	"\x10FinishRunRequest\x12+\n" +
 	"\x03run\x18\x01 \x01(\v2\x19.holdfast.state.v1.RunRefR\x03run\x124\n" +
 	"\aoutcome\x18\x02 \x01(\v2\x1a.holdfast.state.v1.OutcomeR\aoutcome\x123\n" +
-	"\x05usage\x18\x04 \x03(\v2\x1d.holdfast.event.v1.UsageEntryR\x05usageJ\x04\b\x03\x10\x04\"-\n" +
+	"\x05usage\x18\x04 \x03(\v2\x1d.holdfast.event.v1.UsageEntryR\x05usageJ\x04\b\x03\x10\x04\"N\n" +
 	"\x11FinishRunResponse\x12\x18\n" +
-	"\aversion\x18\x01 \x01(\x03R\aversion\"\xc1\x01\n" +
+	"\aversion\x18\x01 \x01(\x03R\aversion\x12\x1f\n" +
+	"\vfinished_at\x18\x02 \x01(\x03R\n" +
+	"finishedAt\"\xc1\x01\n" +
 	"\x11ReleaseRunRequest\x12+\n" +
 	"\x03run\x18\x01 \x01(\v2\x19.holdfast.state.v1.RunRefR\x03run\x12\x19\n" +
 	"\bdelay_ms\x18\x02 \x01(\x03R\adelayMs\x123\n" +
