@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 
@@ -42,10 +43,14 @@ func (c *call) input(arguments string) string {
 }
 
 // isOfEarlierMessage reports whether the chunk belongs to a call of an earlier message. Such a call
-// was abandoned when the user wrote a new message. Its end precedes the run's first step.
+// was abandoned when the user wrote a new message. Its end precedes the run's first step, also in an attempt that repeats
+// what comes before the step. The start-step of a void step at the client is no step then.
 func (t *Translator) isOfEarlierMessage(c *eventv1.Chunk) bool {
 	id := callID(c)
-	if id == "" || t.step.open || c.GetSubagentEnd() != nil && t.subAgents[id] {
+	if id == "" || t.step.open && !t.step.void {
+		return false
+	}
+	if _, shown := t.subAgents[id]; shown && c.GetSubagentEnd() != nil {
 		return false
 	}
 	_, known := t.calls[id]
@@ -233,10 +238,8 @@ func (t *Translator) callIDs(holds func(call) bool) []string {
 	return ids
 }
 
+// forgetCalls forgets calls whose first part is void, and their sub-agents.
 func (t *Translator) forgetCalls(after int64) {
-	for id, c := range t.calls {
-		if c.sequence > after {
-			delete(t.calls, id)
-		}
-	}
+	maps.DeleteFunc(t.calls, func(_ string, c call) bool { return c.sequence > after })
+	maps.DeleteFunc(t.subAgents, func(_ string, shown int64) bool { return shown > after })
 }

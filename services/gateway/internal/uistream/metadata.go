@@ -132,7 +132,7 @@ func (t *Translator) finishMetadata(how Ending) *Metadata {
 		return nil
 	}
 	m := Metadata{Usage: t.usage, CompletionReason: t.completion}
-	if (how == Interrupted || t.cutShort) && t.stepCount > 0 { // without a step, no reply is incomplete
+	if (how == Interrupted || t.cutShort) && t.validSteps > 0 { // without a step, no reply is incomplete
 		m.Interrupted = interruptKind
 	}
 	if m == (Metadata{}) {

@@ -60,11 +60,12 @@ type Translator struct {
 	lastUnrepeatable int64 // the last sequence whose parts must not be repeated
 	step             step
 	stepCount        int   // number of steps begun
+	validSteps       int   // number of steps begun, without void ones
 	stepNumber       int32 // number of the last step
 	below            bool  // the last step has the calls of sessions below the root
 	block            block
 	calls            map[string]call
-	subAgents        map[string]bool // calls whose sub-agents the message shows
+	subAgents        map[string]int64 // calls whose sub-agents the message shows, with the sequences of their starts
 }
 
 // step is the current step of the client's message.
@@ -93,7 +94,7 @@ const (
 
 // New returns a translator for the message.
 func New(messageID string, major Major) *Translator {
-	return &Translator{messageID: messageID, major: major, calls: map[string]call{}, subAgents: map[string]bool{}}
+	return &Translator{messageID: messageID, major: major, calls: map[string]call{}, subAgents: map[string]int64{}}
 }
 
 // Start begins the message. Repeated calls return no parts.
@@ -132,7 +133,7 @@ func (t *Translator) chunk(sequence int64, c *eventv1.Chunk) []Part {
 		return nil
 	}
 	if begin := c.GetSubagentStart(); begin != nil {
-		t.subAgents[begin.GetToolCallId()] = true
+		t.subAgents[begin.GetToolCallId()] = sequence
 	}
 	switch e := c.GetEvent().(type) {
 	case *eventv1.Chunk_RunStarted, *eventv1.Chunk_RunResumed:
@@ -214,14 +215,16 @@ func (t *Translator) startStep(sequence int64, number int32) []Part {
 		parts = append(t.finishStep(), startStep())
 		t.stepCount++
 	}
+	t.validSteps++
 	t.stepNumber = number
 	t.step = step{open: true, sequence: sequence, shownBefore: t.lastShown, number: number}
 	return parts
 }
 
+// finishStep ends the open step. A step without content has only a start-step, also in a replay without its void parts.
 func (t *Translator) finishStep() []Part {
 	parts := t.closeBlock()
-	if t.step.open {
+	if t.step.open && !t.step.void {
 		parts = append(parts, finishStep())
 	}
 	t.step = step{}
@@ -232,7 +235,7 @@ func (t *Translator) finishStep() []Part {
 // the next step.
 func (t *Translator) commitStep() []Part {
 	if t.step.open && !t.step.shown {
-		t.voidStep()
+		t.emptyStep()
 		return nil
 	}
 	return t.finishStep()
@@ -252,6 +255,12 @@ func (t *Translator) discardStep() []Part {
 
 // voidStep discards the step in flight. The client keeps its start-step.
 func (t *Translator) voidStep() {
+	t.validSteps--
+	t.emptyStep()
+}
+
+// emptyStep leaves the start-step of the step in flight to the next one.
+func (t *Translator) emptyStep() {
 	t.forgetCalls(t.step.sequence)
 	t.lastShown = t.step.shownBefore
 	t.step = step{open: true, void: true, shownBefore: t.step.shownBefore}
