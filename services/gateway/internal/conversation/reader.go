@@ -50,6 +50,31 @@ func (r *Reader) PreviousRun(ctx context.Context, tenant string, run *statev1.Ru
 	return previous[0], nil
 }
 
+// maxRunsBehind limits the runs of RunsBehind.
+const maxRunsBehind = 1000
+
+// RunsBehind returns the runs before the run that ended behind the position, oldest first. Of more than maxRunsBehind, it
+// returns the newest.
+func (r *Reader) RunsBehind(ctx context.Context, tenant string, run *statev1.Run, at int64) ([]*statev1.Run, error) {
+	var behind []*statev1.Run
+	for before := run; len(behind) < maxRunsBehind; before = behind[len(behind)-1] {
+		page, err := r.previousRuns(ctx, tenant, before, storedPage)
+		if err != nil {
+			return nil, err
+		}
+		n := slices.IndexFunc(page, func(earlier *statev1.Run) bool { return earlier.GetEndPosition() <= at })
+		if n < 0 {
+			n = len(page)
+		}
+		behind = append(behind, page[:n]...)
+		if n == 0 || n < len(page) {
+			break
+		}
+	}
+	slices.Reverse(behind)
+	return behind, nil
+}
+
 // previousRuns returns the runs before the run, newest first.
 func (r *Reader) previousRuns(ctx context.Context, tenant string, run *statev1.Run, limit int32) ([]*statev1.Run, error) {
 	if run.GetTurn() <= 1 { // there is none, and BeforeTurn 0 would request the newest

@@ -303,6 +303,9 @@ func (f *Follow) sendEnd(ctx context.Context) error {
 	f.ending = true
 	at := f.run.GetEndPosition()
 	if f.run.GetFinishStep() == 0 && at > f.root.cursor {
+		if err := f.root.sendEndBefore(ctx, f.run); err != nil {
+			return err
+		}
 		return f.root.sendEndOutsideStep(ctx, f.run)
 	}
 	return f.root.send(frame.Terminal("", max(at, f.root.cursor), terminalOf(f.run)))

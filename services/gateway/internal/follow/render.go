@@ -21,11 +21,7 @@ func renderStep(run *statev1.Run, previous string, step *statev1.StoredStep) []*
 	number := step.GetStep()
 	chunks := uistream.StepChunks(number, step.GetMessages(), step.GetRecord())
 	if step.GetBeginsRun() {
-		at := step.GetCommittedAt()
-		if len(chunks) > 0 {
-			at = chunks[0].GetTimestamp()
-		}
-		chunks = append([]*eventv1.Chunk{stamp(run, number-1, at, firstChunk(run, previous))}, chunks...)
+		chunks = append([]*eventv1.Chunk{stamp(run, number-1, run.GetStartedAt(), firstChunk(run, previous))}, chunks...)
 	}
 	frames := make([]*frame.Frame, 0, len(chunks)+3) // plus the commit, the last chunk and the end
 	for i, c := range chunks[:min(len(chunks), position.MaxChunks)] {

@@ -143,7 +143,7 @@ func (t *track) deliverStep(ctx context.Context, page *statev1.ListStepsResponse
 		if err := t.completeAttempt(ctx, step, run); err != nil {
 			return err
 		}
-		if err := t.replayAttempt(ctx, step); err != nil {
+		if err := t.replayAttempt(ctx, step, run); err != nil {
 			return err
 		}
 		if err := t.sendStored(ctx, page, step, run); err != nil {
@@ -227,9 +227,9 @@ func (t *track) sendRestFromLog(ctx context.Context, start, end int64) error {
 }
 
 // replayAttempt repeats the step of Request.SeenLive as it was live, if the log has the whole attempt.
-func (t *track) replayAttempt(ctx context.Context, step *statev1.StoredStep) error {
+func (t *track) replayAttempt(ctx context.Context, step *statev1.StoredStep, run *statev1.Run) error {
 	shown := position.Of(t.follow.request.SeenLive)
-	if t.session != "" || shown.Step != step.GetStep() || shown.Attempt == 0 || shown.Attempt == position.Stored || position.Of(t.cursor).Step == shown.Step && t.cursor > position.Start(shown.Step) {
+	if t.session != "" || shown.Step != step.GetStep() || shown.Attempt == 0 || shown.Attempt == position.Stored || t.cursor > startOf(step, run) {
 		return nil
 	}
 	var records []*live.Record
@@ -300,18 +300,30 @@ func (t *track) runWithOutput(ctx context.Context, page *statev1.ListStepsRespon
 	return t.follow.runWithOutput(ctx, run)
 }
 
-// sendEndBefore sends the end of the run before this one, if it ended outside a step.
+// sendEndBefore sends the ends of the runs before this one that ended outside a step: of the last delivered run, and of
+// all runs without a step behind it.
 func (t *track) sendEndBefore(ctx context.Context, run *statev1.Run) error {
 	start := run.GetStartPosition()
-	outside := start > t.cursor && position.Of(start).Attempt != position.Stored
-	if outside && t.lastRun == nil {
-		former, err := t.follow.Sessions.PreviousRun(ctx, t.ref.GetTenant(), run)
-		if err != nil {
+	if err := t.sendEndOfLastRun(ctx, start); err != nil {
+		return err
+	}
+	if start <= t.cursor || position.Of(start).Attempt == position.Stored {
+		return nil
+	}
+	former, err := t.follow.Sessions.RunsBehind(ctx, t.ref.GetTenant(), run, t.cursor)
+	if err != nil {
+		return err
+	}
+	for _, earlier := range former {
+		if earlier.GetStepCount() > 0 && position.LastStep(earlier.GetEndPosition()) != t.step { // its steps were removed
+			continue
+		}
+		t.lastRun = earlier
+		if err := t.sendEndOfLastRun(ctx, start); err != nil {
 			return err
 		}
-		t.lastRun = former
 	}
-	return t.sendEndOfLastRun(ctx, start)
+	return nil
 }
 
 // sendEndOfLastRun sends the end of the last delivered run if it ended outside a step. An end behind
@@ -356,11 +368,12 @@ func (t *track) sendEndOutsideStep(ctx context.Context, run *statev1.Run) error 
 
 // finishCatchUp moves the cursor to the session's position after all stored steps.
 func (t *track) finishCatchUp(ctx context.Context, page *statev1.ListStepsResponse) error {
-	if current := page.GetCurrentRun(); hasEnded(current) {
-		t.lastRun = current // it may have no step
-	} else if current != nil {
+	if current := page.GetCurrentRun(); current != nil {
 		if err := t.sendEndBefore(ctx, current); err != nil {
 			return err
+		}
+		if hasEnded(current) {
+			t.lastRun = current // it may have no step
 		}
 	}
 	boundary := page.GetSession().GetPosition()

@@ -81,7 +81,7 @@ func (t *track) takeRecord(r *live.Record) error {
 			if err := t.rewind(valid); err != nil {
 				return err
 			}
-			t.step = lastWholeStep(valid)
+			t.step = position.LastStep(valid)
 		}
 	case r.Boundary != nil || !t.logIncomplete:
 		t.logIncomplete = true

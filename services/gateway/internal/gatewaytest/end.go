@@ -33,17 +33,35 @@ func (r *Run) Complete(messages ...*eventv1.Message) {
 // Interrupt is Complete for an interrupted run. It requests the stop if no client has.
 func (r *Run) Interrupt(messages ...*eventv1.Message) {
 	r.t.Helper()
-	e := &ending{
+	r.requestStop()
+	r.end(interrupted(), messages)
+}
+
+// InterruptOutside is Interrupt outside a step: the step in flight is not stored.
+func (r *Run) InterruptOutside() {
+	r.t.Helper()
+	r.requestStop()
+	r.Retry()
+	e := interrupted()
+	e.terminal.RunId = r.GetRunId()
+	r.endOutside(e)
+}
+
+func interrupted() *ending {
+	return &ending{
 		outcome: &statev1.Outcome{Status: statev1.RunStatus_RUN_STATUS_INTERRUPTED},
 		chunk:   Interrupted(), terminal: ended(streamv2.EndStatus_END_STATUS_INTERRUPTED, ""),
 	}
+}
+
+func (r *Run) requestStop() {
+	r.t.Helper()
 	if r.world.State.Newest(r.tenant, r.GetSessionId()).GetStop() == nil {
 		_, err := r.world.State.runs.RequestStop(context.Background(), &statev1.RequestStopRequest{
 			Tenant: r.tenant, SessionId: r.GetSessionId(), RunId: r.GetRunId(), Kind: statev1.StopKind_STOP_KIND_INTERRUPT, Reason: "enough",
 		})
 		r.must(err)
 	}
-	r.end(e, messages)
 }
 
 // Suspend is Complete for a run that leaves calls open. If all are of sub-agents, the run awaits those.

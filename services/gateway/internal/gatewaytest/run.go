@@ -170,6 +170,22 @@ func (r *Run) Rewind(at int64) {
 	r.beginAttempt("executor_lost", chunks...)
 }
 
+// Retry begins a new attempt, like an executor that repeats its model call. The chunks before the step stay valid.
+func (r *Run) Retry() {
+	r.t.Helper()
+	begun := slices.IndexFunc(r.now.chunks, func(c *eventv1.Chunk) bool { return c.GetStepStarted() != nil })
+	switch {
+	case begun < 0:
+	case begun == 0:
+		r.lost, r.now.chunks = "step_retried", nil // the attempt begins with its first chunk
+	default:
+		r.beginAttempt("step_retried", r.now.chunks[:begun]...)
+	}
+}
+
+// Step returns the number of the step in flight.
+func (r *Run) Step() int32 { return r.now.step }
+
 // RecordPlan records the plan of the step in flight, with the calls.
 func (r *Run) RecordPlan(calls ...string) {
 	r.t.Helper()
