@@ -81,9 +81,14 @@ func TestEveryEventHasAnIDThatCountsThePartsOfItsChunk(t *testing.T) {
 	h := open(t, nil)
 	stream := h.chat(t, chatBody("s1", "hi"))
 	run := h.AwaitRun(t, "default", "s1", nil)
-	playAnswer(run)
+	run.Show(0, Started())
+	run.Show(1, StepStarted(), Text("Let me "))
+	events := stream.until("Let me ") // the reader is live; it would receive the steps as stored otherwise
+	run.Show(1, Text("add."), Call("c1", `{"a":1}`), Result("c1", `{"sum":2}`), StepCommitted())
+	run.Show(2, StepStarted(), Text("It is "), Text("2."), StepCommitted(), Completed())
+	run.Complete()
 	var ids []string
-	for _, e := range stream.rest() {
+	for _, e := range append(events, stream.rest()...) {
 		ids = append(ids, placeOfID(e.id))
 	}
 	want := "start,1.33.2,1.33.3:1,1.33.3,1.33.4,1.33.5:1,1.33.5:2,1.33.5,1.33.6,1.committed,2.1.1,2.1.2:1,2.1.2,2.1.3,2.committed:1,2.committed,2.ended,2.ended"

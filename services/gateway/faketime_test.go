@@ -42,7 +42,8 @@ func bubble(t *testing.T, test func(t *testing.T, w *World, client *http.Client)
 		ctx, cancel := context.WithCancel(context.Background())
 		served := make(chan error, 1)
 		go func() { served <- service.Serve(ctx, listener, time.Second) }()
-		transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		// Each request has its own connection: a deadline of the network may fire after it was cleared, in the next request.
+		transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return w.Network.DialContext(ctx, "gateway")
 		}}
 		t.Cleanup(func() {

@@ -303,7 +303,7 @@ func placeOfID(id string) string {
 	if id == "" {
 		return ""
 	}
-	if id == "0" {
+	if strings.HasSuffix(id, ".start") {
 		return "start"
 	}
 	whole, parts, within := strings.Cut(id, ".")

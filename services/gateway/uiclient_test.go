@@ -92,12 +92,26 @@ func (c *uiClient) part(p uiPart) error {
 			c.parts[at] = p
 		}
 	default:
+		if strings.HasPrefix(kind, "data-") {
+			c.data(p)
+			return nil
+		}
 		if base, _, _ := strings.Cut(kind, "-"); base == "text" || base == "reasoning" {
 			return c.block(base, kind, p)
 		}
 		return c.tool(kind, p)
 	}
 	return nil
+}
+
+// data adds a data part, or replaces the one with its type and id.
+func (c *uiClient) data(p uiPart) {
+	at := slices.IndexFunc(c.parts, func(q uiPart) bool { return p["id"] != nil && q["type"] == p["type"] && q["id"] == p["id"] })
+	if at < 0 {
+		c.parts = append(c.parts, p)
+		return
+	}
+	c.parts[at] = p
 }
 
 func (c *uiClient) block(base, kind string, p uiPart) error {

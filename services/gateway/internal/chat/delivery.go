@@ -122,21 +122,40 @@ func (d *delivery) closePartial() error {
 // begin writes the start part to a client without parts. For a waiting run, the start comes when
 // the run begins.
 func (d *delivery) begin() error {
+	hasStart := d.after == d.behindStart()
 	if d.after.Sequence <= d.start {
 		d.after = Place{}
 	}
 	d.behind = d.after
 	switch {
-	case d.after.Sequence > 0 && len(d.writers) > 1: // the client may have the start of an earlier run
-		d.put(d.t.UpdateMetadata(conversation.RunOf(d.run).Metadata()))
+	case hasStart:
+		d.t.Start()
+		d.behind = d.behindStart()
+		d.updateMetadata()
 	case d.after.Sequence == 0 && !conversation.Waiting(d.run) && !conversation.NeverStarted(d.run):
-		d.put(d.t.Start())
+		d.putStart()
 	}
 	if d.resent != nil && d.resent.below && d.major >= uistream.DefaultMajor {
 		d.put([]uistream.Part{{Type: "reset-step"}})
 		d.emptyStep = true
 	}
 	return d.out.Flush()
+}
+
+// updateMetadata updates the metadata of a client that may have the start of an earlier run.
+func (d *delivery) updateMetadata() {
+	if len(d.writers) > 1 {
+		d.put(d.t.UpdateMetadata(conversation.RunOf(d.run).Metadata()))
+	}
+}
+
+// behindStart returns the place behind the start part, which comes before all chunks.
+func (d *delivery) behindStart() Place { return Place{Sequence: d.start, Start: true} }
+
+// putStart writes the start part.
+func (d *delivery) putStart() {
+	d.behind = d.behindStart()
+	d.put(d.t.Start())
 }
 
 func (d *delivery) reset() {
@@ -153,9 +172,9 @@ func (d *delivery) reset() {
 
 // startAnew makes the client begin the message again.
 func (d *delivery) startAnew() {
-	d.after, d.behind = Place{}, Place{}
+	d.after = Place{}
 	d.reset()
-	d.put(d.t.Start())
+	d.putStart()
 }
 
 // Frame writes the next frame of the session.
@@ -282,6 +301,7 @@ func (d *delivery) checkPosition(f *frame.Frame) error {
 	switch {
 	case f.Sequence == after && !f.CaughtUp, f.Sequence == after-1 && isRunEnd(f.Chunk):
 		d.passed = true // only the end of the run comes after its last chunk
+		d.updateMetadata()
 	case f.Sequence > after || f.CaughtUp:
 		d.startAnew()
 		d.cursor = d.start
@@ -302,7 +322,7 @@ func (d *delivery) rewound(at int64) error {
 		return errVoid
 	}
 	if d.after.Sequence == 0 || d.passed { // otherwise the client has nothing void, or begins again
-		d.behind = Place{Sequence: at}
+		// The reset has the id before it, which is void now. At no valid place does a client have the start of a void step.
 		d.put(d.copy.rest(d.currentRun(), parts, d.major >= uistream.DefaultMajor))
 	}
 	d.cursor = at
@@ -364,9 +384,10 @@ func (d *delivery) putFrom(sequence int64, had int, parts []uistream.Part) {
 	}
 }
 
+// end writes the last parts and ends the stream. A client that has the first of them lacks the last one at least.
 func (d *delivery) end(sequence int64, parts []uistream.Part) {
 	over := d.copy.end(parts)
-	if had, ok := d.had(sequence, len(over)); ok {
+	if had, ok := d.had(sequence, len(over)-1); ok {
 		d.putFrom(sequence, had, over[had:])
 	}
 	d.out.Done(d.behind)

@@ -13,12 +13,20 @@ import (
 type Place struct {
 	Sequence int64
 	Parts    int // 0 for all of them
+	// Start: the client has the start part of the message that begins behind the sequence, and nothing else of it.
+	Start bool
 }
 
-// String returns the sequence, or SEQUENCE.PARTS.
+// startPlace ends the text of a place with Place.Start.
+const startPlace = "start"
+
+// String returns the sequence, SEQUENCE.PARTS or SEQUENCE.start.
 func (p Place) String() string {
 	id := strconv.FormatInt(p.Sequence, 10)
-	if p.Parts > 0 {
+	switch {
+	case p.Start:
+		id += "." + startPlace
+	case p.Parts > 0:
 		id += "." + strconv.Itoa(p.Parts)
 	}
 	return id
@@ -31,7 +39,11 @@ const maxPlaceParts = 1000
 func placeOf(r *http.Request) (p Place, given, ok bool) {
 	sequence, parts, within := strings.Cut(sse.CursorText(r), ".")
 	p.Sequence, given, ok = sse.ParseCursor(sequence)
-	if within && ok {
+	switch {
+	case !within || !ok:
+	case parts == startPlace:
+		p.Start = true
+	default:
 		var err error
 		p.Parts, err = strconv.Atoi(parts)
 		ok = err == nil && p.Sequence > 0 && p.Parts > 0 && p.Parts <= maxPlaceParts
