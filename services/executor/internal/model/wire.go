@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
 )
 
 // Conversions and errors shared by the providers.
@@ -66,6 +68,52 @@ func ToolName(name string) string {
 		return '_'
 	}, name)
 	return legal[:min(len(legal), maxToolName)]
+}
+
+// LetterToolNames returns a request whose tools, calls and results have names that begin with a letter or an underscore: others get an
+// underscore in front. RestoreToolNames is for the reply.
+func LetterToolNames(r Request) Request {
+	r.Tools = slices.Clone(r.Tools)
+	for i := range r.Tools {
+		r.Tools[i].Name = letterName(r.Tools[i].Name)
+	}
+	r.Messages = slices.Clone(r.Messages)
+	for i, m := range r.Messages {
+		parts := slices.Clone(m.Parts)
+		for n, p := range parts {
+			switch p := p.(type) {
+			case agent.ToolCall:
+				p.Name = letterName(p.Name)
+				parts[n] = p
+			case agent.ToolResult:
+				p.Name = letterName(p.Name)
+				parts[n] = p
+			}
+		}
+		r.Messages[i].Parts = parts
+	}
+	return r
+}
+
+func letterName(name string) string {
+	if legal := ToolName(name); legal[0] == '-' || legal[0] >= '0' && legal[0] <= '9' {
+		return ToolName("_" + legal)
+	}
+	return name
+}
+
+// RestoreToolNames returns a yield function that gives the calls of a reply the names that their tools have in the request.
+func RestoreToolNames(tools []Tool, yield func(Event, error) bool) func(Event, error) bool {
+	return func(e Event, err error) bool {
+		if call, ok := e.(CallStart); ok && !slices.ContainsFunc(tools, func(t Tool) bool { return t.Name == call.Name }) {
+			at := slices.IndexFunc(tools, func(t Tool) bool { return letterName(t.Name) == call.Name })
+			if at >= 0 {
+				call.Name = tools[at].Name
+				e = call
+			}
+		}
+		return yield(e, err)
+	}
 }
 
 // PlainText returns the text of a JSON string and any other JSON unchanged, null included.

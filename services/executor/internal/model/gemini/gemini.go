@@ -72,7 +72,7 @@ func (m *Model) generate(ctx context.Context, r model.Request, yield func(model.
 		yield(nil, err)
 		return
 	}
-	yield = places.NameFiles(yield)
+	yield = model.RestoreToolNames(r.Tools, places.NameFiles(yield))
 	stream, err := providerhttp.Open(ctx, providerhttp.Request{
 		Client: m.client, URL: m.address(r.Model), Header: m.header(), Body: body, Idle: m.idle, Classify: responseError,
 	})

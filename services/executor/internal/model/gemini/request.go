@@ -20,6 +20,7 @@ const (
 
 // newBody converts a request, and says which files its parts are. Its error is a *model.Error: provider_invalid_request.
 func newBody(r model.Request) (json.RawMessage, model.Places, error) {
+	r = model.LetterToolNames(r)
 	b := body{Contents: []turn{}}
 	if r.System != "" {
 		b.SystemInstruction = &turn{Parts: []part{{Text: &r.System}}}

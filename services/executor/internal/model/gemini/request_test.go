@@ -266,3 +266,14 @@ func TestARefusedFileIsFoundByItsPlace(t *testing.T) {
 		`"code":400,"status":"INVALID_ARGUMENT","message":"Invalid value at 'contents[%d].parts[%d]' (oneof), oneof field 'data' is already set."`,
 	)
 }
+
+func TestNamesOfToolsBeginWithALetter(t *testing.T) {
+	t.Parallel()
+	const answer = `data: {"candidates":[{"content":{"parts":[{"functionCall":{"name":"_3d-render","args":{}}}],"role":"model"},"finishReason":"STOP"}],"usageMetadata":{}}` + "\n\n"
+	server := modeltest.ServeStream(t, []byte(answer), modeltest.Ended, modeltest.Encoding{})
+	reply := modeltest.Collect(t, connect(t, server, gemini.Config{}).Generate(t.Context(), modeltest.RequestOfTool("3d-render")))
+	sent := string(server.Requests()[0].Body)
+	if reply.Err != nil || len(reply.Calls) != 1 || reply.Calls[0].Name != "3d-render" || strings.Count(sent, `"_3d-render"`) != 3 || strings.Contains(sent, `"3d-render"`) {
+		t.Errorf("got %+v for the request %s", reply, sent)
+	}
+}

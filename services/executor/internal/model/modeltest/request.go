@@ -134,3 +134,14 @@ func (p Provider) testUnsupportedFiles(t *testing.T) {
 		t.Error("the conversation has changed")
 	}
 }
+
+// RequestOfTool returns a request with a tool, an earlier call of it and its result.
+func RequestOfTool(name string) model.Request {
+	r := NewRequest("m")
+	r.Tools = []model.Tool{{Name: name}}
+	r.Messages = append(r.Messages,
+		agent.Message{ID: "m2", Role: agent.RoleAssistant, Parts: []agent.Part{agent.ToolCall{ID: "call_1", Name: name, Arguments: json.RawMessage(`{}`)}}},
+		agent.Message{ID: "m3", Role: agent.RoleTool, Parts: []agent.Part{agent.ToolResult{CallID: "call_1", Name: name, Success: true, Result: json.RawMessage(`1`)}}},
+	)
+	return r
+}

@@ -41,9 +41,9 @@ type Server struct {
 
 // Request is a request received by a Server.
 type Request struct {
-	Method, Path string
-	Header       http.Header
-	Body         []byte
+	Method, Path, Query string
+	Header              http.Header
+	Body                []byte
 }
 
 // NewServer starts a server for the test. The server replays a scenario.
@@ -96,7 +96,7 @@ func serve(t *testing.T, answer http.HandlerFunc) *Server {
 			t.Errorf("read the request: %v", err)
 		}
 		s.mu.Lock()
-		s.requests = append(s.requests, Request{Method: r.Method, Path: r.URL.Path, Header: r.Header, Body: body})
+		s.requests = append(s.requests, Request{Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery, Header: r.Header, Body: body})
 		s.mu.Unlock()
 		answer(w, r)
 	}))

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+	"github.com/holdfast-run/holdfast/services/executor/internal/model/profile"
 )
 
 // The limits of one reply.
@@ -79,6 +80,7 @@ type chatAssembler struct {
 	openCalls        map[int64]*call // by their index on the wire
 	lastCall         *call           // of the newest fragment
 	announced        string          // the id of a call that has no fragment with a name yet
+	think            thinkSplitter
 	usage            *model.Usage
 	stopReason       string // the finish_reason, "" until it arrives
 	done             bool   // [DONE] has arrived
@@ -94,8 +96,8 @@ type call struct {
 	extra     json.RawMessage // extra_content
 }
 
-func newChatAssembler(messages int, from origin) *chatAssembler {
-	return &chatAssembler{origin: from, ids: model.NewCallIDs(messages), openCalls: make(map[int64]*call)}
+func newChatAssembler(messages int, p profile.Profile, from origin) *chatAssembler {
+	return &chatAssembler{origin: from, ids: model.NewCallIDs(messages), openCalls: make(map[int64]*call), think: newThinkSplitter(p.ThinkTags)}
 }
 
 // isFinished reports whether the finish_reason has arrived.
@@ -147,29 +149,43 @@ func (a *chatAssembler) handle(data []byte) ([]model.Event, error) {
 
 func (a *chatAssembler) addText(delta chatDelta) []model.Event {
 	var events []model.Event
+	if delta.ReasoningContent != "" || delta.Reasoning != "" { // the server separates it
+		events = a.addPieces(a.think.flush())
+	}
 	switch {
 	case delta.ReasoningContent != "":
-		events = a.addReasoning("reasoning_content", delta.ReasoningContent)
+		events = append(events, a.addReasoning("reasoning_content", delta.ReasoningContent)...)
 	case delta.Reasoning != "": // some servers send the same text in both members
-		events = a.addReasoning("reasoning", delta.Reasoning)
+		events = append(events, a.addReasoning("reasoning", delta.Reasoning)...)
 	}
 	for _, d := range delta.ReasoningDetails {
 		a.details.add(d)
 	}
 	for _, p := range contentPieces(delta.Content) {
-		if p.thinking {
-			events = append(events, a.addReasoning(thinkingContent, p.text)...)
-			continue
+		pieces := []contentPiece{p}
+		if !p.thinking {
+			pieces = a.think.add(p.text)
 		}
-		events = append(append(events, a.endReasoning()...), model.TextDelta{Text: p.text})
-		a.hasText = true
+		events = append(events, a.addPieces(pieces)...)
 	}
 	if delta.Refusal != "" {
 		a.refused = true
 		events = append(append(events, a.endReasoning()...), model.TextDelta{Text: delta.Refusal})
 	}
 	if len(delta.ToolCalls) > 0 {
-		events = append(events, a.endReasoning()...)
+		events = append(append(events, a.addPieces(a.think.flush())...), a.endReasoning()...)
+	}
+	return events
+}
+
+func (a *chatAssembler) addPieces(pieces []contentPiece) (events []model.Event) {
+	for _, p := range pieces {
+		if p.thinking {
+			events = append(events, a.addReasoning(thinkingContent, p.text)...)
+			continue
+		}
+		events = append(append(events, a.endReasoning()...), model.TextDelta{Text: p.text})
+		a.hasText = true
 	}
 	return events
 }
@@ -345,7 +361,7 @@ func (a *chatAssembler) startCalls() []model.Event {
 
 // endBlocks ends the open blocks. What must be sent back with the calls forms a block of its own before their ends.
 func (a *chatAssembler) endBlocks() ([]model.Event, error) {
-	events := a.endReasoning()
+	events := append(a.addPieces(a.think.flush()), a.endReasoning()...)
 	data := chatData{Origin: a.origin, Details: a.details.encode()}
 	for _, c := range a.calls {
 		if c.extra != nil {
@@ -395,7 +411,7 @@ func (a *chatAssembler) endedByDone() bool {
 			return false
 		}
 	}
-	return a.done && (a.hasText || a.refused || len(a.calls) > 0)
+	return a.done && (a.hasText || a.think.held != "" || a.refused || len(a.calls) > 0)
 }
 
 func (a *chatAssembler) finishReason() model.FinishReason {

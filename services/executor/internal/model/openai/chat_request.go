@@ -17,6 +17,9 @@ import (
 // newChatBody converts a request for chat completions as the profile demands, and says which files its parts are. Its error is a
 // *model.Error: provider_invalid_request.
 func newChatBody(r model.Request, p profile.Profile, from origin) (json.RawMessage, model.Places, error) {
+	if p.ToolNames == profile.NamesLetter {
+		r = model.LetterToolNames(r)
+	}
 	params := openai.ChatCompletionNewParams{Model: r.Model}
 	if p.StreamOptions {
 		params.StreamOptions.IncludeUsage = openai.Bool(true)

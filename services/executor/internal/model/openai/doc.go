@@ -6,7 +6,8 @@
 //
 // A chat completion follows the profile of its server: see package profile. If the server refuses a request and its words teach a more
 // careful profile, the call is made again in the new form, and the model keeps the profile for its later calls. What a server refused
-// is never sent again unchanged: each lesson changes the body, and is learned once.
+// is never sent again unchanged: each lesson changes the body, and is learned once. It is logged once, with the fields of a profile that
+// begins with it. A refused file is found by its place in the request: see model.Places.
 //
 // # End of a reply
 //
@@ -20,6 +21,14 @@
 //
 // Servers differ in how they stream calls: without ids or indexes, with one index for all, with an id of its own for each fragment, with
 // the name behind the id. chatAssembler.findCall has the rules.
+//
+// # Reasoning in the text
+//
+// A server that does not separate reasoning leaves it between <think> and </think> at the beginning of the text. If the profile says so,
+// it becomes reasoning of the reply, wherever chunks cut the tags. Tags behind the first text stay text: the model may write about them.
+// thinkSplitter holds back only what may be a part of a tag.
+//
+// # Responses
 //
 // A response is complete with response.completed or response.incomplete, which include the usage.
 // response.failed and error are failures.

@@ -1,8 +1,10 @@
 package openai_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"io"
+	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
@@ -17,6 +19,7 @@ import (
 // strictServer refuses requests by their body, with a status and a text, and answers the others.
 type strictServer struct {
 	refuses func(body string) (status int, text string)
+	answer  string // in place of a text
 
 	mu     sync.Mutex
 	bodies []string
@@ -34,6 +37,9 @@ func (s *strictServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	answer := stream(deltaChoice(`"content":"a"`), finishChoice("stop"))
 	if strings.HasSuffix(r.URL.Path, "/responses") {
 		answer = event("response.output_text.delta", `"output_index":0,"delta":"a"`) + responseEnd("completed", "")
+	}
+	if s.answer != "" {
+		answer = s.answer
 	}
 	if status, text := s.refuses(string(body)); status != 0 {
 		res.StatusCode, answer = status, text
@@ -188,5 +194,36 @@ func TestProviderDataGoesOnlyWhereItCameFrom(t *testing.T) {
 				t.Errorf("got %s, want %q", body, test.want)
 			}
 		})
+	}
+}
+
+func TestALessonIsLoggedOnceWithItsFields(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	s := &strictServer{refuses: func(body string) (int, string) {
+		if strings.Contains(body, `"max_tokens"`) {
+			return http.StatusBadRequest, `{"error":{"message":"Unsupported parameter: 'max_tokens'. The key is ` + modeltest.Key + `."}}`
+		}
+		return 0, ""
+	}}
+	m := connectStrict(t, s, openai.Config{BaseURL: "http://server.example/v1", APIKey: modeltest.Key, Log: slog.New(slog.NewJSONHandler(&out, nil))})
+	r := modeltest.NewRequest("some-model")
+	r.MaxOutputTokens = 5
+	for range 3 {
+		if reply := modeltest.Collect(t, m.Generate(t.Context(), r)); reply.Err != nil {
+			t.Fatal(reply.Err)
+		}
+	}
+	var line struct{ Server, Model, Profile, Refusal string }
+	if err := json.Unmarshal(out.Bytes(), &line); err != nil {
+		t.Fatalf("got the log %s (%v), want one line", out.Bytes(), err)
+	}
+	if line.Server != "server.example" || line.Model != "some-model" || !strings.Contains(line.Refusal, "max_tokens") || strings.Contains(out.String(), modeltest.Key) {
+		t.Errorf("got %s", out.Bytes())
+	}
+	// The fields are a profile that begins where the lesson ended.
+	taught := &strictServer{refuses: s.refuses}
+	if reply := modeltest.Collect(t, connectStrict(t, taught, openai.Config{Profile: line.Profile}).Generate(t.Context(), r)); reply.Err != nil || len(taught.bodies) != 1 {
+		t.Errorf("the profile %s: got error %v and %d requests, want 1", line.Profile, reply.Err, len(taught.bodies))
 	}
 }

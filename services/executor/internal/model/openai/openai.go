@@ -1,11 +1,13 @@
 package openai
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"reflect"
@@ -37,7 +39,7 @@ type Config struct {
 	BaseURL string `env:"BASE_URL" doc:"base URL of the API; empty means OpenAI's"`
 	// API is APIChat or APIResponses; APIChat when empty.
 	API string `env:"API" doc:"the API to use: chat (chat completions) or responses; empty means chat"`
-	// APIKey is sent as a bearer token, or not at all when empty.
+	// APIKey is sent as a bearer token, or in the header of the server's profile; not at all when empty.
 	APIKey string `env:"API_KEY" doc:"the key of the OpenAI API, or of the server at the base URL"`
 	// IdleTimeout ends a call after this long without data; DefaultIdleTimeout when 0.
 	IdleTimeout time.Duration `env:"IDLE_TIMEOUT" doc:"ends a model call after this long without data; 0 means 5m"`
@@ -45,6 +47,8 @@ type Config struct {
 	Profile string `env:"PROFILE" doc:"the profile of the server: its name, or a JSON object of fields; empty chooses by address and model"`
 	// ModelProfiles is a JSON object of overrides for single models, by name, in place of Profile. Empty for none.
 	ModelProfiles string `env:"MODEL_PROFILES" doc:"profiles of single models as a JSON object, by name"`
+	// Log gets what a server's refusals teach, once for each lesson; slog.Default when nil.
+	Log *slog.Logger
 }
 
 // Model calls chat completions or responses. Safe for concurrent use.
@@ -59,6 +63,7 @@ type Model struct {
 	overrides map[string]profile.Override
 	learned   lessons
 	forms     *schemaform.Forms
+	log       *slog.Logger
 }
 
 var _ model.Model = (*Model)(nil)
@@ -92,7 +97,7 @@ func New(c Config, client *http.Client) (*Model, error) {
 	}
 	return &Model{
 		api: c.API, key: c.APIKey, base: base, client: model.HTTPClient(client), idle: c.IdleTimeout, override: override, overrides: overrides,
-		forms: schemaform.NewForms(schemaRules()),
+		forms: schemaform.NewForms(schemaRules()), log: cmp.Or(c.Log, slog.Default()),
 	}, nil
 }
 
@@ -142,26 +147,29 @@ func (m *Model) Generate(ctx context.Context, r model.Request) iter.Seq2[model.E
 // Each lesson changes the profile for good, so the tries end.
 func (m *Model) try(ctx context.Context, r model.Request, yield func(model.Event, error) bool) (learned bool) {
 	from := newOrigin(m.base, r.Model)
+	p := m.learned.profile(r.Model, m.findProfile)
 	path, newBody := "chat/completions", newChatBody
-	var reply assembler = newChatAssembler(len(r.Messages), from)
+	var reply assembler = newChatAssembler(len(r.Messages), p, from)
 	if m.api == APIResponses {
 		path, newBody = "responses", newResponseBody
 		reply = newResponseAssembler(len(r.Messages), from)
 	}
-	p := m.learned.profile(r.Model, m.findProfile)
 	body, places, err := newBody(r, p, from)
 	if err != nil {
 		yield(nil, err)
 		return false
 	}
 	yield = places.NameFiles(yield)
+	if p.ToolNames == profile.NamesLetter {
+		yield = model.RestoreToolNames(r.Tools, yield)
+	}
 	refusal := ""
 	classify := func(res *http.Response, text []byte) *model.Error {
 		refusal = string(text)
 		return responseError(res, text)
 	}
 	stream, err := providerhttp.Open(ctx, providerhttp.Request{
-		Client: m.client, URL: m.base.JoinPath(path).String(), Header: m.header(), Body: body, Idle: m.idle, Classify: classify,
+		Client: m.client, URL: m.base.JoinPath(path).String(), Header: m.header(p), Body: body, Idle: m.idle, Classify: classify,
 	})
 	if err != nil {
 		if e, ok := errors.AsType[*model.Error](err); ok && mayTeach(e) {
@@ -169,8 +177,15 @@ func (m *Model) try(ctx context.Context, r model.Request, yield func(model.Event
 				body, _, err := newBody(r, p, from)
 				return body, err
 			}
-			if better, ok := profile.Learn(p, refusal, body, build); ok && m.learned.keep(r.Model, p, better) {
-				return true
+			if better, ok := profile.Learn(p, refusal, body, build); ok {
+				repeat, isNew := m.learned.keep(r.Model, p, better)
+				if isNew {
+					m.log.InfoContext(ctx, "the model's server refused the form of a request; to begin with the form that it takes, put these fields into the model's profile",
+						"server", m.base.Host, "model", r.Model, "profile", string(better.Difference(p)), "refusal", model.Redact(e, m.key).Error())
+				}
+				if repeat {
+					return true
+				}
 			}
 		}
 		yield(nil, err)
@@ -181,10 +196,14 @@ func (m *Model) try(ctx context.Context, r model.Request, yield func(model.Event
 	return false
 }
 
-func (m *Model) header() http.Header {
+func (m *Model) header(p profile.Profile) http.Header {
 	h := http.Header{}
-	if m.key != "" {
-		h.Set("Authorization", "Bearer "+m.key)
+	switch {
+	case m.key == "":
+	case p.KeyHeader == profile.BearerHeader:
+		h.Set(p.KeyHeader, "Bearer "+m.key)
+	default:
+		h.Set(p.KeyHeader, m.key)
 	}
 	return h
 }
@@ -235,19 +254,19 @@ func (l *lessons) profile(name string, find func(name string) profile.Profile) p
 	return p
 }
 
-// keep stores a profile that replaces the one of a refused request. It returns false if the limits do not allow it. A call that was
-// refused beside another one, which has learned meanwhile, is repeated with what is known.
-func (l *lessons) keep(name string, refused, better profile.Profile) bool {
+// keep stores a profile that replaces the one of a refused request, and reports whether to repeat the request and whether the profile is
+// new. The limits may not allow it. A call that was refused beside another one, which has learned meanwhile, is repeated with what is known.
+func (l *lessons) keep(name string, refused, better profile.Profile) (repeat, isNew bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	known, ok := l.known[name]
 	if !ok || known.number == maxChanges {
-		return false
+		return false, false
 	}
-	if reflect.DeepEqual(known.profile, refused) {
+	if isNew = reflect.DeepEqual(known.profile, refused); isNew {
 		l.known[name] = lesson{better, known.number + 1}
 	}
-	return true
+	return true, isNew
 }
 
 // assembler builds one reply from the events of a stream.

@@ -19,6 +19,9 @@ var modelsWithoutReasoning = regexp.MustCompile(`^(gpt-3|gpt-4|chatgpt-|gpt-5(\.
 // newResponseBody converts a request for responses, and says which files its parts are. It leaves out the members that the server
 // refuses: Omit of the profile. Its error is a *model.Error: provider_invalid_request.
 func newResponseBody(r model.Request, p profile.Profile, from origin) (json.RawMessage, model.Places, error) {
+	if p.ToolNames == profile.NamesLetter {
+		r = model.LetterToolNames(r)
+	}
 	params := responses.ResponseNewParams{Model: r.Model, Store: openai.Bool(false)}
 	if !modelsWithoutReasoning.MatchString(r.Model) {
 		params.Include = []responses.ResponseIncludable{responses.ResponseIncludableReasoningEncryptedContent}

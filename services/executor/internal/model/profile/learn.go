@@ -124,6 +124,10 @@ var lessons = []lesson{
 		},
 	},
 	{
+		regexp.MustCompile(`(?i)must start with a letter`),
+		set(func(p *Profile) *string { return &p.ToolNames }, NamesLetter),
+	},
+	{
 		regexp.MustCompile(`(?i)response_format|json_schema|structured output`),
 		set(func(p *Profile) *string { return &p.Output }, OutputObject),
 	},

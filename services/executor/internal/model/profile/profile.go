@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -56,6 +58,12 @@ type Profile struct {
 	Strict bool `json:"strict"`
 	// Output is the response_format of an agent's output: OutputSchema, or OutputObject with the schema in the system message.
 	Output string `json:"output"`
+	// KeyHeader is the header that carries the API key: BearerHeader, as a bearer token, or another one, as it is.
+	KeyHeader string `json:"keyHeader"`
+	// ToolNames is how the names of tools may begin: NamesAny or NamesLetter.
+	ToolNames string `json:"toolNames"`
+	// ThinkTags says whether text may have reasoning between the tags <think> and </think>: ThinkNever, ThinkStart or ThinkOpen.
+	ThinkTags string `json:"thinkTags"`
 	// Omit are members of a request that are not sent.
 	Omit []string `json:"omit"`
 
@@ -110,13 +118,29 @@ const (
 	OutputObject = "json_object"
 )
 
+// BearerHeader carries a key as a bearer token.
+const BearerHeader = "Authorization"
+
+// The beginnings of tool names.
+const (
+	NamesAny    = "any"
+	NamesLetter = "letter" // or an underscore; other names get one in front
+)
+
+// The places of reasoning within the text.
+const (
+	ThinkNever = "never"
+	ThinkStart = "start" // the text may begin with <think>
+	ThinkOpen  = "open"  // the text begins within the reasoning: the template has opened it
+)
+
 // Compatible returns the profile of a server without a row: what most servers accept.
 func Compatible() Profile {
 	return Profile{
 		OutputLimit: LimitTokens, System: SystemFirst, AlternateRoles: true, CallContent: ContentEmpty,
 		Media: []string{MediaImage}, Reasoning: ReasoningCalls, CallExtra: true,
 		CallIDs: IDAny, CallIDMin: 1, CallIDMax: 40, RequiredChoice: "required", NoneChoice: "none",
-		StreamOptions: true, Strict: true, Output: OutputSchema,
+		StreamOptions: true, Strict: true, Output: OutputSchema, KeyHeader: BearerHeader, ToolNames: NamesAny, ThinkTags: ThinkNever,
 	}
 }
 
@@ -158,6 +182,8 @@ func (p Profile) check() error {
 		{"reasoning", p.Reasoning, []string{ReasoningNever, ReasoningTurn, ReasoningCalls, ReasoningAlways}},
 		{"callIDs", p.CallIDs, []string{IDAny, IDWord, IDAlphanumeric}},
 		{"output", p.Output, []string{OutputSchema, OutputObject}},
+		{"toolNames", p.ToolNames, []string{NamesAny, NamesLetter}},
+		{"thinkTags", p.ThinkTags, []string{ThinkNever, ThinkStart, ThinkOpen}},
 	} {
 		if !slices.Contains(f.allowed, f.value) {
 			return fmt.Errorf("%s is %q, it must be one of %s", f.name, f.value, strings.Join(f.allowed, ", "))
@@ -168,10 +194,28 @@ func (p Profile) check() error {
 			return fmt.Errorf("media has %q, it may have %s and %s", m, MediaImage, MediaFile)
 		}
 	}
+	if !headerName.MatchString(p.KeyHeader) {
+		return fmt.Errorf("keyHeader is %q, it must be the name of a header", p.KeyHeader)
+	}
 	if p.CallIDMin < 1 || p.CallIDMin > p.CallIDMax || p.CallIDMax < minCallID || p.CallIDMax > maxCallID {
 		return fmt.Errorf("callIDMin is %d and callIDMax is %d, they must be in order, and the longest between %d and %d", p.CallIDMin, p.CallIDMax, minCallID, maxCallID)
 	}
 	return nil
+}
+
+// headerName matches names of headers.
+var headerName = regexp.MustCompile(`^[A-Za-z0-9-]{1,64}$`)
+
+// Difference returns a JSON object of the fields in which p differs from another profile.
+func (p Profile) Difference(other Profile) json.RawMessage {
+	var fields, others map[string]json.RawMessage
+	for profile, into := range map[*Profile]*map[string]json.RawMessage{&p: &fields, &other: &others} {
+		text, _ := json.Marshal(profile) // a profile can be encoded and decoded
+		_ = json.Unmarshal(text, into)
+	}
+	maps.DeleteFunc(fields, func(name string, value json.RawMessage) bool { return bytes.Equal(value, others[name]) })
+	text, _ := json.Marshal(fields)
+	return text
 }
 
 // The limits of CallIDMax. Shorter ids would soon repeat.

@@ -19,12 +19,14 @@ var rows = sync.OnceValue(func() []Row {
 			Sources: []string{"https://platform.openai.com/docs/api-reference/chat/create"},
 		},
 		{
-			// The models of OpenAI. A first chunk without choices has the results of the content filter.
+			// The models of OpenAI. A first chunk without choices has the results of the content filter. The base URL of a deployment has the
+			// api-version in its query; keys are no bearer tokens there.
 			Name: "azure", Address: at(`^[^/]*\.(openai\.azure|services\.ai\.azure|cognitiveservices\.azure)\.(com|us|cn)(:|/|$)`),
 			Fields: `{"outputLimit":"max_completion_tokens","system":"anywhere","alternateRoles":false,"emptyText":true,
-				"callContent":"omitted","reasoning":"never"}`,
+				"callContent":"omitted","reasoning":"never","keyHeader":"api-key"}`,
 			Sources: []string{
 				"https://learn.microsoft.com/azure/ai-services/openai/reference",
+				"https://learn.microsoft.com/azure/foundry/openai/api-version-lifecycle",
 				"https://github.com/microsoft/autogen/issues/6465",
 			},
 		},
@@ -102,9 +104,10 @@ var rows = sync.OnceValue(func() []Row {
 		{
 			// Reasoning is not read. Signatures are in the extra_content of calls.
 			Name: "gemini", Address: at(`^generativelanguage\.googleapis\.com(:\d+)?/.*openai|^[^/]*aiplatform\.googleapis\.com(:\d+)?/.*openapi`),
-			Fields: `{"reasoning":"never"}`,
+			Fields: `{"reasoning":"never","toolNames":"letter"}`,
 			Sources: []string{
 				"https://ai.google.dev/gemini-api/docs/openai",
+				"https://cloud.google.com/vertex-ai/generative-ai/docs/reference/nodejs/latest/vertexai/functiondeclaration",
 				"https://docs.cloud.google.com/vertex-ai/generative-ai/docs/thought-signatures",
 				"https://github.com/can1357/oh-my-pi/issues/10172",
 			},
@@ -126,10 +129,12 @@ var rows = sync.OnceValue(func() []Row {
 			},
 		},
 		{
-			// Selected by name: its port is not its own. The template of the model decides about roles.
+			// Selected by name: its port is not its own. The template of the model decides about roles. Without a reasoning parser the
+			// reasoning stays in the text.
 			Name: "vllm", Address: at(`^$`),
-			Fields: `{}`,
+			Fields: `{"thinkTags":"start"}`,
 			Sources: []string{
+				"https://docs.vllm.ai/en/latest/features/reasoning_outputs.html",
 				"https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html",
 				"https://github.com/vllm-project/vllm/issues/41114",
 			},
@@ -137,8 +142,9 @@ var rows = sync.OnceValue(func() []Row {
 		{
 			// Selected by name: its port is not its own. A template that refuses a conversation gives status 500.
 			Name: "llama.cpp", Address: at(`^$`),
-			Fields: `{"callExtra":false}`,
+			Fields: `{"callExtra":false,"thinkTags":"start"}`,
 			Sources: []string{
+				"https://github.com/ggml-org/llama.cpp/issues/23320",
 				"https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md",
 				"https://github.com/ggml-org/llama.cpp/issues/19851",
 			},
@@ -146,14 +152,15 @@ var rows = sync.OnceValue(func() []Row {
 		{
 			// A subset of the API, without strict tools and documents. Reasoning arrives and comes back as "reasoning".
 			Name: "ollama", Address: at(`^([^/]*\.)?ollama\.com(:|/|$)|^[^/]*:11434(/|$)`),
-			Fields:  `{"reasoningField":"reasoning","callExtra":false,"strict":false}`,
-			Sources: []string{"https://docs.ollama.com/api/openai-compatibility"},
+			Fields:  `{"reasoningField":"reasoning","callExtra":false,"strict":false,"thinkTags":"start"}`,
+			Sources: []string{"https://docs.ollama.com/api/openai-compatibility", "https://github.com/ollama/ollama/issues/8528"},
 		},
 		{
-			// Content must be a string, also beside calls.
+			// Content must be a string, also beside calls. Reasoning may stay in the text.
 			Name: "lmstudio", Address: at(`^[^/]*:1234(/|$)`),
-			Fields: `{"callExtra":false}`,
+			Fields: `{"callExtra":false,"thinkTags":"start"}`,
 			Sources: []string{
+				"https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues/1569",
 				"https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues/261",
 				"https://github.com/nugget/thane-ai-agent/pull/1229",
 			},
@@ -174,6 +181,12 @@ var rows = sync.OnceValue(func() []Row {
 				"https://platform.claude.com/docs/en/api/messages",
 				"https://github.com/Portkey-AI/gateway/issues/995",
 			},
+		},
+		{
+			// Names of tools begin with a letter or an underscore.
+			Name: "gemini-models", Model: at(`(^|/)gemini-`),
+			Fields:  `{"toolNames":"letter"}`,
+			Sources: []string{"https://cloud.google.com/vertex-ai/generative-ai/docs/reference/nodejs/latest/vertexai/functiondeclaration"},
 		},
 		{
 			// Calls without a signature are refused. The placeholder is the API's own.
@@ -199,16 +212,23 @@ var rows = sync.OnceValue(func() []Row {
 			Sources: []string{"https://github.com/danny-avila/LibreChat/issues/13366"},
 		},
 		{
+			// A server without a parser for reasoning leaves it in the text.
+			Name: "deepseek-r1-models", Model: at(`(^|/)deepseek-r1`),
+			Fields:  `{"thinkTags":"start"}`,
+			Sources: []string{"https://docs.vllm.ai/en/latest/features/reasoning_outputs.html"},
+		},
+		{
 			// Routers pass the rule of Kimi on.
 			Name: "kimi-models", Model: at(`(^|/)kimi-k`),
 			Fields:  `{"reasoning":"calls","reasoningField":"reasoning_content","reasoningFiller":"."}`,
 			Sources: []string{"https://github.com/earendil-works/pi/pull/987"},
 		},
 		{
-			// Its template takes one system message, the first. Compatible servers do so anyway; the row is for routers.
+			// Its template takes one system message, the first. Compatible servers do so anyway; the row is for routers. A server without a
+			// parser for reasoning leaves it in the text.
 			Name: "qwen-models", Model: at(`(^|/)(qwen|qwq)`),
-			Fields:  `{"system":"first","alternateRoles":true}`,
-			Sources: []string{"https://github.com/vllm-project/vllm/issues/41114"},
+			Fields:  `{"system":"first","alternateRoles":true,"thinkTags":"start"}`,
+			Sources: []string{"https://github.com/vllm-project/vllm/issues/41114", "https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues/1569"},
 		},
 		{
 			// The template demands alternating roles.
