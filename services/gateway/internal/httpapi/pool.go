@@ -2,9 +2,8 @@ package httpapi
 
 import "sync"
 
-// Pool bounds what requests of all tenants use of something at the same time, such as memory. A part of it is spare: it is beyond the
-// bound, and for tenants that use little, so that a tenant that takes all of the pool does not lock out the others. It may be used by
-// many goroutines. A nil Pool has no bound.
+// Pool bounds what the requests of all tenants use at the same time, such as memory. Beyond its bound, a spare part is for tenants
+// with little of it, so one tenant cannot lock out the others. It may be used by many goroutines. A nil Pool has no bound.
 type Pool struct {
 	all   int64
 	spare int64
@@ -12,7 +11,7 @@ type Pool struct {
 
 	mu    sync.Mutex
 	taken int64
-	by    map[string]int64 // what each tenant has; none of them has 0
+	by    map[string]int64 // what each tenant has; above 0
 }
 
 // NewPool returns a Pool of the size. Its spare part is that percentage of it, and at least each; 0 for none. A tenant

@@ -15,6 +15,6 @@ type Handlers struct {
 	Follower *follow.Follower
 	Files    *files.Files
 	Now      func() time.Time // never nil
-	// Snapshots are those that are being made, each of which may hold tens of megabytes.
+	// Snapshots bounds the snapshots in progress. Each may hold tens of megabytes.
 	Snapshots *httpapi.Pool
 }
