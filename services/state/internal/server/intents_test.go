@@ -281,7 +281,7 @@ func (s *scene) commit(r *statev1.CommitStepRequest) string {
 	return s.name(run) + "; " + s.conversationOf()
 }
 
-// stop interrupts or aborts the session. An executing run ends with it.
+// stop interrupts or aborts the session. An executing run ends with it, except with end=later: it has not noticed yet.
 func (s *scene) stop(a act) string {
 	kind := interrupts
 	if a.word == "abort" {
@@ -289,7 +289,7 @@ func (s *scene) stop(a act) string {
 	}
 	_, err := s.bench.runs.RequestStop(s.Context(), &statev1.RequestStopRequest{Tenant: "acme", SessionId: s.session, Kind: kind})
 	s.must(err)
-	if s.get(s.session).GetSession().GetStatus() == active {
+	if s.get(s.session).GetSession().GetStatus() == active && a.options["end"] != "later" {
 		outcome := &statev1.Outcome{Status: interrupted}
 		if a.word == "abort" {
 			outcome = &statev1.Outcome{Status: failed, Failure: &statev1.Failure{Error: "it was aborted", Code: "framework_cancelled"}}

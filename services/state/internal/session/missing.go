@@ -24,7 +24,8 @@ func (c Send) checksMissing() bool { return c.Missing != MissingStays && len(c.E
 
 // findMissing finds the users' messages that the client lacks, and decides whether the request replaces them. They
 // stay if the client cannot have removed them: a run is live or waits, or a child works (works), and LastSeenRunID does not show that the
-// client knows of it, or another caller has sent one of them. Messages without a run, which programs append, do not
+// client knows of it, or another caller has sent one of them. A live run that somebody has stopped counts as ended: users
+// stop an answer, edit their message and send it before the run has noticed. Messages without a run, which programs append, do not
 // count. Conflict (RUN_STALE) if the policy refuses, and an IncompleteViewError to see the messages and the first one's
 // rewind point.
 func (c Send) findMissing(v *View, works bool) (missingMessages, error) {
@@ -36,7 +37,8 @@ func (c Send) findMissing(v *View, works bool) (missingMessages, error) {
 		return missingMessages{}, &IncompleteViewError{[]Target{{Key: c.Key, Need: Need{AskedFrom: known + 1}}}}
 	}
 	missing, err := c.visible(v.Asked)
-	mayBeUnseen := c.LastSeenRunID == "" && (v.Session.Status == Active || v.Session.Waiting > 0 || works)
+	live := v.Session.Status == Active && (v.Current == nil || v.Current.Stop == nil)
+	mayBeUnseen := c.LastSeenRunID == "" && (live || v.Session.Waiting > 0 || works)
 	switch {
 	case err != nil || len(missing) == 0:
 		return missingMessages{}, err
