@@ -85,6 +85,11 @@ class Play {
     await this.settle();
   }
 
+  // Removes all messages but the first ones at the page, as editors of conversations do before they send.
+  truncate({ keep }) {
+    this.chat.messages = this.chat.messages.slice(0, keep);
+  }
+
   begin({ text }) {
     this.ends(this.chat.sendMessage({ text }));
   }

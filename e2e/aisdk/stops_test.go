@@ -39,6 +39,20 @@ func stopped() []scenario {
 			},
 		},
 		{
+			Name: "a stop of the run, then an edit that cuts the conversation", Agent: "narrator",
+			Steps: []step{
+				send("hello"), begin("tell me a story"), textOf(someText), do("stop"), post("/chat/{session}/interrupt", map[string]any{}), mark(),
+				do("truncate", "keep", 2), send("bye"),
+			},
+			check: func(t *testing.T, p *played) {
+				if cut := p.Marks[0].Messages[3].Text(); len(cut) < someText || len(cut) >= len(story()) {
+					t.Errorf("the answer was stopped with %q, want some of the story", cut)
+				}
+				p.holds(t, "user:", said("hello"), "assistant:", said("You said: hello"), "user:", said("bye"), "assistant:", said("You said: bye"))
+				p.posted(t, 3)
+			},
+		},
+		{
 			Name: "a stop, then an edit", Agent: "narrator", Steps: append(slices.Clone(stop), edit(0, "hello")),
 			check: func(t *testing.T, p *played) {
 				p.cut(t)

@@ -45,6 +45,15 @@ func texts(c client) []scenario {
 			},
 		},
 		{
+			Name: "an edit that cuts the conversation", Agent: "helper",
+			Steps: []step{send("hello"), send("recite"), do("truncate", "keep", 2), send("more"), reload(), send("recite")},
+			check: func(t *testing.T, p *played) {
+				p.holds(t, "user:", said("hello"), "assistant:", said("You said: hello"), "user:", said("more"), "assistant:", said("You said: more"),
+					"user:", said("recite"), "assistant:", said("You said: hello, more, recite"))
+				p.posted(t, 4)
+			},
+		},
+		{
 			Name: "a server tool", Agent: "helper", Auto: "tools", Steps: []step{send(note)},
 			check: func(t *testing.T, p *played) {
 				p.holds(t, "user:", said(note), "assistant:", done("note", input, `{"written":true}`), said(`I was told: {"written":true}`))

@@ -114,6 +114,21 @@ var talking = map[string]func(*testing.T, *chat){
 		c.checkPosts(said, said)
 	},
 
+	"a message is retyped behind a stop of its answer": func(_ *testing.T, c *chat) {
+		tab := c.open("")
+		tab.say("hello")
+		tab.checkStored(user("hello"), agent(text("You said: hello")))
+		tab.say(tellStory)
+		tab.awaitGrowingText(60)
+		tab.press("Stop")
+		tab.press("Retype")
+		tab.say("bye")
+		tab.checkStored(user("hello"), agent(text("You said: hello")), user("bye"), agent(text("You said: hello, bye")))
+		tab.reload()
+		tab.checkStored(user("hello"), agent(text("You said: hello")), user("bye"), agent(text("You said: hello, bye")))
+		c.checkPosts(said, said, said)
+	},
+
 	"another answer takes the place of the last one": func(_ *testing.T, c *chat) {
 		tab := c.open("")
 		tab.say("hello")

@@ -22,7 +22,7 @@ export function Conversation({ server, session, agent, stored }) {
     () => new DefaultChatTransport({ api: `${server.url}/chat?aiSdk=7`, headers: server.headers, body: { agentType: agent } }),
     [server, agent],
   );
-  const { messages, status, error, sendMessage, regenerate, resumeStream, addToolOutput, addToolApprovalResponse } = useChat({
+  const { messages, setMessages, status, error, sendMessage, stop: leave, regenerate, resumeStream, addToolOutput, addToolApprovalResponse } = useChat({
     id: session,
     messages: stored,
     resume: true,
@@ -66,6 +66,12 @@ export function Conversation({ server, session, agent, stored }) {
     fetch(`${server.url}/chat/${encodeURIComponent(session)}/interrupt`, { method: 'POST', headers: server.headers });
   }
 
+  // Editors of conversations cut them before the edited message, and send its new form as a new message.
+  async function retype() {
+    await leave();
+    setMessages((all) => all.slice(0, all.findLastIndex((message) => message.role === 'user')));
+  }
+
   const busy = status === 'submitted' || status === 'streaming';
   return (
     <main data-status={status}>
@@ -88,6 +94,7 @@ export function Conversation({ server, session, agent, stored }) {
         <button type="submit" disabled={busy}>Send</button>
         <button type="button" disabled={!busy} onClick={stop}>Stop</button>
         <button type="button" disabled={busy} onClick={() => regenerate()}>Again</button>
+        <button type="button" onClick={retype}>Retype</button>
       </form>
     </main>
   );
