@@ -258,7 +258,7 @@ func TestAnOperatorFindsAndEndsWhatIsStuckWithTheCommandLine(t *testing.T) {
 	o.expects(0, []string{"an approval", "sums", "ben", `{"expression":"6 * 7"}`}, "calls", "list", "--user", "ben")
 	o.expects(0, []string{"it waits for an answer to 1 call"}, "sessions", "show", "asks")
 	o.expects(3, []string{"UNKNOWN_TOOL_CALL"}, "calls", "approve", "asks", "call_9")
-	o.expects(5, []string{"SESSION_CHANGED"}, "runs", "retry", "asks")
+	o.expects(5, []string{"SESSION_SUSPENDED"}, "runs", "retry", "asks")
 	o.expects(0, []string{"accepted: run", "continues"}, "calls", "approve", "asks", call, "--reason", "it is a small sum")
 	o.expects(0, []string{"It is 42.", "completed"}, "runs", "watch", "asks")
 	o.expects(3, []string{"UNKNOWN_TOOL_CALL"}, "calls", "approve", "asks", call)

@@ -10,7 +10,7 @@ import (
 
 // Resume continues a stopped session in the request's mode; see agent.v1.AgentService.Resume. Failures are
 // faults: Invalid (RESUME_INVALID) for fields foreign to the mode, Conflict (SESSION_BUSY, SESSION_COMPLETED,
-// SESSION_SUSPENDED; SESSION_CHANGED for a retry of a session that has not failed), NotFound (SESSION_NOT_FOUND,
+// SESSION_SUSPENDED; SESSION_CHANGED for a retry of an interrupted session), NotFound (SESSION_NOT_FOUND,
 // CHECKPOINT_NOT_FOUND). With a request key it may be repeated after any failure.
 func (c *Client) Resume(ctx context.Context, r *agentv1.ResumeRequest) (*agentv1.ResumeResponse, error) {
 	return call(ctx, c.agents.Resume, r)

@@ -124,31 +124,31 @@ var File_holdfast_agent_v1_rules_proto protoreflect.FileDescriptor
 
 const file_holdfast_agent_v1_rules_proto_rawDesc = "" +
 	"\n" +
-	"\x1dholdfast/agent/v1/rules.proto\x12\x11holdfast.agent.v1\x1a\x1bbuf/validate/validate.proto:\xc1\x01\n" +
-	"\x02id\x12\x19.buf.validate.StringRules\x18\xa1\x8d\x06 \x01(\rB\x93\x01\xc2H\x8f\x01\n" +
-	"\x8c\x01\n" +
+	"\x1dholdfast/agent/v1/rules.proto\x12\x11holdfast.agent.v1\x1a\x1bbuf/validate/validate.proto:\xd8\x01\n" +
+	"\x02id\x12\x19.buf.validate.StringRules\x18\xa1\x8d\x06 \x01(\rB\xaa\x01\xc2H\xa6\x01\n" +
+	"\xa3\x01\n" +
 	"\n" +
-	"ID_INVALID\x128must be an id: 1 to 256 bytes without control characters\x1aDthis != '' && bytes(this).size() <= rule && !this.matches('\\\\p{Cc}')R\x02id:\xe1\x01\n" +
-	"\voptional_id\x12\x19.buf.validate.StringRules\x18\xa2\x8d\x06 \x01(\rB\xa2\x01\xc2H\x9e\x01\n" +
-	"\x9b\x01\n" +
+	"ID_INVALID\x1a\x94\x01this != '' && bytes(this).size() <= rule && !this.matches('\\\\p{Cc}') ? '' : 'must be an id: 1 to %d bytes without control characters'.format([rule])R\x02id:\xf8\x01\n" +
+	"\voptional_id\x12\x19.buf.validate.StringRules\x18\xa2\x8d\x06 \x01(\rB\xb9\x01\xc2H\xb5\x01\n" +
+	"\xb2\x01\n" +
 	"\n" +
-	"ID_INVALID\x12Gmust be an id of at most 256 bytes without control characters, or empty\x1aDthis == '' || bytes(this).size() <= rule && !this.matches('\\\\p{Cc}')R\n" +
-	"optionalId:\x80\x01\n" +
-	"\x05limit\x12\x18.buf.validate.Int32Rules\x18\xa1\x8d\x06 \x01(\x05BN\xc2HK\n" +
-	"I\n" +
-	"\rLIMIT_INVALID\x12\x1dmust be 1 to 200, or 0 for 50\x1a\x19this >= 0 && this <= ruleR\x05limit:h\n" +
+	"ID_INVALID\x1a\xa3\x01this == '' || bytes(this).size() <= rule && !this.matches('\\\\p{Cc}') ? '' : 'must be an id of at most %d bytes without control characters, or empty'.format([rule])R\n" +
+	"optionalId:\x96\x01\n" +
+	"\x05limit\x12\x18.buf.validate.Int32Rules\x18\xa1\x8d\x06 \x01(\x05Bd\xc2Ha\n" +
+	"_\n" +
+	"\rLIMIT_INVALID\x1aNthis >= 0 && this <= rule ? '' : 'must be 1 to %d, or 0 for 50'.format([rule])R\x05limit:h\n" +
 	"\x06begins\x12\x18.buf.validate.Int32Rules\x18\xa2\x8d\x06 \x01(\bB4\xc2H1\n" +
 	"/\n" +
 	"\rLIMIT_INVALID\x12\x13must not be below 0\x1a\tthis >= 0R\x06begins:m\n" +
 	"\tbegins_at\x12\x18.buf.validate.Int64Rules\x18\xa1\x8d\x06 \x01(\bB4\xc2H1\n" +
 	"/\n" +
-	"\rLIMIT_INVALID\x12\x13must not be below 0\x1a\tthis >= 0R\bbeginsAt:r\n" +
-	"\x04wait\x12\x18.buf.validate.Int64Rules\x18\xa2\x8d\x06 \x01(\x03BB\xc2H?\n" +
-	"=\n" +
-	"\fWAIT_INVALID\x12\x12must be 0 to 60000\x1a\x19this >= 0 && this <= ruleR\x04wait:\x9c\x01\n" +
-	"\atimeout\x12\x18.buf.validate.Int64Rules\x18\xa3\x8d\x06 \x01(\x03Bf\xc2Hc\n" +
-	"a\n" +
-	"\x0fTIMEOUT_INVALID\x123must be 1 to 2592000000, 30 days, or 0 for no limit\x1a\x19this >= 0 && this <= ruleR\atimeoutBBZ@github.com/holdfast-run/holdfast/proto/holdfast/agent/v1;agentv1"
+	"\rLIMIT_INVALID\x12\x13must not be below 0\x1a\tthis >= 0R\bbeginsAt:\x86\x01\n" +
+	"\x04wait\x12\x18.buf.validate.Int64Rules\x18\xa2\x8d\x06 \x01(\x03BV\xc2HS\n" +
+	"Q\n" +
+	"\fWAIT_INVALID\x1aAthis >= 0 && this <= rule ? '' : 'must be 0 to %d'.format([rule])R\x04wait:\xaf\x01\n" +
+	"\atimeout\x12\x18.buf.validate.Int64Rules\x18\xa3\x8d\x06 \x01(\x03By\xc2Hv\n" +
+	"t\n" +
+	"\x0fTIMEOUT_INVALID\x1aathis >= 0 && this <= rule ? '' : 'must be 1 to %d milliseconds, or 0 for no limit'.format([rule])R\atimeoutBBZ@github.com/holdfast-run/holdfast/proto/holdfast/agent/v1;agentv1"
 
 var file_holdfast_agent_v1_rules_proto_goTypes = []any{
 	(*validate.StringRules)(nil), // 0: buf.validate.StringRules

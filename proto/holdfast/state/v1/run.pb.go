@@ -689,8 +689,8 @@ func (x *Resume) GetStateOps() []*StateOp {
 
 // Retry removes the failed step of the newest run, and continues. It keeps a step whose
 // tools have run, because they would run again, and the last step that the run was allowed.
-// FAILED_PRECONDITION (SESSION_CHANGED): the session has not failed. FAILED_PRECONDITION
-// (RUN_CANCELLED): the session was aborted.
+// FAILED_PRECONDITION (SESSION_BUSY, SESSION_COMPLETED, SESSION_SUSPENDED, and SESSION_CHANGED of an
+// interrupted session): the session has not failed. FAILED_PRECONDITION (RUN_CANCELLED): the session was aborted.
 type Retry struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	AppendMessages []*v1.Message          `protobuf:"bytes,1,rep,name=append_messages,json=appendMessages,proto3" json:"append_messages,omitempty"`

@@ -83,7 +83,7 @@ func (c Resume) checkResumable(views []*View) error {
 	case c.CheckpointID != "":
 		return nil
 	case s.Status == Completed:
-		return s.conflict("SESSION_COMPLETED", "session %q is completed: there is nothing to resume; start a run with a message", c.SessionID)
+		return s.completed()
 	case !s.Status.Suspended():
 		return c.checkNotAborted(s)
 	}
@@ -91,6 +91,10 @@ func (c Resume) checkResumable(views []*View) error {
 		return s.conflict("SESSION_SUSPENDED", "session %q waits for the answers to %d calls (%s); submit them or abandon them", c.SessionID, open, s.Status)
 	}
 	return nil
+}
+
+func (s *Session) completed() error {
+	return s.conflict("SESSION_COMPLETED", "session %q is completed: there is nothing to resume or to retry; start a run with a message", s.SessionID)
 }
 
 // continuesMessage reports whether the run continues the message of the newest run, like a

@@ -7,8 +7,8 @@ package session
 // A step with tools that have run is kept, since a second run would repeat their effects;
 // its calls all have results. So is the last allowed step.
 //
-// Faults: as for RunRequest, and Conflict (SESSION_CHANGED) for a session that has not
-// failed, Conflict (RUN_CANCELLED), TooLarge (STATE_SIZE_EXCEEDED), Invalid (STATE_INVALID).
+// Faults: as for RunRequest, and of a session that has not failed, those of Resume (Conflict SESSION_BUSY,
+// SESSION_COMPLETED, SESSION_SUSPENDED) or Conflict (SESSION_CHANGED), Conflict (RUN_CANCELLED), TooLarge (STATE_SIZE_EXCEEDED), Invalid (STATE_INVALID).
 type Retry struct {
 	RunRequest
 	Addition
@@ -65,7 +65,18 @@ func (c Retry) checkRetryable(v *View) error {
 	if err := c.checkNotAborted(v.Session); err != nil {
 		return err
 	}
-	return Expect{Statuses: []Status{Failed}}.check(v.Session)
+	switch s := v.Session; {
+	case s.Status == Failed:
+		return nil
+	case s.Status == Active:
+		return sessionBusy(s)
+	case s.Status == Completed:
+		return s.completed()
+	case s.Status.Suspended():
+		return s.conflict("SESSION_SUSPENDED", "session %q waits for answers (%s); submit them or abandon them", s.SessionID, s.Status)
+	default:
+		return s.conflict("SESSION_CHANGED", "session %q is %s: only a failed session can be retried; resume it", s.SessionID, s.Status)
+	}
 }
 
 // codeMaxSteps is the failure code of a run that has used all its steps.

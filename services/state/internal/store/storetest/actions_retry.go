@@ -31,6 +31,12 @@ func (h *history) retry(key session.Key) action {
 		switch {
 		case p.Aborted:
 			return "RUN_CANCELLED"
+		case p.Status == session.Active:
+			return "SESSION_BUSY"
+		case p.Status == session.Completed:
+			return "SESSION_COMPLETED"
+		case p.Status.Suspended():
+			return "SESSION_SUSPENDED"
 		case p.Status != session.Failed:
 			return "SESSION_CHANGED"
 		}
