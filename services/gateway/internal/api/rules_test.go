@@ -54,6 +54,23 @@ func TestABrokenRuleNamesItsFieldAndItself(t *testing.T) {
 	}
 }
 
+// A rule names the limit of its field.
+func TestABrokenRuleNamesItsLimit(t *testing.T) {
+	t.Parallel()
+	for want, request := range map[string]proto.Message{
+		"session_id must be an id: 1 to 256 bytes without control characters":                   &agentv1.GetRequest{SessionId: strings.Repeat("x", 257)},
+		"checkpoint_id must be an id: 1 to 320 bytes without control characters":                &agentv1.RewindRequest{SessionId: "s", CheckpointId: strings.Repeat("x", 321)},
+		"checkpoint_id must be an id of at most 320 bytes without control characters, or empty": &agentv1.ResumeRequest{SessionId: "s", CheckpointId: strings.Repeat("x", 321)},
+		"limit must be 1 to 200, or 0 for 50":                                                   &agentv1.ListUsageRequest{SessionId: "s", Limit: 201},
+		"timeout_ms must be 1 to 2592000000 milliseconds, or 0 for no limit":                    &agentv1.StartRequest{Message: "x", TimeoutMs: 2_592_000_001},
+	} {
+		err := api.Validate(request)
+		if f, _ := fault.From(err); f == nil || f.Detail != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
 func BenchmarkValidate(b *testing.B) {
 	for name, request := range map[string]proto.Message{
 		"get":   &agentv1.GetSessionRequest{SessionId: "a-session-of-usual-length"},
