@@ -3,7 +3,9 @@ package agents
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
@@ -72,6 +74,24 @@ func (a Agent) Problems() []Problem {
 		}
 	}
 	return problems
+}
+
+// UnusedOptions returns a text for each provider in ProviderOptions that no model of the agent has, sorted. The agent
+// works without them.
+func (a Agent) UnusedOptions() []string {
+	used := map[string]bool{}
+	for _, full := range append([]string{a.Model}, a.Fallbacks...) {
+		provider, _, _ := strings.Cut(full, "/")
+		used[provider] = true
+	}
+	var texts []string
+	for _, provider := range slices.Sorted(maps.Keys(a.ProviderOptions)) {
+		if !used[provider] {
+			texts = append(texts, fmt.Sprintf("%s: agent %q: providerOptions.%s has no effect: the providers of its models are %s", a.File, a.Name, provider,
+				strings.Join(slices.Sorted(maps.Keys(used)), ", ")))
+		}
+	}
+	return texts
 }
 
 // WithCurrentTools returns the agent with the current tools of its MCP servers. If two tools have the same

@@ -36,6 +36,17 @@ agents:
     onBusy: enqueue
 `
 
+func TestOptionsOfProvidersWithoutAModelAreReported(t *testing.T) {
+	t.Parallel()
+	const none = `agents.yaml: agent "clerk": providerOptions.openai has no effect: the providers of its models are anthropic, local, mine`
+	if got := parseOne(t, whole).UnusedOptions(); len(got) != 1 || got[0] != none {
+		t.Errorf("got %q, want %q", got, none)
+	}
+	if got := parseOne(t, strings.Replace(whole, "openai: {reasoning_effort", "mine: {reasoning_effort", 1)).UnusedOptions(); got != nil {
+		t.Errorf("got %q, want nothing of a fallback's provider", got)
+	}
+}
+
 func TestEveryFieldOfAnAgentIsRead(t *testing.T) {
 	t.Parallel()
 	a := parseOne(t, whole)

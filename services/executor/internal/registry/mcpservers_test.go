@@ -165,7 +165,7 @@ mcpServers:
     url: http://127.0.0.1:1/mcp
     prefixx: a
 agents:
-  - {name: a, model: scripted/demo, tools: [{mcp: shel}, {mcp: shell, tools: [x]}]}
+  - {name: a, model: scripted/demo, tools: [{mcp: shel}, {mcp: shell, tools: [x]}], providerOptions: {scripted: {}, openai: {}}}
 `
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -179,6 +179,7 @@ agents:
 		`:3:11: MCP server "shell": command: "sh" is not on the list of allowed commands`,
 		`:6:5: MCP server "web": there is no field "prefixx"; did you mean "prefix"?`,
 		`:8:46: agent "a": MCP server "shel": there is no such server under mcpServers; known: shell, web; did you mean "shell"?`,
+		`agent "a": providerOptions.openai has no effect: the providers of its models are scripted`,
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("problems = %s\nwant them to have %q", got, want)

@@ -27,7 +27,7 @@ func (r *Registry) Problems() []Problem {
 }
 
 // Diagnose returns the problems for the author of the files, one text for each. It adds what the processes of MCP servers
-// have written, which may have secrets.
+// have written, which may have secrets, and what has no effect.
 func (r *Registry) Diagnose() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -38,6 +38,11 @@ func (r *Registry) Diagnose() []string {
 			text += fmt.Sprintf("; its standard error ends with %q", p.Output)
 		}
 		texts = append(texts, strings.Split(text, "\n")...)
+	}
+	if r.used != nil {
+		for _, a := range r.used.list {
+			texts = append(texts, a.UnusedOptions()...)
+		}
 	}
 	return texts
 }
