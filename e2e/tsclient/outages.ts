@@ -81,6 +81,16 @@ const scenarios: Record<string, () => Promise<unknown>> = {
     const got = await read(streaming(asked, (write) => { write(': open\n\n' + caughtUp); }));
     return [got, Date.now() - since > 30_000];
   },
+  async heldBack() {
+    let asked = 0;
+    const fetch = (_: RequestInfo | URL, init?: RequestInit) =>
+      new Promise<Response>((_resolve, reject) => {
+        asked++;
+        init?.signal?.addEventListener('abort', () => reject(init.signal?.reason));
+      });
+    const got = await read(new Holdfast({ baseUrl: 'http://gateway.test', fetch }));
+    return [got.slice(0, 32), asked];
+  },
   async longPoll() {
     const sent: Request[] = [];
     const got = await answering(sent, cut, cut, async () => run({})).wait('s');

@@ -135,7 +135,7 @@ func TestTheInstalledClientDrivesAGateway(t *testing.T) {
 func checkOutages(t *testing.T, folder string) {
 	t.Helper()
 	want := `{"quiet":["chunk caught-up chunk end",["0","7","7","7","7"]],"silent":["chunk end",["0","7"]],"slowConsumer":["chunk end",["0"]],` +
-		`"dead":["caught-up Error: cut",true],"longPoll":["completed",3],"pinned":[null,"r1"],"keys":[36,36,3],"interrupted":"RUN_INTERRUPTED"}`
+		`"dead":["caught-up Error: cut",true],"heldBack":["Error: The stream has not begun.",2],"longPoll":["completed",3],"pinned":[null,"r1"],"keys":[36,36,3],"interrupted":"RUN_INTERRUPTED"}`
 	if got := strings.TrimSpace(command(t, folder, "node", "outages.js")); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

@@ -55,6 +55,9 @@ export interface StreamRequest {
 const waitMs = 25_000;
 /** steadyMs is how long a quiet connection lasts before it counts as a success. */
 const steadyMs = 10_000;
+/** notBegun is the cause of a stream without a response. The server cannot refuse a request that the browser holds back. */
+const notBegun =
+  'The stream has not begun. Over HTTP/1.1 a browser opens six connections to a host, and more streams wait for one to end: serve the gateway over HTTP/2.';
 
 export class Holdfast {
   /** All routes. An error is a value here; see `unwrap`. */
@@ -137,10 +140,12 @@ export class Holdfast {
     const query = new URLSearchParams({ sessionId: request.sessionId, fromSequence: String(cursor) });
     if (request.runId) query.set('runId', request.runId);
     if (request.family === false) query.set('family', 'false');
-    const give = () => setTimeout(() => silent.abort(new Error('The stream is silent.')), this.#options.silence);
+    let begun = false;
+    const give = () => setTimeout(() => silent.abort(new Error(begun ? 'The stream is silent.' : notBegun)), this.#options.silence);
     let timer = give();
     try {
       const response = await this.#options.fetch(`${this.#options.baseUrl}/sse?${query}`, { headers: this.#headers, signal });
+      begun = true;
       if (!response.ok || !response.body) throw new HoldfastError(response.status, await response.json().catch(() => ({})));
       for await (const event of events(response.body)) {
         clearTimeout(timer); // a consumer may take its time
