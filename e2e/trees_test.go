@@ -115,6 +115,8 @@ func TestARootEndsWithItsInterruptedSubAgentAndResumesIt(t *testing.T) {
 	}
 	stream.Whole()
 	s.WaitStatus(t, "root", "interrupted")
+	checkSubAgent(t, "live", []harness.UIMessage{stream.Message}, "interrupted")
+	checkSubAgent(t, "stored", s.Messages(t, "root"), "interrupted")
 	if answer := s.Do(t, "POST", "/resume", []byte(`{"sessionId": "root"}`)); answer.Code != 200 {
 		t.Fatalf("the resume was answered with %d %s", answer.Code, answer.Body)
 	}
@@ -123,4 +125,23 @@ func TestARootEndsWithItsInterruptedSubAgentAndResumesIt(t *testing.T) {
 	if got := messages[len(messages)-1].Text(); !strings.Contains(got, "It says: ") {
 		t.Errorf("the answer is %q, want what the sub-agent says", got)
 	}
+	checkSubAgent(t, "resumed", messages, "completed")
+}
+
+// checkSubAgent verifies the status of the only sub-agent in the messages.
+func checkSubAgent(t *testing.T, what string, messages []harness.UIMessage, want string) {
+	t.Helper()
+	for _, m := range messages {
+		for _, p := range m.Parts {
+			var data struct{ Status string }
+			if p.Type != "data-subagent" {
+				continue
+			}
+			if err := json.Unmarshal(p.Data, &data); err != nil || data.Status != want {
+				t.Errorf("%s: the sub-agent is shown as %s, want %s", what, p.Data, want)
+			}
+			return
+		}
+	}
+	t.Errorf("%s: no sub-agent is shown", what)
 }

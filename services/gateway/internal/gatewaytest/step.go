@@ -58,6 +58,10 @@ func (b *stepBuilder) add(c *eventv1.Chunk) {
 		b.event(&eventv1.StepEvent{Event: &eventv1.StepEvent_ToolApprovalRequest{ToolApprovalRequest: e.ToolApprovalRequest}})
 	case *eventv1.Chunk_ToolApprovalResponse:
 		b.event(&eventv1.StepEvent{Event: &eventv1.StepEvent_ToolApprovalResponse{ToolApprovalResponse: e.ToolApprovalResponse}})
+	case *eventv1.Chunk_SubagentStart:
+		b.event(&eventv1.StepEvent{Event: &eventv1.StepEvent_SubagentStart{SubagentStart: e.SubagentStart}})
+	case *eventv1.Chunk_SubagentEnd:
+		b.event(&eventv1.StepEvent{Event: &eventv1.StepEvent_SubagentEnd{SubagentEnd: e.SubagentEnd}})
 	case *eventv1.Chunk_Custom:
 		if !e.Custom.GetTransient() {
 			b.event(&eventv1.StepEvent{Event: &eventv1.StepEvent_Custom{Custom: e.Custom}})

@@ -7,11 +7,13 @@ import (
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 )
 
-// Values of the status of a sub-agent. A sub-agent that waits is running.
+// Values of the status of a sub-agent. A sub-agent that waits is running. An interrupted one goes on when it or its root is
+// resumed.
 const (
-	SubAgentRunning   = "running"
-	SubAgentCompleted = "completed"
-	SubAgentFailed    = "failed"
+	SubAgentRunning     = "running"
+	SubAgentCompleted   = "completed"
+	SubAgentFailed      = "failed"
+	SubAgentInterrupted = "interrupted"
 )
 
 // subAgentPart is the type of the data part of a sub-agent. Its id is that of the call, so that the
@@ -65,10 +67,10 @@ func (m *UIMessage) endSubAgent(r *eventv1.ToolResultPart) {
 	m.Parts[at].Data = s.part().Data
 }
 
-// Descendant is a sub-agent that another sub-agent has called.
+// Descendant is a sub-agent that another sub-agent has called, or an interrupted one of the root.
 type Descendant struct {
 	RootCallID      string // the call of the root for the sub-agent above it
-	ParentSessionID string // the session that has called it
+	ParentSessionID string // the session that has called it; empty for the root
 	CallID          string
 	SessionID       string
 	AgentType       string
@@ -99,7 +101,7 @@ func SubAgentCalls(messages []UIMessage) map[string]bool {
 	return calls
 }
 
-// ShowDescendants adds each sub-agent behind the root's sub-agent above it.
+// ShowDescendants adds each sub-agent behind the root's sub-agent above it. Those of the root have a part already.
 func ShowDescendants(messages []UIMessage, list []Descendant) {
 	added := map[string]int{} // by the root's call
 	for _, d := range list {
@@ -107,6 +109,10 @@ func ShowDescendants(messages []UIMessage, list []Descendant) {
 			m := &messages[i]
 			at := slices.IndexFunc(m.Parts, func(p UIPart) bool { return p.Type == subAgentPart && p.ID == d.RootCallID })
 			if at < 0 {
+				continue
+			}
+			if d.ParentSessionID == "" {
+				m.Parts[at].Data = d.Part().Data
 				continue
 			}
 			added[d.RootCallID]++

@@ -86,15 +86,67 @@ func TestAnAnswerToASubAgentLeavesTheOtherApprovalsAtTheClient(t *testing.T) {
 				if got := c.openAt(); !slices.Equal(got, test.want) || c.reason != "tool-calls" {
 					t.Errorf("the client asks for %q after a finish with %q, want %q", got, c.reason, test.want)
 				}
-				var stored struct{ Messages []struct{ Parts []uiPart } }
-				if err := json.Unmarshal([]byte(text(t, h.request(t, "GET", "/messages?sessionId=s1", ""))), &stored); err != nil {
-					t.Fatal(err)
-				}
-				loaded := clientWith(c.id, stored.Messages[1].Parts...)
-				if got := loaded.openAt(); !slices.Equal(got, test.want) {
+				if got := h.storedAnswer(t, "s1").openAt(); !slices.Equal(got, test.want) {
 					t.Errorf("after a reload it asks for %q, want %q", got, test.want)
 				}
 			})
 		}
 	}
+}
+
+// statusOf returns the status of the sub-agent of the call as the client shows it.
+func (c *uiClient) statusOf(call string) any {
+	for _, p := range c.parts {
+		if data, _ := p["data"].(map[string]any); p["type"] == "data-subagent" && p["id"] == call {
+			return data["status"]
+		}
+	}
+	return nil
+}
+
+func TestAnInterruptedSubAgentIsShownAsThat(t *testing.T) {
+	t.Parallel()
+	for name, stopped := range map[string]string{"the sub-agent is interrupted": "a", "the root is interrupted": "s1"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := open(t, nil)
+			stream := h.chat(t, chatBody("s1", "hi"))
+			root := h.AwaitRun(t, "default", "s1", nil)
+			child := root.Child("a")
+			child.Show(1, Started(), StepStarted(), Text("At work."))
+			awaits := &eventv1.Chunk{Event: &eventv1.Chunk_RunSuspended{RunSuspended: &eventv1.RunSuspended{Reason: "awaiting_children"}}}
+			begun := &eventv1.Chunk{Event: &eventv1.Chunk_SubagentStart{SubagentStart: &eventv1.SubagentStart{ToolCallId: "of-a", SubSessionId: "a", SubAgentType: "other"}}}
+			root.Show(1, Started(), StepStarted(), Call("of-a", `{}`), begun, StepCommitted(), awaits)
+			root.Suspend([]*statev1.Call{{ToolCallId: "of-a", ToolName: "add", Input: `{}`, Kind: statev1.CallKind_CALL_KIND_SUB_AGENT}}, AssistantMessage(1, "", "of-a"))
+			if got := h.request(t, "POST", "/interrupt", fmt.Sprintf(`{"sessionId":%q}`, stopped)); got.StatusCode >= 400 {
+				t.Fatalf("interrupt: %d %s", got.StatusCode, text(t, got))
+			}
+			if stopped == "a" {
+				child.Interrupt(AssistantMessage(1, "At work."))
+			}
+			live := &uiClient{}
+			live.apply(t, stream.rest())
+			if got := live.statusOf("of-a"); got != "interrupted" {
+				t.Errorf("live it is %v", got)
+			}
+			replayed := &uiClient{}
+			replayed.replay(t, h.resume(t, "/chat/s1/stream?fromSequence=0").rest())
+			if got := replayed.statusOf("of-a"); got != "interrupted" {
+				t.Errorf("replayed it is %v", got)
+			}
+			if got := h.storedAnswer(t, "s1").statusOf("of-a"); got != "interrupted" {
+				t.Errorf("stored it is %v", got)
+			}
+		})
+	}
+}
+
+// storedAnswer returns a client with the answer of the session, as a page loads it.
+func (h *fixture) storedAnswer(t *testing.T, session string) *uiClient {
+	t.Helper()
+	var stored struct{ Messages []struct{ Parts []uiPart } }
+	if err := json.Unmarshal([]byte(text(t, h.request(t, "GET", "/messages?sessionId="+session, ""))), &stored); err != nil {
+		t.Fatal(err)
+	}
+	return clientWith("", stored.Messages[1].Parts...)
 }
