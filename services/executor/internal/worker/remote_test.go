@@ -33,6 +33,7 @@ type otherHoldfast struct {
 
 	mu       sync.Mutex
 	sessions map[string]*farSession
+	timeout  time.Duration // of the newest start
 }
 
 // farSession is a session of the other Holdfast.
@@ -79,6 +80,7 @@ func (o *otherHoldfast) only(t testing.TB) *farSession {
 func (o *otherHoldfast) Start(_ context.Context, r *agentv1.StartRequest) (*agentv1.StartResponse, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.timeout = time.Duration(r.GetTimeoutMs()) * time.Millisecond
 	if o.sessions[r.GetSessionId()] == nil {
 		s := &farSession{changed: make(chan struct{})}
 		o.sessions[r.GetSessionId()] = s
@@ -428,4 +430,39 @@ func TestARemoteCallThatOthersApproveKeepsItsRuleAndItsRun(t *testing.T) {
 			})
 		})
 	})
+}
+
+func TestAWrongClockOfAnExecutorMovesNoDeadlineOfARemoteRun(t *testing.T) {
+	t.Parallel()
+	const within, limit = time.Minute, 10 * time.Minute
+	for _, lead := range []time.Duration{-time.Hour, 0, time.Hour} {
+		t.Run(fmt.Sprint(lead), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				p := newSystem(t)
+				p.lead = lead
+				definition, far := p.remoteAgent("far", func(s *farSession) {
+					s.chunks(&eventv1.Chunk{Event: &eventv1.Chunk_ToolStart{ToolStart: &eventv1.ToolStart{ToolCallId: "c", ToolName: "ask", Arguments: `{}`, AwaitsClient: true}}})
+					s.mu.Lock()
+					s.pending = &agentv1.PendingCall{ToolCallId: "c", ToolName: "ask", Input: `{}`, DeadlineAt: time.Now().Add(within).UnixMilli()}
+					s.mu.Unlock()
+					s.commit()
+					s.end("paused")
+				})
+				p.agents["far"] = definition
+				p.open()
+				p.post(&statev1.StartRunRequest{SessionId: "s", AgentType: "far", Messages: userMessages("hi"), TimeoutMs: limit.Milliseconds()})
+				var open []*statev1.Call
+				p.until("the call waits", func() bool { open = openClientCalls(p.session("s")); return len(open) == 1 })
+				if left := time.Until(time.UnixMilli(open[0].GetDeadlineAt())); left < within-5*time.Second || left > within+5*time.Second {
+					t.Errorf("the call is answered within %v, want about %v", left, within)
+				}
+				far.mu.Lock()
+				defer far.mu.Unlock()
+				if far.timeout < limit-5*time.Second || far.timeout > limit {
+					t.Errorf("the remote run has the time limit %v, want %v", far.timeout, limit)
+				}
+			})
+		})
+	}
 }

@@ -42,7 +42,7 @@ func (m *remoteRun) suspend(ctx context.Context, pending []*agentv1.PendingCall)
 			open.Approvers = agent.Others
 		}
 		if at := p.GetDeadlineAt(); at > 0 { // the other Holdfast decides about it, and a little later it is decided
-			open.AnswerWithin = loop.Millis(max(1, at-m.peers.Now().UnixMilli()) + pausedInterval.Milliseconds())
+			open.AnswerWithin = loop.Millis(max(1, at-m.claimed.stateTime(m.peers.Now()).UnixMilli()) + pausedInterval.Milliseconds())
 		}
 		if err := m.view.showOpenCall(ctx, m.step+1, open); err != nil {
 			return err

@@ -54,7 +54,7 @@ func (m *remoteRun) request(ctx context.Context) (run string, err error) {
 	}
 	started, err := m.client.Start(ctx, &agentv1.StartRequest{
 		SessionId: m.session, AgentType: m.agent.Agent, Message: cmp.Or(m.message, m.question), RequestKey: m.claimed.ref.GetRunId(),
-		TimeoutMs: m.recorder.remaining(m.peers.Now()),
+		TimeoutMs: m.recorder.remaining(m.claimed.stateTime(m.peers.Now())),
 	})
 	return started.GetRunId(), err
 }
