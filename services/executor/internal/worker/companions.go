@@ -54,6 +54,8 @@ type companionState struct {
 	Status string          `json:"status"`
 	Output json.RawMessage `json:"output,omitempty"`
 	Error  string          `json:"error,omitempty"`
+	// Dropped counts the messages that waited for a terminated companion. It reads none of them.
+	Dropped int `json:"droppedMessages,omitempty"`
 }
 
 type (
@@ -82,7 +84,7 @@ func (c *companions) tools() []agent.Tool {
 		agent.NewTool(toolSend, "Sends a message to a companion, and does not wait for an answer.", c.send, agent.Safe()),
 		agent.NewTool(toolList, "Lists your companions with their status.", c.list, agent.ReadOnly()),
 		agent.NewTool(toolStatus, "Returns the status of a companion, and its output if it has completed.", c.status, agent.ReadOnly()),
-		agent.NewTool(toolTerminate, "Stops a companion. A new message to it begins again.", c.terminate, agent.Safe()),
+		agent.NewTool(toolTerminate, "Stops a companion, and drops the messages that wait for it. A new message to it begins again.", c.terminate, agent.Safe()),
 	}
 	if slices.ContainsFunc(c.agent.Companions, isBlocking) {
 		tools = append(tools, agent.NewTool(toolWait, "Waits until a companion has ended, and returns its output.", c.wait, agent.ReadOnly()))
@@ -109,6 +111,7 @@ func (c *companions) describe() string {
 			text.WriteString(": " + one.Description)
 		}
 	}
+	text.WriteString("\nSeveral messages to one companion in one reply are answered together, with what it says to the last of them.")
 	return text.String()
 }
 
@@ -245,21 +248,41 @@ func (c *companions) wait(ctx context.Context, _ *agent.Call, in nameInput) (any
 	return tool.Await{SessionID: child.GetSessionId(), AgentType: child.GetAgentType()}, nil
 }
 
+// terminate stops the companion, and drops the messages that wait for it: the newest first, so that none of them begins.
+// Calls that wait for the companion get a failed result.
 func (c *companions) terminate(ctx context.Context, _ *agent.Call, in nameInput) (*companionState, error) {
 	child, err := c.find(ctx, in.Name)
 	if err != nil {
 		return nil, err
 	}
-	err = retryCall(ctx, c.timeout, func(ctx context.Context) error {
+	found, err := c.get(ctx, child.GetSessionId())
+	if err != nil {
+		return nil, err
+	}
+	waiting := found.GetWaiting()
+	for _, run := range slices.Backward(waiting) {
+		if err := c.abort(ctx, child, run.GetRunId()); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.abort(ctx, child, ""); err != nil {
+		return nil, err
+	}
+	return &companionState{Name: child.GetName(), Status: statusTerminated, Dropped: len(waiting)}, nil
+}
+
+// abort aborts a run of the companion, or its current work.
+func (c *companions) abort(ctx context.Context, child *statev1.SubSession, runID string) error {
+	err := retryCall(ctx, c.timeout, func(ctx context.Context) error {
 		_, err := c.runs.RequestStop(ctx, &statev1.RequestStopRequest{
-			Tenant: c.claimed.ref.GetTenant(), SessionId: child.GetSessionId(), Kind: statev1.StopKind_STOP_KIND_ABORT, Reason: "its parent has terminated it",
+			Tenant: c.claimed.ref.GetTenant(), SessionId: child.GetSessionId(), RunId: runID, Kind: statev1.StopKind_STOP_KIND_ABORT, Reason: "its parent has terminated it",
 		}, c.claimed.granted())
 		return err
 	})
 	if err != nil {
-		return nil, refusedByState(err)
+		return refusedByState(err)
 	}
-	return &companionState{Name: child.GetName(), Status: statusTerminated}, nil
+	return nil
 }
 
 // find returns the companion of a name.

@@ -161,6 +161,38 @@ func TestATerminatedCompanionCanBeConsultedAgain(t *testing.T) {
 	})
 }
 
+func TestATerminatedCompanionReadsNoMessageThatWaited(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newSystem(t)
+		p.addCompanions(
+			callsReply("companion__spawnAgent", `{"agent":"scout","name":"bob","initialMessage":"one"}`,
+				"companion__sendMessage", `{"name":"bob","message":"two"}`, "companion__sendMessage", `{"name":"bob","message":"three"}`),
+			callsReply("companion__terminateChild", `{"name":"bob"}`),
+			callsReply("companion__waitForResult", `{"name":"bob"}`), // until it has stopped
+			callsReply("companion__sendMessage", `{"name":"bob","message":"four"}`, "companion__waitForResult", `{"name":"bob"}`),
+			textReply("Done."),
+		)
+		p.agents["scout"] = define("scout", modelFunc(func(ctx context.Context, r model.Request, say func(model.Event) bool) error {
+			if len(r.Messages) == 1 {
+				pause(ctx, time.Hour)
+			}
+			return repeatUsers(ctx, r, say)
+		}))
+		p.open()
+		p.startRun("s", "demo", "hi")
+		p.settle()
+		got := p.outcomesInOrder()
+		if len(got) != 7 || !strings.Contains(got[4], "cancelled") {
+			t.Fatalf("results = %q, want 7, and a failure of the wait for a terminated companion", got)
+		}
+		equalLines(t, "results", slices.Delete(got, 4, 5), []string{
+			`{"name":"bob","status":"delivered"}`, `{"name":"bob","status":"queued"}`, `{"name":"bob","status":"queued"}`,
+			`{"name":"bob","status":"terminated","droppedMessages":2}`, `{"name":"bob","status":"delivered"}`, `{"name":"bob","status":"completed","output":"one+four"}`,
+		})
+	})
+}
+
 func TestImpossibleConsultationsFail(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
