@@ -421,3 +421,15 @@ func TestARefusedFileIsFoundByItsPlace(t *testing.T) {
 		`"type":"request_too_large","message":"messages.%d.content.%d: Request exceeds the maximum size"`,
 	)
 }
+
+func TestAChangeOfTheModelLosesWhatOnlyItsMakerReads(t *testing.T) {
+	t.Parallel()
+	for block, secret := range map[string]string{
+		contentBlock(0, `{"type":"thinking","thinking":"hm"}`, `{"type":"signature_delta","signature":"U0lHTg=="}`): "U0lHTg==",
+		contentBlock(0, `{"type":"redacted_thinking","data":"UkVEQUNU"}`):                                           "UkVEQUNU",
+	} {
+		modeltest.RunModelChange(t, func(base string, client *http.Client) (model.Model, error) {
+			return anthropic.New(anthropic.Config{BaseURL: base}, client)
+		}, messageStart()+block+contentBlock(1, `{"type":"tool_use","id":"t","name":"weather","input":{"x":1}}`)+stop("tool_use"), secret, false)
+	}
+}

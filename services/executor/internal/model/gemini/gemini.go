@@ -66,8 +66,9 @@ func (m *Model) Generate(ctx context.Context, r model.Request) iter.Seq2[model.E
 }
 
 func (m *Model) generate(ctx context.Context, r model.Request, yield func(model.Event, error) bool) {
+	from := origin{Host: m.base.Host, Model: strings.TrimPrefix(r.Model, "models/")}
 	r.Tools, r.Output = m.forms.Tools(r.Tools), m.forms.Output(r.Output)
-	body, places, err := newBody(r)
+	body, places, err := newBody(r, from)
 	if err != nil {
 		yield(nil, err)
 		return
@@ -82,7 +83,7 @@ func (m *Model) generate(ctx context.Context, r model.Request, yield func(model.
 	}
 	defer stream.Close()
 
-	reply := newAssembler(len(r.Messages))
+	reply := newAssembler(len(r.Messages), from)
 	for !reply.isComplete() && stream.Next() {
 		_, data := stream.Event()
 		events, err := reply.handle(data)

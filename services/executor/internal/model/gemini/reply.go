@@ -14,6 +14,7 @@ const maxCalls = 256
 
 // assembler builds one reply from the chunks of its stream. It does no I/O.
 type assembler struct {
+	origin           origin
 	ids              *model.CallIDs
 	calls            int
 	inReasoning      bool
@@ -24,7 +25,9 @@ type assembler struct {
 	usageAfterFinish bool // the usage came with or after the stop reason
 }
 
-func newAssembler(messages int) *assembler { return &assembler{ids: model.NewCallIDs(messages)} }
+func newAssembler(messages int, from origin) *assembler {
+	return &assembler{origin: from, ids: model.NewCallIDs(messages)}
+}
 
 // isFinished reports whether the reply has ended. Its usage may be missing.
 func (a *assembler) isFinished() bool { return a.stopReason != "" || a.promptBlocked }
@@ -95,7 +98,7 @@ func (a *assembler) addPart(p part) ([]model.Event, error) {
 	}
 	events := a.endReasoning("")
 	if p.ThoughtSignature != "" {
-		events = append(events, reasoningEnd(providerData{Signature: p.ThoughtSignature, Of: ofText, Bytes: len(text)}))
+		events = append(events, a.reasoningEnd(providerData{Signature: p.ThoughtSignature, Of: ofText, Bytes: len(text)}))
 	}
 	if text != "" {
 		events = append(events, model.TextDelta{Text: text})
@@ -113,7 +116,7 @@ func (a *assembler) addCall(c functionCall, signature string) ([]model.Event, er
 	}
 	events := a.endReasoning("")
 	if signature != "" {
-		events = append(events, reasoningEnd(providerData{Signature: signature, Of: ofCall}))
+		events = append(events, a.reasoningEnd(providerData{Signature: signature, Of: ofCall}))
 	}
 	index := a.calls
 	a.calls++
@@ -142,10 +145,11 @@ func (a *assembler) endReasoning(signature string) []model.Event {
 	if signature == "" {
 		return []model.Event{model.ReasoningEnd{}}
 	}
-	return []model.Event{reasoningEnd(providerData{Signature: signature, Of: ofThought})}
+	return []model.Event{a.reasoningEnd(providerData{Signature: signature, Of: ofThought})}
 }
 
-func reasoningEnd(m providerData) model.Event {
+func (a *assembler) reasoningEnd(m providerData) model.Event {
+	m.Origin = a.origin
 	// Marshalling strings and a number cannot fail.
 	data, _ := json.Marshal(m)
 	return model.ReasoningEnd{ProviderData: data}

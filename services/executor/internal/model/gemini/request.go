@@ -19,7 +19,7 @@ const (
 )
 
 // newBody converts a request, and says which files its parts are. Its error is a *model.Error: provider_invalid_request.
-func newBody(r model.Request) (json.RawMessage, model.Places, error) {
+func newBody(r model.Request, to origin) (json.RawMessage, model.Places, error) {
 	r = model.LetterToolNames(r)
 	b := body{Contents: []turn{}}
 	if r.System != "" {
@@ -35,7 +35,7 @@ func newBody(r model.Request) (json.RawMessage, model.Places, error) {
 	}
 	places := model.Places{}
 	for _, m := range messages {
-		next, err := newTurn(m, signatureModels.MatchString(r.Model))
+		next, err := newTurn(m, to, signatureModels.MatchString(r.Model))
 		if err != nil {
 			return nil, nil, err
 		}
@@ -137,12 +137,12 @@ func (t turn) signFirstCall() {
 }
 
 // newTurn converts a message. An empty message gives a turn without parts.
-func newTurn(m agent.Message, needsSignature bool) (turn, error) {
+func newTurn(m agent.Message, to origin, needsSignature bool) (turn, error) {
 	switch m.Role {
 	case agent.RoleUser, agent.RoleSystem, agent.RoleContext:
 		return userTurn(m)
 	case agent.RoleAssistant:
-		t := modelTurn(m)
+		t := modelTurn(m, to)
 		if needsSignature {
 			t.signFirstCall()
 		}
@@ -178,13 +178,13 @@ func userTurn(m agent.Message) (turn, error) {
 }
 
 // modelTurn converts an assistant message and puts each signature on its part.
-func modelTurn(m agent.Message) turn {
+func modelTurn(m agent.Message, to origin) turn {
 	t := turn{Role: roleModel}
 	var signed providerData // signature of the next part
 	for _, p := range m.Parts {
 		switch p := p.(type) {
 		case agent.Reasoning:
-			signed = parseProviderData(p.ProviderData)
+			signed = parseProviderData(p.ProviderData, to)
 			switch {
 			case signed.Of == ofThought:
 				t.Parts = append(t.Parts, part{Text: &p.Text, Thought: true, ThoughtSignature: signed.Signature})
@@ -214,10 +214,10 @@ func modelTurn(m agent.Message) turn {
 	return t
 }
 
-// parseProviderData returns the zero value for another provider's data.
-func parseProviderData(data json.RawMessage) providerData {
+// parseProviderData returns the zero value for the data of another provider or model.
+func parseProviderData(data json.RawMessage, to origin) providerData {
 	var m providerData
-	if json.Unmarshal(data, &m) != nil || m.Signature == "" || m.Bytes < 0 {
+	if json.Unmarshal(data, &m) != nil || m.Signature == "" || m.Bytes < 0 || m.Origin != (origin{}) && m.Origin != to {
 		return providerData{}
 	}
 	return m

@@ -277,3 +277,15 @@ func TestNamesOfToolsBeginWithALetter(t *testing.T) {
 		t.Errorf("got %+v for the request %s", reply, sent)
 	}
 }
+
+func TestAChangeOfTheModelLosesWhatOnlyItsMakerReads(t *testing.T) {
+	t.Parallel()
+	for _, parts := range []string{
+		`{"functionCall":{"name":"weather","args":{"x":1}},"thoughtSignature":"U0lHTg=="}`,
+		`{"text":"hm","thought":true,"thoughtSignature":"U0lHTg=="},{"functionCall":{"name":"weather","args":{"x":1}}}`,
+	} {
+		modeltest.RunModelChange(t, func(base string, client *http.Client) (model.Model, error) {
+			return gemini.New(gemini.Config{BaseURL: base}, client)
+		}, `data: {"candidates":[{"content":{"parts":[`+parts+`],"role":"model"},"finishReason":"STOP"}],"usageMetadata":{}}`+"\n\n", "U0lHTg==", false)
+	}
+}

@@ -72,6 +72,14 @@ type providerData struct {
 	Of        string `json:"of"`
 	// Bytes is the length of the signed prefix of the next text.
 	Bytes int `json:"bytes,omitempty"`
+	// Origin is who made the signature. The data of older versions has none.
+	Origin origin `json:"origin,omitzero"`
+}
+
+// origin names a model of a server. Other models may refuse its signatures.
+type origin struct {
+	Host  string `json:"host,omitempty"`
+	Model string `json:"model,omitempty"`
 }
 
 // The parts that a signature may belong to.

@@ -228,3 +228,25 @@ func TestARefusedFileIsFoundByItsPlace(t *testing.T) {
 		)
 	})
 }
+
+func TestAChangeOfTheModelLosesWhatOnlyItsMakerReads(t *testing.T) {
+	t.Parallel()
+	const call = `"tool_calls":[{"index":0,"id":"c","function":{"name":"weather","arguments":"{}"}`
+	for name, test := range map[string]struct {
+		api, reply string
+		shared     bool
+	}{
+		"plain reasoning":       {openai.APIChat, stream(deltaChoice(`"reasoning_content":"U0lHTg=="`), deltaChoice(call+`}]`), finishChoice("tool_calls")), true},
+		"the extra of a call":   {openai.APIChat, stream(deltaChoice(call+`,"extra_content":{"google":{"thought_signature":"U0lHTg=="}}}]`), finishChoice("tool_calls")), false},
+		"reasoning of a router": {openai.APIChat, stream(deltaChoice(`"reasoning_details":[{"type":"reasoning.encrypted","data":"U0lHTg=="}]`), deltaChoice(call+`}]`), finishChoice("tool_calls")), false},
+		"an item of responses": {openai.APIResponses, event("response.output_item.done", `"output_index":0,"item":{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"U0lHTg=="}`) +
+			event("response.output_item.done", `"output_index":1,"item":{"type":"function_call","call_id":"c","name":"weather","arguments":"{}"}`) + responseEnd("completed", ""), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			modeltest.RunModelChange(t, func(base string, client *http.Client) (model.Model, error) {
+				return openai.New(openai.Config{BaseURL: base, API: test.api}, client)
+			}, test.reply, "U0lHTg==", test.shared)
+		})
+	}
+}
