@@ -143,6 +143,17 @@ func TestAnExecutorThatCouldDoNothingIsRefused(t *testing.T) {
 	if _, err := executor.New(t.Context(), broken, executor.Peers{Agents: parsed(t)}); fault.ReasonOf(err) != "CONFIG_INVALID" {
 		t.Errorf("New without slots = %v, want CONFIG_INVALID", err)
 	}
+	for calls, refused := range map[int]bool{0: true, 1: false, 1024: false, 1025: true} { // of one reply
+		c := defaults(t)
+		c.MaxCalls = calls
+		service, err := executor.New(t.Context(), c, executor.Peers{Agents: parsed(t)})
+		if (fault.ReasonOf(err) == "CONFIG_INVALID") != refused {
+			t.Errorf("New with %d calls of a reply = %v, want it refused: %v", calls, err, refused)
+		}
+		if err == nil {
+			_ = service.Close() // it has not run
+		}
+	}
 	if _, err := executor.New(t.Context(), defaults(t), executor.Peers{}); fault.ReasonOf(err) != "AGENTS_MISSING" {
 		t.Errorf("New without agents = %v, want AGENTS_MISSING", err)
 	}

@@ -15,6 +15,9 @@ import (
 // problemKey is the metadata key under which readable says why a tool cannot be used.
 const problemKey = "holdfast.run/problem"
 
+// namesKey is the metadata key of the names in a list of tools. The library leaves tools out of it without a word.
+const namesKey = "holdfast.run/names"
+
 // maxUnreadable is how much of a message that is not JSON the library receives, for its error.
 const maxUnreadable = 1 << 10
 
@@ -35,9 +38,10 @@ func readable(message []byte) []byte {
 	tools, isListing := listOf(result["tools"])
 	switch {
 	case isListing:
-		result["tools"] = readableTools(tools)
+		readable, names := readableTools(tools)
+		result["tools"] = toJSON(readable)
+		result["_meta"] = toJSON(map[string][]string{namesKey: names})
 		keepText(result, "nextCursor")
-		keepObject(result, "_meta")
 	case isReadableResult(envelope["result"]):
 		return message
 	default:
@@ -99,9 +103,9 @@ type readableTool struct {
 // anyArguments is the schema of a tool without one.
 const anyArguments = `{"type":"object"}`
 
-// readableTools rewrites a list of tools. A tool that cannot be read has its problem as metadata.
-func readableTools(list []json.RawMessage) json.RawMessage {
-	tools := make([]readableTool, 0, len(list))
+// readableTools rewrites a list of tools, and returns their names. A tool that cannot be read has its problem as metadata.
+func readableTools(list []json.RawMessage) (tools []readableTool, names []string) {
+	tools = make([]readableTool, 0, len(list))
 	for i, raw := range list {
 		members := membersOf(raw)
 		tool := readableTool{InputSchema: json.RawMessage(anyArguments)}
@@ -124,9 +128,9 @@ func readableTools(list []json.RawMessage) json.RawMessage {
 			tool.Name = cmp.Or(tool.Name, fmt.Sprintf("tool %d of the list", i+1))
 			tool.Meta = map[string]string{problemKey: problem}
 		}
-		tools = append(tools, tool)
+		tools, names = append(tools, tool), append(names, tool.Name)
 	}
-	return toJSON(tools)
+	return tools, names
 }
 
 // readableSchema returns an input schema of type object. Servers leave the type out, or the whole schema, or write null or

@@ -154,6 +154,7 @@ func TestAnOddToolTakesNoOtherToolAway(t *testing.T) {
 		"null as its type":             {`{"name":"odd","inputSchema":{"type":null}}`, "odd"},
 		"object or null as its type":   {`{"name":"odd","inputSchema":{"type":["object","null"]}}`, "odd"},
 		"a number without a float64":   {`{"name":"odd","inputSchema":{"type":"object","maximum":1e999}}`, "!its input schema cannot be read"},
+		"a header with a space":        {`{"name":"odd","inputSchema":{"type":"object","properties":{"a":{"type":"string","x-mcp-header":"a b"}}}}`, "!an x-mcp-header in its input schema is not valid"},
 		"an unknown type":              {`{"name":"odd","inputSchema":{"type":"object","properties":{"a":{"type":"file"}}}}`, "!"},
 		"an input schema of a list":    {`{"name":"odd","inputSchema":{"type":"array"}}`, "!"},
 		"a default 2,000 levels deep":  {`{"name":"odd","inputSchema":{"type":"object","default":` + deep(2000) + `}}`, "odd"},

@@ -34,14 +34,18 @@ const metaKey = "holdfast.run/idempotencyKey"
 
 // toolsOf lists the tools of a server. It omits unusable tools, and logs each once.
 func (s *Server) toolsOf(ctx context.Context, session *session) ([]agent.Tool, error) {
-	listed, err := s.listTools(ctx, session)
+	listed, known, err := s.listTools(ctx, session)
 	if err != nil {
 		return nil, s.unavailable(err)
 	}
-	session.names = session.names[:0]
+	session.names = known
 	tools, unusable := []agent.Tool{}, map[string]string{}
+	for _, name := range known {
+		if s.takes(name) && !slices.ContainsFunc(listed, func(t *mcp.Tool) bool { return t.Name == name }) {
+			unusable[name] = "an x-mcp-header in its input schema is not valid"
+		}
+	}
 	for _, t := range listed {
-		session.names = append(session.names, t.Name)
 		if !s.takes(t.Name) {
 			continue
 		}
@@ -58,7 +62,7 @@ func (s *Server) toolsOf(ctx context.Context, session *session) ([]agent.Tool, e
 		}
 		tools = append(tools, tool)
 	}
-	for _, name := range s.absentNames(session.names) {
+	for _, name := range s.absentNames(known) {
 		unusable[name] = "the server has no such tool"
 	}
 	s.noteUnusable(unusable)
@@ -79,20 +83,24 @@ func (s *Server) noteUnusable(now map[string]string) {
 	}
 }
 
-func (s *Server) listTools(ctx context.Context, session *session) ([]*mcp.Tool, error) {
-	var listed []*mcp.Tool
+// listTools returns the tools that the library can read, and the names of all.
+func (s *Server) listTools(ctx context.Context, session *session) (listed []*mcp.Tool, known []string, err error) {
 	cursor := ""
 	for {
 		page, err := session.client.ListTools(ctx, &mcp.ListToolsParams{Cursor: cursor})
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		listed = append(listed, page.Tools...)
-		if len(listed) > maxTools {
-			return nil, fmt.Errorf("it has more than %d tools", maxTools)
+		names, _ := page.Meta[namesKey].([]any)
+		for _, name := range names {
+			known = append(known, fmt.Sprint(name))
+		}
+		if len(known) > maxTools {
+			return nil, nil, fmt.Errorf("it has more than %d tools", maxTools)
 		}
 		if page.NextCursor == "" || page.NextCursor == cursor {
-			return listed, nil
+			return listed, known, nil
 		}
 		cursor = page.NextCursor
 	}
