@@ -153,6 +153,26 @@ agents:
 	}}, nil)
 }
 
+func TestThePartsThatAreOutOfServiceAreListedWithTheirReasons(t *testing.T) {
+	t.Parallel()
+	d := harness.StartDev(t, `
+mcpServers: {down: {url: 'http://127.0.0.1:1/'}}
+models: {scripted: {script: 'models: {demo: {rules: [{reply: hi}]}}'}}
+agents:
+  - {name: demo, model: scripted/demo, tools: [{mcp: down}, {use: wait, aproval: always}], fallbacks: [openai/x]}
+  - {name: lost, model: nowhere/x}
+`, "HOLDFAST_EXECUTOR_TOOL_HOSTS=127.0.0.1")
+	r := run(t, "table", options{Gateway: d.URL, Path: "/console/agents", Name: "Out of service", Row: "mcpServer down"}, nil)
+	rows := strings.Join(r.Seen["rows"], "\n")
+	for part, reason := range map[string]string{
+		"agent lost": "nowhere", "mcpServer down": "is not available", "provider openai of demo": "OPENAI_API_KEY", "tool wait of demo": "aproval",
+	} {
+		if !strings.Contains(rows, part) || !strings.Contains(rows, reason) {
+			t.Errorf("the table is\n%s\nwant %s with %q", rows, part, reason)
+		}
+	}
+}
+
 func TestTheConnectedAgentsAreListed(t *testing.T) {
 	t.Parallel()
 	d := harness.StartDev(t, agents())
