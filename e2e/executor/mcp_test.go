@@ -12,19 +12,17 @@ import (
 	"github.com/holdfast-run/holdfast/e2e/harness"
 )
 
-// everything is the npm MCP server installed by make setup.
+// everything is an MCP server from npm.
 const everything = "../mcp/node_modules/@modelcontextprotocol/server-everything/dist/index.js"
 
 // mcpFile declares an agent with the tools of two MCP servers: one over HTTP, and one over the standard input
 // and output of a child.
 func mcpFile(t *testing.T, url string) string {
 	t.Helper()
+	harness.InstallNPM(t, "../mcp")
 	program, err := filepath.Abs(everything)
 	if err != nil {
 		t.Fatal(err)
-	}
-	if _, err := os.Stat(program); err != nil {
-		t.Fatalf("%v: make setup installs it", err)
 	}
 	return strings.NewReplacer("PROGRAM", program, "ADDRESS", url).Replace(`
 mcpServers:
