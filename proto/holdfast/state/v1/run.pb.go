@@ -30,8 +30,8 @@ type MissingPolicy int32
 const (
 	// They stay.
 	MissingPolicy_MISSING_POLICY_UNSPECIFIED MissingPolicy = 0
-	// The first of them is replaced, as by Edit. They stay if the client cannot have removed them: if a run is live or
-	// waits, unless `seen_run_id` shows that the client knows of it, or if another caller has sent one of them.
+	// The first of them is replaced, as by Edit. They stay if the client cannot have removed them: if a run is live and
+	// not stopped, or waits, unless `seen_run_id` shows that the client knows of it, or if another caller has sent one of them.
 	MissingPolicy_MISSING_POLICY_REWIND MissingPolicy = 1
 	// The request is refused: FAILED_PRECONDITION (RUN_STALE), unless a run is live or waits.
 	MissingPolicy_MISSING_POLICY_REFUSE MissingPolicy = 2
