@@ -123,9 +123,9 @@ func TestTheClientsOfCloudflareAgentsWorkUnmodified(t *testing.T) {
 		{"client tool", twice(`["This I cannot know by myself.","tool-ask_user output-available \"red\"","You said \"red\". I would have waited for that for a day, and needed no memory meanwhile."]`)},
 		{"approval", twice(`["A sum. I have a tool for that.","Let me work that out.","tool-calculate output-available {\"value\":7006652}","That makes 7006652."]`)},
 		{"after stop", `["You said “Hello again”. I only follow a script; say help to hear what it holds."]`},
-		{"a tool of the page, fast", `[[2,1],[4,2],[6,3]]`},
-		{"a tool of the page, slow", `[[2,1],[4,2],[6,3]]`},
-		{"a tool of the page, burst", `[[2,1],[4,2],[6,3]]`},
+		{"a tool of the page, fast", `[[2,1],[4,2],[6,3],[8,1]]`},
+		{"a tool of the page, slow", `[[2,1],[4,2],[6,3],[8,1]]`},
+		{"a tool of the page, burst", `[[2,1],[4,2],[6,3],[8,1]]`},
 		{"cleared", `["{\"colour\":\"green\"}",[]]`},
 		{"complaints", `[]`},
 	})

@@ -33,6 +33,12 @@ const shows = (tab, text) =>
   });
 const ready = (tab) => tab.waitForSelector('main[data-ready=true]', { state: 'attached' });
 const send = (tab, text) => tab.evaluate((text) => void window.chat.sendMessage({ text }), text);
+// Resolves when the page has read, applied and rendered all frames so far. The hook renders at most every 50 ms.
+const drained = (tab) =>
+  tab.evaluate(async () => {
+    await window.agent.call('missing').catch(() => {});
+    await new Promise((rendered) => setTimeout(rendered, 100));
+  });
 const last = async (tab) => (await look(tab)).messages.at(-1)?.parts;
 const both = async (check) => report(check, [await last(a), await last(b)]);
 
@@ -93,10 +99,23 @@ for (const [what, more] of Object.entries({ fast: { busy: 0 }, slow: { busy: 150
     await send(c, 'Ask me something');
     await c.waitForFunction((turns) => document.querySelector('main').textContent.split('waited for that').length > turns, turn);
     await ready(c);
-    await c.waitForTimeout(1000);
+    await drained(c);
     const { messages } = await look(c);
     answers.push([messages.length, JSON.stringify(messages).split('waited for that').length - 1]);
   }
+  await send(c, 'What is 1234 * 5678?');
+  await c.waitForFunction(() => document.querySelector('main').textContent.includes('approval-requested'));
+  await ready(c);
+  await c.evaluate((busy) => {
+    const call = window.chat.messages.at(-1).parts.find((part) => part.approval);
+    window.chat.addToolApprovalResponse({ id: call.approval.id, approved: true });
+    for (const end = Date.now() + busy; Date.now() < end; ); // the page is at work
+  }, more.busy);
+  await c.waitForFunction(() => document.querySelector('main').textContent.includes('That makes'));
+  await ready(c);
+  await drained(c);
+  const { messages } = await look(c);
+  answers.push([messages.length, JSON.stringify(messages).split('That makes').length - 1]);
   report(`a tool of the page, ${what}`, answers);
 }
 
