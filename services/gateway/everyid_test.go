@@ -390,9 +390,10 @@ func (p *conversationPlay) checkStored(what, want string) {
 func voidEvents(events []event) map[int]bool {
 	void, last := map[int]bool{}, map[int32]int32{} // the last attempt of each step
 	for i, e := range slices.Backward(events) {
-		at := positionOfID(e.id)
-		void[i] = at.Attempt < last[at.Step]
-		last[at.Step] = max(last[at.Step], at.Attempt)
+		if at := positionOfID(e.id); at.Attempt != position.Stored {
+			void[i] = at.Attempt < last[at.Step]
+			last[at.Step] = max(last[at.Step], at.Attempt)
+		}
 	}
 	return void
 }

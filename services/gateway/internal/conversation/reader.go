@@ -50,14 +50,14 @@ func (r *Reader) PreviousRun(ctx context.Context, tenant string, run *statev1.Ru
 	return previous[0], nil
 }
 
-// maxRunsBehind limits the runs of RunsBehind.
-const maxRunsBehind = 1000
+// MaxRunsBehind limits the runs of RunsBehind.
+const MaxRunsBehind = 1000
 
-// RunsBehind returns the runs before the run that ended behind the position, oldest first. Of more than maxRunsBehind, it
+// RunsBehind returns the runs before the run that ended behind the position, oldest first. Of more than MaxRunsBehind, it
 // returns the newest.
 func (r *Reader) RunsBehind(ctx context.Context, tenant string, run *statev1.Run, at int64) ([]*statev1.Run, error) {
 	var behind []*statev1.Run
-	for before := run; len(behind) < maxRunsBehind; before = behind[len(behind)-1] {
+	for before := run; len(behind) < MaxRunsBehind; before = behind[len(behind)-1] {
 		page, err := r.previousRuns(ctx, tenant, before, storedPage)
 		if err != nil {
 			return nil, err
@@ -71,6 +71,7 @@ func (r *Reader) RunsBehind(ctx context.Context, tenant string, run *statev1.Run
 			break
 		}
 	}
+	behind = behind[:min(len(behind), MaxRunsBehind)]
 	slices.Reverse(behind)
 	return behind, nil
 }

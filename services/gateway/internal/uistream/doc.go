@@ -82,6 +82,9 @@
 //     the start-step of the next attempt;
 //   - if only ends of calls outside of a step are void, the translator sends nothing: the next
 //     attempt repeats them, and the client replaces them;
+//   - until the next attempt or the next step begins, the client is in no step: calls of an earlier message that come again
+//     before the step are omitted, and the start-step has no finish-step;
+//   - if a run ends with a void step, the start-step stays at the client. It has no content, and the stored message omits it;
 //   - if more than the step in flight is void, or the client is older than version 7, the parts
 //     cannot be withdrawn. The caller closes the connection, and the client resumes with a replay
 //     without the void parts.
