@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -73,10 +74,31 @@ func (g *goneBack) check(ctx context.Context) {
 		checkStored(g.t, g.client, s)
 	}
 	for i := range laterTurns {
-		talk(ctx, g.t, g.client, all, greeting(fmt.Sprint("later-", i)))
+		g.laterTurn(ctx, all, greeting(fmt.Sprint("later-", i)))
 	}
 	for _, s := range all {
 		checkStored(g.t, g.client, s)
+	}
+}
+
+// laterTurn makes the turn in all sessions, and compares each live answer with the stored one.
+func (g *goneBack) laterTurn(ctx context.Context, all []*session, next turn) {
+	g.t.Helper()
+	var mu sync.Mutex
+	live := map[string]string{} // by session
+	atOnce(g.t, all, func(s *session) error {
+		s.turns = append(s.turns, next)
+		m, err := g.client.Converse(ctx, s.id, agentType, next.ask)
+		mu.Lock()
+		defer mu.Unlock()
+		live[s.id] = m.Content()
+		return err
+	})
+	for _, s := range all {
+		messages := g.client.Messages(g.t, s.id)
+		if stored := messages[len(messages)-1].Content(); stored != live[s.id] {
+			g.t.Errorf("the answer to %q in %s is stored as\n%s\nand was live\n%s", next.ask, s.id, stored, live[s.id])
+		}
 	}
 }
 
