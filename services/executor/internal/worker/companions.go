@@ -54,7 +54,7 @@ type companionState struct {
 	Status string          `json:"status"`
 	Output json.RawMessage `json:"output,omitempty"`
 	Error  string          `json:"error,omitempty"`
-	// Dropped counts the messages that waited for a terminated companion. It reads none of them.
+	// Dropped counts the messages that waited for a terminated companion.
 	Dropped int `json:"droppedMessages,omitempty"`
 }
 

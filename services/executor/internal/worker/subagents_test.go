@@ -133,6 +133,7 @@ func TestASubAgentThatTakesTooLongIsEnded(t *testing.T) {
 		p.addReaders(agent.Timeout(time.Minute))
 		p.agents["reader"] = define("reader", stepReplies(callsReply("ask", `{}`)), agent.Tool{Name: "ask", InputSchema: anyObject, Client: true})
 		p.open()
+		p.follow("s")
 		p.startRun("s", "demo", "hi")
 		begin := time.Now()
 		found := p.settle()
@@ -142,6 +143,19 @@ func TestASubAgentThatTakesTooLongIsEnded(t *testing.T) {
 		for _, child := range found.GetSubSessions() {
 			if child.GetStatus() != statev1.SessionStatus_SESSION_STATUS_FAILED {
 				t.Errorf("child = %v, want it failed", child)
+			}
+		}
+		for kind, frames := range map[string][]frame{"live": p.records("s"), "stored": p.stored("s")} {
+			ended := map[string]bool{}
+			for _, f := range frames {
+				if end := f.GetChunk().GetSubagentEnd(); end != nil && !end.GetSuccess() {
+					ended[end.GetSubSessionId()] = true
+				}
+			}
+			for _, child := range found.GetSubSessions() {
+				if !ended[child.GetSessionId()] {
+					t.Errorf("%s: the ends name the sessions %v, want %s among them", kind, ended, child.GetSessionId())
+				}
 			}
 		}
 	})
