@@ -12,7 +12,7 @@ type Place struct{ Message, Part int }
 // more, fewer and other messages than the conversation.
 type Places map[Place]FileRef
 
-// NameFiles returns a yield function that adds the files to refusals that name places.
+// NameFiles returns a yield function that completes refusals: one that names the places of files gets these files.
 func (p Places) NameFiles(yield func(Event, error) bool) func(Event, error) bool {
 	return func(e Event, err error) bool {
 		if failure, ok := err.(*Error); ok && failure.Refusal != nil { //nolint:errorlint // wires yield it as it is
@@ -22,7 +22,7 @@ func (p Places) NameFiles(yield func(Event, error) bool) func(Event, error) bool
 	}
 }
 
-// nameFiles makes a refusal of places that are files a refusal of these files, whatever the words are about.
+// nameFiles adds the files at the refusal's places. Such a refusal is about these files, whatever its words say.
 func (p Places) nameFiles(r *Refusal) {
 	if r.Reason == FilesTooMany || r.Reason == FileKindNotTaken {
 		return // the place is only the first of many
