@@ -109,7 +109,7 @@ type delivery struct {
 // deliveryKey is the context key of a call's *delivery.
 type deliveryKey struct{}
 
-// deliveryOf returns the delivery of a call; one that nobody reads for other messages.
+// deliveryOf returns the delivery of a call. For any other message it returns a new one.
 func deliveryOf(ctx context.Context) *delivery {
 	if d, ok := ctx.Value(deliveryKey{}).(*delivery); ok {
 		return d

@@ -93,7 +93,7 @@ func TestAnEventIsCutWhenItIsTooLarge(t *testing.T) {
 			}
 		})
 	}
-	for text, event := range map[string]string{"data: [1,\ndata: 2]\n\n": "data: [1, 2]\n\n", "data: 1\r\n\r\n": "data: 1\n\n"} {
+	for text, event := range map[string]string{"data: {\"a\":\ndata: 1}\n\n": "data: {\"a\": 1}\n\n", "data: 1\r\n\r\n": "data: 1\n\n"} {
 		life, fail := context.WithCancelCause(t.Context())
 		const count = 2 << 20
 		source := &repeated{text: text, left: count * len(text)}

@@ -28,11 +28,20 @@ func readable(message []byte) []byte {
 	if !json.Valid(message) {
 		return message[:min(len(message), maxUnreadable)]
 	}
-	if !bytes.Contains(message, []byte(`"result"`)) {
-		return message
+	batch, isBatch := listOf(message)
+	if !isBatch {
+		return readableResponse(message)
 	}
-	envelope, result := membersOf(message), map[string]json.RawMessage(nil)
-	if result = membersOf(envelope["result"]); result == nil {
+	for i, one := range batch {
+		batch[i] = readableResponse(one)
+	}
+	return toJSON(batch)
+}
+
+func readableResponse(message json.RawMessage) json.RawMessage {
+	envelope := membersOf(message)
+	result := membersOf(envelope["result"])
+	if result == nil {
 		return message
 	}
 	tools, isListing := listOf(result["tools"])
@@ -42,7 +51,9 @@ func readable(message []byte) []byte {
 		result["tools"] = toJSON(readable)
 		result["_meta"] = toJSON(map[string][]string{namesKey: names})
 		keepText(result, "nextCursor")
-	case isReadableResult(envelope["result"]):
+	case result["tools"] != nil:
+		delete(result, "tools") // what the library makes of it is not known
+	case isReadableResult(envelope["result"], result):
 		return message
 	default:
 		repairResult(result)
@@ -157,8 +168,8 @@ func readableSchema(raw json.RawMessage) (schema json.RawMessage, problem string
 }
 
 // isReadableResult reports whether the library can read the result of a call.
-func isReadableResult(raw json.RawMessage) bool {
-	if !bytes.Contains(raw, []byte(`"content"`)) && !bytes.Contains(raw, []byte(`"structuredContent"`)) {
+func isReadableResult(raw json.RawMessage, members map[string]json.RawMessage) bool {
+	if members["content"] == nil && members["structuredContent"] == nil {
 		return true // of another request
 	}
 	return json.Unmarshal(raw, new(mcp.CallToolResult)) == nil

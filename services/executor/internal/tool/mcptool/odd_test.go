@@ -12,13 +12,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool/mcptool"
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool/outbound"
 )
 
-// replies are what a server answers, as JSON, by method.
-type replies struct{ Tools, Result string }
+// replies are what a server answers, as JSON, by method. List, if set, is the whole message with the tools.
+type replies struct{ Tools, Result, List string }
 
 // answer returns the answer to a message; empty for a notification.
 func (r replies) answer(message []byte) string {
@@ -36,6 +37,9 @@ func (r replies) answer(message []byte) string {
 	case "initialize":
 		return result(`{"protocolVersion":"2025-06-18","serverInfo":{"name":"odd","version":"1"},"capabilities":{"tools":{}}}`)
 	case "tools/list":
+		if r.List != "" {
+			return strings.ReplaceAll(r.List, "ID", string(request.ID))
+		}
 		return result(r.Tools)
 	case "tools/call":
 		return result(r.Result)
@@ -69,6 +73,10 @@ func serveReplies(path string) {
 // oddServers opens a server with these replies over each transport.
 func oddServers(t *testing.T, r replies) map[string]*mcptool.Server {
 	t.Helper()
+	var limit time.Duration
+	if r.List != "" {
+		limit = 3 * time.Second // the library may not answer to what it cannot read
+	}
 	web := func(write func(w http.ResponseWriter, answer string)) *mcptool.Server {
 		served := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 			body, err := io.ReadAll(q.Body)
@@ -84,11 +92,11 @@ func oddServers(t *testing.T, r replies) map[string]*mcptool.Server {
 		t.Cleanup(served.Close)
 		_, p := stdio(t, "")
 		p.Allowed.Hosts = outbound.Policy{Hosts: []string{"127.0.0.1"}}
-		return open(t, mcptool.Config{Name: "odd", URL: served.URL, TrustHints: true}, p)
+		return open(t, mcptool.Config{Name: "odd", URL: served.URL, TrustHints: true, ConnectTimeout: limit}, p)
 	}
 	c, p := stdio(t, "replies")
 	c.Env["REPLIES_FILE"] = filepath.Join(t.TempDir(), "replies.json")
-	c.TrustHints = true
+	c.TrustHints, c.ConnectTimeout = true, limit
 	raw, err := json.Marshal(r)
 	if err != nil {
 		t.Fatal(err)
@@ -180,6 +188,26 @@ func TestAnOddToolTakesNoOtherToolAway(t *testing.T) {
 				problems := s.Problems()
 				if unusable != (len(problems) == 1 && problems[0].Tool != "" && strings.HasPrefix(problems[0].Text, problem)) || !unusable && len(problems) > 0 {
 					t.Errorf("%s: problems = %.300v, want %q", transport, problems, problem)
+				}
+			}
+		})
+	}
+}
+
+func TestAHostileListOfToolsDoesNotReachTheLibrary(t *testing.T) {
+	t.Parallel()
+	for name, reply := range map[string]string{
+		"the key of the result is escaped": `{"jsonrpc":"2.0","id":ID,"r\u0065sult":{"tools":[null]}}`,
+		"the key of the tools is escaped":  `{"jsonrpc":"2.0","id":ID,"result":{"t\u006fols":[null]}}`,
+		"the tools are there twice":        `{"jsonrpc":"2.0","id":ID,"result":{"tools":[null],"tools":null}}`,
+		"the result is there twice":        `{"jsonrpc":"2.0","id":ID,"result":{"tools":[null]},"result":{"tools":[null]}}`,
+		"a batch":                          `[{"jsonrpc":"2.0","id":ID,"result":{"tools":[null]}}]`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for transport, s := range oddServers(t, replies{List: reply, Result: `{"content":[]}`}) {
+				if tools := s.Tools(); len(tools) > 0 {
+					t.Errorf("%s: tools = %v, want none", transport, tools)
 				}
 			}
 		})
