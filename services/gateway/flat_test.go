@@ -213,7 +213,7 @@ func TestABrokenRuleNamesTheFieldOfTheJSON(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil)
 	for body, want := range map[string]string{
-		`{"message":"hi","timeoutMs":-1}`:            `"detail":"timeoutMs must be 1 to 2592000000, 30 days, or 0 for no limit","retryable":false,"field":"timeoutMs"`,
+		`{"message":"hi","timeoutMs":-1}`:            `"detail":"timeoutMs must be 1 to 2592000000 milliseconds, or 0 for no limit","retryable":false,"field":"timeoutMs"`,
 		`{"messages":[{"text":"a","id":"a\u0001"}]}`: `"field":"messages[0].id"`,
 	} {
 		if got := text(t, h.request(t, http.MethodPost, "/start", body)); !strings.Contains(got, want) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
@@ -45,6 +46,16 @@ func (p *system) outcomes() []string {
 		list = append(list, r.GetResult()+r.GetError())
 	}
 	return list
+}
+
+// userTexts returns the texts of the users' messages of a session.
+func (p *system) userTexts(id string) (texts []string) {
+	for _, m := range p.messages(id) {
+		if m.GetRole() == eventv1.Role_ROLE_USER && !m.GetHidden() {
+			texts = append(texts, m.GetParts()[0].GetText().GetText())
+		}
+	}
+	return texts
 }
 
 // companion returns the companion of a name.

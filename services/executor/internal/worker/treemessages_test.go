@@ -442,13 +442,3 @@ func (p *system) checkAtRest(s *statev1.GetSessionResponse) {
 		}
 	}
 }
-
-// userTexts returns the texts of the users' messages of a session.
-func (p *system) userTexts(id string) (texts []string) {
-	for _, m := range p.messages(id) {
-		if m.GetRole() == eventv1.Role_ROLE_USER && !m.GetHidden() {
-			texts = append(texts, m.GetParts()[0].GetText().GetText())
-		}
-	}
-	return texts
-}
