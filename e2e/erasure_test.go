@@ -105,10 +105,13 @@ func (m marked) waitErased(t *testing.T, d *harness.Dev, mayLog bool) {
 		}
 		return len(left) == 0, fmt.Sprint(left)
 	})
-	for _, path := range []string{m.file, "/sessions/" + m.session, "/messages?sessionId=" + m.session, "/sse?sessionId=" + m.session, "/history?sessionId=" + m.session} {
+	for _, path := range []string{m.file, "/sessions/" + m.session, "/sse?sessionId=" + m.session, "/history?sessionId=" + m.session} {
 		if answer := d.Do(t, http.MethodGet, path, nil); answer.Code != http.StatusNotFound {
 			t.Errorf("%s: got %d, want 404", path, answer.Code)
 		}
+	}
+	if messages := d.Messages(t, m.session); len(messages) > 0 {
+		t.Errorf("the erased session has the messages %v, want none", messages)
 	}
 }
 

@@ -45,11 +45,10 @@ func TestBadInput(t *testing.T) {
 		"an id that is not UTF-8":          {"GET", "/chat/%ff/stream", nil, 400, "ID_INVALID"},
 		"the status of no session":         {"GET", "/status", nil, 400, "ID_INVALID"},
 		"the status of an unknown one":     {"GET", "/status?sessionId=nobody", nil, 404, "SESSION_NOT_FOUND"},
-		"the messages of an unknown one":   {"GET", "/messages?sessionId=nobody", nil, 404, "SESSION_NOT_FOUND"},
 		"the events of an unknown one":     {"GET", "/sse?sessionId=nobody", nil, 404, "SESSION_NOT_FOUND"},
 		"a cursor that is no number":       {"GET", "/sse?sessionId=nobody&fromSequence=x", nil, 400, "CURSOR_INVALID"},
 		"a cursor below nothing":           {"GET", "/sse?sessionId=nobody&fromSequence=-1", nil, 400, "CURSOR_INVALID"},
-		"a page of a size that is too big": {"GET", "/messages?sessionId=nobody&limit=1000000", nil, 404, "SESSION_NOT_FOUND"},
+		"a page of a size that is too big": {"GET", "/messages?sessionId=nobody&limit=1000000", nil, 400, "PARAMETER_INVALID"},
 		"an unknown path":                  {"GET", "/nothing/here", nil, 404, "ROUTE_NOT_FOUND"},
 		"another method":                   {"DELETE", "/chat", nil, 405, "METHOD_NOT_ALLOWED"},
 	}
@@ -91,7 +90,10 @@ func TestBadInput(t *testing.T) {
 		const session = "whose"
 		s.Chat(t, session, "talker", "mine").Whole()
 		other := s.Other()
-		for _, path := range []string{"/messages", "/status", "/sse"} {
+		if messages := other.Messages(t, session); len(messages) > 0 {
+			t.Errorf("another tenant reads %v, want nothing", messages)
+		}
+		for _, path := range []string{"/status", "/sse"} {
 			checkRefused(t, other.Do(t, http.MethodGet, path+"?sessionId="+session, nil), 404, "SESSION_NOT_FOUND")
 		}
 		if a := other.Do(t, http.MethodGet, "/chat/"+session+"/stream", nil); a.Code != http.StatusNoContent {

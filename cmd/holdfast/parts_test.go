@@ -67,8 +67,7 @@ func brokenParts(t *testing.T) (parts []brokenPart, repair func()) {
 		}
 }
 
-func TestABrokenPartOfEachKindIsNamedEverywhereAndTriedAgain(t *testing.T) {
-	t.Parallel()
+func TestABrokenPartOfEachKindIsNamedEverywhereAndTriedAgain(t *testing.T) { //nolint:paralleltest // metrics belong to the process: each system that starts takes them
 	parts, repair := brokenParts(t)
 	dir := t.TempDir()
 	write := func(name, text string) {
