@@ -55,7 +55,7 @@ func (a Attack) Run(ctx context.Context, t Target, n int) (cut int) {
 	return int(count.Load())
 }
 
-// receiveBuffer is small, so that the gateway soon has to wait for a client that does not read.
+// receiveBuffer is small, so the gateway soon has to wait for a client that does not read.
 const receiveBuffer = 4 << 10
 
 func dial(ctx context.Context, address string) (net.Conn, error) {

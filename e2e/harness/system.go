@@ -237,7 +237,7 @@ func (s *System) Executor(t testing.TB, name, path string, env ...string) *Proce
 	return p
 }
 
-// ServeAt gives an executor that was not started yet another address, which a gateway may know already.
+// ServeAt gives an unstarted executor another address. A gateway may know the address already.
 func (p *Process) ServeAt(address string) {
 	p.Address, p.ready = address, grpcReady(address)
 	p.env = append(p.env, "HOLDFAST_EXECUTOR_LISTEN="+address)

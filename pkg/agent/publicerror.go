@@ -7,8 +7,7 @@ import "errors"
 // response of another service.
 func PublicError(err error, public string) error { return publicError{err, public} }
 
-// PublicText returns the text of an error for users: that of PublicError, or "" if users see the
-// error itself.
+// PublicText returns the text of an error for users: the text of PublicError, or "" if users see the error itself.
 func PublicText(err error) string {
 	if p, ok := errors.AsType[publicError](err); ok {
 		return p.public

@@ -86,8 +86,7 @@ func (c *connections) wait(idle *connection) {
 	idle.place, idle.since = c.waiting.PushBack(idle), c.now()
 }
 
-// add adds a connection. It returns the connection that the new one replaces, if any. full reports that
-// there is no room.
+// add adds a connection. It returns the replaced connection, if any. full reports that there is no room.
 func (c *connections) add(accepted *connection) (replaced *connection, full bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

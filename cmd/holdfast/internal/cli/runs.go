@@ -83,7 +83,7 @@ func (g *Gateway) printRuns(runs []*agentv1.Run) error {
 	return g.Table([]string{"RUN", "TURN", "STATUS", "ENTRY", "STEPS", "TOKENS", "STARTED BY", "AGE", "TOOK", "FAILURE"}, rows)
 }
 
-// runStatus returns the status of a run, and queued for one that no executor has taken yet.
+// runStatus returns the status of a run; queued for a run without an executor.
 func runStatus(r *agentv1.Run) string {
 	if isQueued(r) {
 		return "queued"

@@ -87,7 +87,7 @@ func (s *sources) parse(source Source) *file {
 // maxShownLine bounds the part of a line in a mistake, in characters.
 const maxShownLine = 120
 
-// shownLine shows a line that is not YAML, and says what is most often wrong with one.
+// shownLine shows a line that is not YAML, and names the most frequent mistake in such lines.
 func shownLine(data []byte, number int) string {
 	lines := strings.SplitN(string(data), "\n", number+1)
 	if number > len(lines) {

@@ -127,8 +127,8 @@ func MaxStepsOutcome(most int) Outcome {
 	return Outcome{Status: StatusFailed, FinishReason: model.FinishToolCalls, Failure: &failure, CompletionReason: ReasonMaxSteps}
 }
 
-// afterStep decides what follows a step that did not end the run itself: an outcome, the note that begins the
-// forced phase, or nothing.
+// afterStep decides the next effect after a step without an end of its own: an outcome, the note before the forced
+// phase, or nothing.
 func (p *Planner) afterStep(c Commit) (o *Outcome, note *agent.Message) {
 	transcript := p.with(c.Messages)
 	pending := slices.DeleteFunc(slices.Clone(p.pending), func(a ClientCall) bool {

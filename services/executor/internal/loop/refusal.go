@@ -436,7 +436,7 @@ func plural(k model.FileKind) string {
 	return string(k) + "s"
 }
 
-// fileProblem says in words what is wrong with a file; empty if that is not known.
+// fileProblem describes the defect of a file; empty if unknown.
 func fileProblem(r model.Refusal) string {
 	switch r.Reason {
 	case model.FileTooLarge:

@@ -12,7 +12,7 @@ type Place struct{ Message, Part int }
 // more, fewer and other messages than the conversation.
 type Places map[Place]FileRef
 
-// NameFiles returns a yield function that completes refusals: one that names the places of files gets these files.
+// NameFiles returns a yield function that adds the files of named places to refusals.
 func (p Places) NameFiles(yield func(Event, error) bool) func(Event, error) bool {
 	return func(e Event, err error) bool {
 		if failure, ok := err.(*Error); ok && failure.Refusal != nil { //nolint:errorlint // wires yield it as it is

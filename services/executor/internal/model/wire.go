@@ -102,7 +102,7 @@ func letterName(name string) string {
 	return name
 }
 
-// RestoreToolNames returns a yield function that gives the calls of a reply the names that their tools have in the request.
+// RestoreToolNames returns a yield function. It gives the calls of a reply the names of their tools in the request.
 func RestoreToolNames(tools []Tool, yield func(Event, error) bool) func(Event, error) bool {
 	return func(e Event, err error) bool {
 		if call, ok := e.(CallStart); ok && !slices.ContainsFunc(tools, func(t Tool) bool { return t.Name == call.Name }) {

@@ -248,8 +248,8 @@ func (c *companions) wait(ctx context.Context, _ *agent.Call, in nameInput) (any
 	return tool.Await{SessionID: child.GetSessionId(), AgentType: child.GetAgentType()}, nil
 }
 
-// terminate stops the companion, and drops the messages that wait for it: the newest first, so that none of them begins.
-// Calls that wait for the companion get a failed result.
+// terminate stops the companion, and drops its waiting messages: the newest first, so none of them begins. Calls to the
+// companion get a failed result.
 func (c *companions) terminate(ctx context.Context, _ *agent.Call, in nameInput) (*companionState, error) {
 	child, err := c.find(ctx, in.Name)
 	if err != nil {

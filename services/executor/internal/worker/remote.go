@@ -42,7 +42,7 @@ type remoteProgress struct {
 	Below []string `json:"below,omitempty"`
 }
 
-// errEndedOutside means that the run was ended by somebody else than this executor, or has another owner.
+// errEndedOutside means that another party has ended the run, or owns it.
 var errEndedOutside = errors.New("the run is no longer this executor's")
 
 // The limits of what is copied.

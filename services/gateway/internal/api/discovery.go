@@ -20,8 +20,7 @@ const maxHealthBytes = 1 << 10
 // healthy are the names with a health; "" is the whole gateway.
 var healthy = []string{"", agentv1connect.AgentServiceName, grpchealth.HealthV1ServiceName}
 
-// addDiscovery adds the handlers of gRPC reflection, which need a key, and of gRPC health, which
-// need none.
+// addDiscovery adds the handlers of gRPC reflection, with a key, and of gRPC health, without one.
 func (s *Server) addDiscovery(handlers map[string]http.Handler) {
 	faults := connect.WithInterceptors(rpc.ConnectInterceptor(s.Log))
 	reflector := grpcreflect.NewStaticReflector(healthy[1:]...)

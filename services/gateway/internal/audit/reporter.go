@@ -213,7 +213,7 @@ func (r *Reporter) take(chosen func(entry) bool) []*statev1.TenantEvent {
 	return taken
 }
 
-// send sends the entries. Those that fail are sent again, up to a minute's worth of each tenant.
+// send sends the entries. It sends failed entries again, up to a minute's worth of each tenant.
 func (r *Reporter) send(ctx context.Context, events []*statev1.TenantEvent) {
 	for chunk := range slices.Chunk(events, batch) {
 		_, err := r.State.RecordEvents(ctx, &statev1.RecordEventsRequest{Events: chunk})

@@ -62,7 +62,7 @@ func (r *request) UnmarshalJSON(text []byte) error {
 	})
 }
 
-// maxIgnored bounds the names that a response lists as ignored, and maxIgnoredName each of them, in bytes.
+// maxIgnored bounds the ignored names in a response, and maxIgnoredName each of them, in bytes.
 const (
 	maxIgnored     = 20
 	maxIgnoredName = 64

@@ -384,7 +384,7 @@ func (d *delivery) putFrom(sequence int64, had int, parts []uistream.Part) {
 	}
 }
 
-// end writes the last parts and ends the stream. A client that has the first of them lacks the last one at least.
+// end writes the last parts and ends the stream. A client with the first of them lacks at least the last one.
 func (d *delivery) end(sequence int64, parts []uistream.Part) {
 	over := d.copy.end(parts)
 	if had, ok := d.had(sequence, len(over)-1); ok {

@@ -26,7 +26,7 @@ type Request struct {
 	OnBusy statev1.BusyPolicy
 }
 
-// Effects are what a request has done to the conversation beside its message, and what of it had no effect.
+// Effects are the effects of a request on the conversation beside its message, and the parts of it without an effect.
 type Effects struct {
 	IgnoredFields   []string `json:"ignoredFields,omitempty"`   // names of keys, and kinds of parts, without an effect
 	IgnoredMessages int      `json:"ignoredMessages,omitempty"` // of the client, which the session does not have

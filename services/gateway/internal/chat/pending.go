@@ -96,8 +96,8 @@ func (d *delivery) pendingCalls() ([]uistream.PendingCall, error) {
 	return asked, d.continueWith(t.session, t.run)
 }
 
-// writePending writes what the client lacks of the calls. A client that has answered calls below the root keeps the others
-// in its last step, unless that was reset.
+// writePending writes the calls missing at the client. A client with answers to calls below the root keeps the other
+// calls in its last step, unless the step was reset.
 func (d *delivery) writePending(asked []uistream.PendingCall) {
 	if d.copy == nil || !d.copy.untilEnd || d.copy.passed {
 		d.write(0, d.t.Pending(asked))

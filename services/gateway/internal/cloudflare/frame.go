@@ -97,8 +97,7 @@ func stateErrorFrame(text string) []byte {
 // noMCPServers says that the browser may see no MCP servers: the executor has them.
 var noMCPServers = []byte(`{"type":"` + typeMCPServers + `","mcp":{"prompts":[],"resources":[],"servers":{},"tools":[]}}`)
 
-// messagesFrame replaces the messages of a client. onConnect keeps those that the client has not
-// sent yet.
+// messagesFrame replaces the messages of a client. onConnect keeps the client's unsent messages.
 func messagesFrame(messages []uistream.UIMessage, onConnect bool) []byte {
 	return encode(struct {
 		Type      string               `json:"type"`

@@ -143,8 +143,8 @@ func (o *output) Flush() error {
 	return o.turns.finish(o.turn, o.exchange.RunID(), shown, o.writeEnd)
 }
 
-// addConversation adds the stored conversation, for a client that may have assembled another one. It
-// returns what the client is shown.
+// addConversation adds the stored conversation for a client with a possibly different one. It returns the client's
+// view.
 func (o *output) addConversation() view {
 	text, shown, err := o.conversation(o.ctx, false)
 	if err != nil { // the client has the message

@@ -74,8 +74,7 @@ func (s *turns) ended(run *statev1.Run) bool {
 	return s.run != "" && s.run == run.GetRunId()
 }
 
-// takeLast returns what the client was shown at the end of the last turn, if that delivered the run. It
-// does so once.
+// takeLast returns the client's view at the end of the last turn, if the turn delivered the run. It does so once.
 func (s *turns) takeLast(run *statev1.Run) (shown view, ended bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

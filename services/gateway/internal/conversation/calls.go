@@ -88,7 +88,7 @@ func pendingCall(c *statev1.Call) uistream.PendingCall {
 	return a
 }
 
-// ApproversOf returns "others" if the one that started the run may not approve the call; empty otherwise.
+// ApproversOf returns "others" if the starter of the run may not approve the call; empty otherwise.
 func ApproversOf(c *statev1.Call) string {
 	if c.GetApprovers() == statev1.Approvers_APPROVERS_OTHERS {
 		return "others"

@@ -90,7 +90,7 @@ func sentence(f *fault.Fault) string {
 	return s + ": " + strings.TrimRight(f.Detail, ".") + "."
 }
 
-// kindSentences are the texts for users of reasons that sentences lacks. No client can change what goes wrong in a
+// kindSentences are the texts for users of reasons missing in sentences. No client can repair a failure inside a
 // service.
 var kindSentences = map[fault.Kind]string{
 	fault.Invalid:         "The request is not valid",

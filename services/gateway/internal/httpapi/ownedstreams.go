@@ -21,7 +21,7 @@ func (l StreamLimits) spare() int { return (l.All*l.SparePercent + 99) / 100 }
 // streamRetry is the delay before a refused client may open a stream.
 const streamRetry = 5 * time.Second
 
-// spareTenants is how many tenants the spare streams are for: each may open that part of them.
+// spareTenants is the number of tenants for the spare streams: each may open an equal part of them.
 const spareTenants = 10
 
 // ownedStreams counts the open streams of limited tenants and users.

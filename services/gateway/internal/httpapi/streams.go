@@ -122,7 +122,7 @@ func (s *Streams) counts() map[Protocol]int {
 	return counts
 }
 
-// EndCallers ends the streams of the callers for whom check returns a fault, with that fault as the cause.
+// EndCallers ends the streams of callers with a fault from check. The fault is the cause.
 func (s *Streams) EndCallers(check func(auth.Identity) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

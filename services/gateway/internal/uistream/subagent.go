@@ -16,8 +16,7 @@ const (
 	SubAgentInterrupted = "interrupted"
 )
 
-// subAgentPart is the type of the data part of a sub-agent. Its id is that of the call, so that the
-// end replaces the begin.
+// subAgentPart is the type of the data part of a sub-agent. It has the id of the call, so the end replaces the begin.
 const subAgentPart = "data-subagent"
 
 // subAgent is the data of a sub-agent. Only completed sub-agents called by the root have a result.
@@ -67,7 +66,7 @@ func (m *UIMessage) endSubAgent(r *eventv1.ToolResultPart) {
 	m.Parts[at].Data = s.part().Data
 }
 
-// Descendant is a sub-agent that another sub-agent has called, or an interrupted one of the root.
+// Descendant is a sub-agent called by another sub-agent, or an interrupted one of the root.
 type Descendant struct {
 	RootCallID      string // the call of the root for the sub-agent above it
 	ParentSessionID string // the session that has called it; empty for the root

@@ -36,7 +36,7 @@ type tenantLimits struct {
 	users        map[string]Limits
 }
 
-// Of returns the limits of a tenant, and those of a user of it. A missing user has none.
+// Of returns the limits of a tenant, and of one of its users. A missing user has none.
 func (t *Table) Of(tenant, userID string) (ofTenant, ofUser Limits) {
 	if t == nil {
 		return Limits{}, Limits{}

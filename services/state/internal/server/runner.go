@@ -38,7 +38,7 @@ func (r *runner) by(c *statev1.Caller) *runner {
 // has learned that the session is gone, and writes no more.
 const logErasureDelay = session.Millis(60 * 1000)
 
-// record adds to the changes what the audit log keeps of them, and the live logs to remove.
+// record adds to the changes their entries of the audit log, and the live logs to remove.
 func (r *runner) record(views []*session.View, changes []*session.Change) {
 	now := r.clock.millis()
 	session.EraseLogs(views, changes, now+logErasureDelay)

@@ -377,7 +377,7 @@ type Counts interface {
 	// QueuedRuns returns the queued runs of a tenant by agent type. It reads at most so many of them.
 	QueuedRuns(ctx context.Context, tenant string, most int64) (map[string]QueuedRuns, error)
 
-	// RunningRuns counts the running runs of a tenant, or only those of a user unless that is empty.
+	// RunningRuns counts the running runs of a tenant, or of one user if userID is not empty.
 	RunningRuns(ctx context.Context, tenant, userID string) (int64, error)
 
 	// StoredBytes returns the sizes of the messages and files of a tenant together. It reads all of

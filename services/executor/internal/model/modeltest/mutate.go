@@ -44,7 +44,7 @@ type mutant struct {
 	events   []event
 	// cut breaks the connection at the end.
 	cut bool
-	// sealed means that the fragments of calls may not be changed further: they say only just whose they are.
+	// sealed means that the fragments of calls may not be changed further: they only just identify their calls.
 	sealed bool
 }
 

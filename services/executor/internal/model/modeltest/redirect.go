@@ -11,8 +11,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// RunRedirect checks that a model with the default client follows no redirects. connect returns a model that
-// calls baseURL with Key.
+// RunRedirect checks that a model with the default client follows no redirects. connect returns a model for baseURL and
+// Key.
 func RunRedirect(t *testing.T, connect func(t *testing.T, baseURL string) model.Model) {
 	for _, status := range []int{http.StatusMovedPermanently, http.StatusFound, http.StatusTemporaryRedirect, http.StatusPermanentRedirect} {
 		t.Run(http.StatusText(status), func(t *testing.T) {

@@ -177,7 +177,7 @@ func (c *chatWriter) addUser(m agent.Message) error {
 	return nil
 }
 
-// orFiller returns a text, or the filler for a blank one that the server would refuse.
+// orFiller returns a text, or the filler for a blank one if the server refuses blank texts.
 func (c *chatWriter) orFiller(text, filler string) string {
 	if strings.TrimSpace(text) == "" && !c.profile.EmptyText {
 		return filler

@@ -29,7 +29,7 @@ func set[T comparable](field func(*Profile) *T, value T) func(*Profile) bool {
 // noSystem matches refusals of system messages, or of their place.
 var noSystem = regexp.MustCompile(`(?i)system (message|role|prompt).{0,60}(at the (beginning|start)|must be (the )?first|only .{0,20}first|not supported)|unexpected role .?system|only user.{0,20}(assistant|model).{0,60}roles are supported`)
 
-// lessons are tried in order, and the first that is new counts. Each is learned once, so that two refusals that contradict each other end.
+// lessons are tried in order, and the first new one counts. Each is learned once, so contradicting refusals end.
 var lessons = []lesson{
 	{
 		regexp.MustCompile(`(?i)reasoning_content.{0,40}(must be passed back|is missing|is required)`),

@@ -307,7 +307,8 @@ func (s *Server) send(ctx context.Context, name string, call *agent.Call) (any, 
 
 const unknownOutcome = "it is not known whether the call took effect"
 
-// isRefusal reports whether a server has answered a call with an error. status is that of an HTTP response, 0 without one.
+// isRefusal reports whether a server has answered a call with an error. status is the status of an HTTP response, 0
+// without one.
 func isRefusal(err error, status int) bool {
 	switch {
 	case status == http.StatusRequestTimeout, status == http.StatusTooManyRequests, status >= 500:

@@ -95,7 +95,7 @@ func (t *types) ofType(value any, d direction) (*openapi3.SchemaRef, error) {
 	return ref, errors.Join(err, twice)
 }
 
-// customize adds what the tags of a field say, and which fields of a struct are required.
+// customize adds the rules in the tags of a field, and the required fields of a struct.
 func (d direction) customize(_ string, of reflect.Type, tag reflect.StructTag, schema *openapi3.Schema) error {
 	switch {
 	case of.Kind() == reflect.Struct:

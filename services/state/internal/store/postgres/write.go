@@ -54,8 +54,7 @@ const (
 	writesNumber
 )
 
-// The columns of written rows. A step that only continues a session or a run writes few
-// of them.
+// The columns of written rows. A step inside a session or a run writes few of them.
 var (
 	sessionColumns       = table.Sessions.All()
 	sessionStepColumns   = slices.Concat(table.Sessions.Step, table.Sessions.Small)

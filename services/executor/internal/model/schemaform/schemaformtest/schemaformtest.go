@@ -1,5 +1,5 @@
-// Package schemaformtest has tools with schemas like those that public MCP servers publish, and checks the forms that
-// providers receive.
+// Package schemaformtest has tools with schemas like the ones of public MCP servers, and checks the forms for
+// providers.
 package schemaformtest
 
 import (
