@@ -108,7 +108,8 @@ func (r received) Receive(message any) error {
 	case connect.CodeCanceled, connect.CodeDeadlineExceeded, connect.CodeUnavailable, connect.CodeResourceExhausted:
 		return err
 	default:
-		return fault.New(fault.Invalid, "REQUEST_MALFORMED", "the body is no message of the protocol that its content type names: %s", c.Message())
+		return fault.New(fault.Invalid, "REQUEST_MALFORMED",
+			"the body is no message of the protocol that its content type names: %s", c.Message())
 	}
 }
 

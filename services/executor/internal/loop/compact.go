@@ -161,7 +161,8 @@ func (p *Planner) learnOfSummary(asked Compact, r model.Refusal) (note agent.Mes
 		candidates = p.shorterRequests(CallModel{Request: asked.Request}, r)
 	}
 	refused := p.shortening.covers
-	candidates = append(candidates, candidate{lesson{Unsummarized: refused}, "The conversation could not be summarized. Its oldest part was left out."})
+	const sentence = "The conversation could not be summarized. Its oldest part was left out."
+	candidates = append(candidates, candidate{lesson{Unsummarized: refused}, sentence})
 	for _, c := range candidates {
 		c.lesson.Model = asked.Model
 		note = p.lessonNote(c.lesson, c.sentence)

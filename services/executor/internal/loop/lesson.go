@@ -94,7 +94,10 @@ type span struct{ from, to int }
 
 // learned returns what the transcript says about a model. begin is the index of the first message of the run.
 func learnedFrom(transcript []agent.Message, begin int, model string) learned {
-	s := learned{files: map[string]string{}, results: map[string]bool{}, tools: map[string]bool{}, plain: map[string]bool{}, unsummarized: map[string]bool{}}
+	s := learned{
+		files: map[string]string{}, results: map[string]bool{}, tools: map[string]bool{},
+		plain: map[string]bool{}, unsummarized: map[string]bool{},
+	}
 	for i, m := range transcript {
 		l, ok := lessonOf(m)
 		if l.Unsummarized != "" {
