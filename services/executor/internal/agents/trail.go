@@ -35,7 +35,7 @@ func newTrail() *Versions {
 // Changed reports whether a file was written, created or deleted since.
 func (t *Versions) Changed() bool { return !t.Equal(t.Current()) }
 
-// Current returns a trail of the same files and patterns as they are now.
+// Current returns the versions of the same files and patterns as they are now.
 func (t *Versions) Current() *Versions {
 	now := newTrail()
 	for path := range t.files {

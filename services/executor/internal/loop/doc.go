@@ -84,7 +84,7 @@
 //
 // A plan's metadata lists the calls that wait for a client (asks), because a predicate or another version of the
 // agent may decide differently later. Its questions remain, and a call that runs according to the plan needs no
-// approval any more. The conversation does not contain this metadata (Said).
+// approval any more. The conversation does not contain this metadata (ConversationMessage).
 //
 // Other facts after a commit are metadata of messages: that a reply was cut (agent.MetadataInterrupted) or
 // failed (agent.MetadataFailed), that the output is owed and because of which limit (completion,
@@ -113,6 +113,6 @@
 // its own. A guard's revision request becomes the failure of __finish__, which is judged before it has a result.
 // Another finishing tool keeps its result, and the request follows as a note.
 //
-// Nothing here reads a clock, does I/O or starts a goroutine. Start.Apart calls functions of the agent without a
+// Nothing here reads a clock, does I/O or starts a goroutine. Start.CallFunction calls functions of the agent without a
 // context, and may do so. The same start and the same answers produce the same effects, message ids and keys.
 package loop

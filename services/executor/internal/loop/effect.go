@@ -49,7 +49,7 @@ type Guard struct {
 }
 
 // RecordPlan makes the model's decision durable before anything runs. The plan extends its message with
-// metadata: see Said. Answer with Recorded or Stopped.
+// metadata: see ConversationMessage. Answer with Recorded or Stopped.
 type RecordPlan struct {
 	Step int
 	Plan agent.Message

@@ -28,7 +28,7 @@ func (e *FunctionError) Error() string {
 
 func (e *FunctionError) Unwrap() error { return e.Err }
 
-// callFunction calls a function of the agent through Start.Apart if set, and directly otherwise. The function may
+// callFunction calls a function of the agent through Start.CallFunction if set, and directly otherwise. The function may
 // outlive the call, so it receives everything that it uses.
 func callFunction[A any](p *Planner, what string, f func() A) (answer A, err error) {
 	apart := p.start.CallFunction

@@ -87,7 +87,7 @@ func uniqueID(id, tool, salt string, taken func(string) bool) string {
 	}
 }
 
-// wordID matches ids of words and numbers, such as call_0, toolCall1 or functions.find:12.
+// wordID matches ids of words and numbers, such as call_0, "toolCall1" or functions.find:12.
 var wordID = regexp.MustCompile(`^([A-Z]+|([A-Z]?[a-z]+)*)[0-9]*([^A-Za-z0-9]+([A-Z]+|([A-Z]?[a-z]+)*)[0-9]*)*$`)
 
 // isPredictable reports whether an id is not random, so the provider may repeat it.

@@ -92,7 +92,7 @@ type learned struct {
 // span is a part of the transcript: [from, to).
 type span struct{ from, to int }
 
-// learned returns what the transcript says about a model. begin is the index of the first message of the run.
+// learnedFrom returns what the transcript says about a model. begin is the index of the first message of the run.
 func learnedFrom(transcript []agent.Message, begin int, model string) learned {
 	s := learned{
 		files: map[string]string{}, results: map[string]bool{}, tools: map[string]bool{},

@@ -153,8 +153,8 @@ func (a *agentCode) guard(ctx context.Context, e loop.Guard) (agent.Verdict, err
 	return verdict, err
 }
 
-// function calls a function of the agent for the planner, with the time limit of hooks. It is a loop.Apart: if
-// ctx has ended, it returns loop.ErrCut. It logs other errors.
+// function calls a function of the agent for the planner, with the time limit of hooks. It is the worker's
+// loop.Start.CallFunction: if ctx has ended, it returns loop.ErrCut. It logs other errors.
 func (a *agentCode) function(ctx context.Context, what string, f func() any) (any, error) {
 	if ctx.Err() != nil {
 		return nil, loop.ErrCut

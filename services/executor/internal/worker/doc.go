@@ -171,8 +171,7 @@
 //
 // When the run ends outside of a step, a failed reply is void too.
 //
-// A refused call (loop.Refused) has no start, only the deltas of its
-// arguments and its end. A start tells a client that it may run the call.
+// A refused call has no start, only the deltas of its arguments and its end. A start tells a client that it may run the call.
 //
 // # Without the stream tier
 //

@@ -70,7 +70,7 @@ var inputRoles = map[string]eventv1.Role{
 	"": eventv1.Role_ROLE_USER, "user": eventv1.Role_ROLE_USER, "assistant": eventv1.Role_ROLE_ASSISTANT, "system": eventv1.Role_ROLE_SYSTEM,
 }
 
-// inputMessages converts the messages of a client, and stores their large files. It returns the faults of files.Refer.
+// inputMessages converts the messages of a client, and stores their large files. It returns the faults of Files.Refer.
 func (s *Server) inputMessages(ctx context.Context, messages []*agentv1.InputMessage) ([]*eventv1.Message, error) {
 	var out []*eventv1.Message
 	for _, m := range messages {

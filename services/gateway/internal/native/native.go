@@ -32,7 +32,7 @@ type Events struct {
 }
 
 // Serve is GET /sse?sessionId=…&fromSequence=…&runId=…. Over HTTP/1 it returns when the response
-// has begun. The stream then continues without the server: see sse.Taken.
+// has begun. The stream then continues without the server: see sse.Hijacked.
 func (n *Events) Serve(w http.ResponseWriter, r *http.Request, tenant string) error {
 	request, err := ParseRequest(r, tenant)
 	if err != nil {

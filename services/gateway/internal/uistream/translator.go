@@ -17,7 +17,8 @@ const UnknownMajor Major = 0
 // DefaultMajor is the newest major version. Stored messages are built with it.
 const DefaultMajor Major = 7
 
-// The parts and values that a client of a major version accepts.
+// The methods below report which parts and values a client of the major version accepts.
+
 func (m Major) resets() bool      { return m >= 7 }                      // reset-step, which drops the parts of a step
 func (m Major) approves() bool    { return m >= 6 || m == UnknownMajor } // approval requests and denials
 func (m Major) inputErrors() bool { return m >= 6 }                      // tool-input-error; 5.0.0 fails on it

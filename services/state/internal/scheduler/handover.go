@@ -66,7 +66,7 @@ func (h *HandOver) Reset() {
 }
 
 // Claim claims the new run of the command's own session, and changes own accordingly. Without a
-// new run or an idle executor it changes nothing. It gives *session.Wider when the view lacks
+// new run or an idle executor it changes nothing. It gives *session.IncompleteViewError when the view lacks
 // rows for the claim.
 func (h *HandOver) Claim(v *session.View, own *session.Change) error {
 	if h == nil || own == nil {

@@ -10,14 +10,14 @@
 // the parent is notified, and continues if it waits for nothing else; the children of a failed or
 // deleted session end with it. Only the rows name the affected sessions. So the runner
 // runs such a command on its own session first. If the command needs others, it gives
-// session.Wider, and the runner repeats it on all of them. Each try decides on fresh rows,
+// session.IncompleteViewError, and the runner repeats it on all of them. Each try decides on fresh rows,
 // and assumes nothing from the one before.
 //
 //	Update(s) ──▶ Wider{parent} ──▶ Update(s, parent) ──▶ Wider{grandparent} ──▶ … ──▶ written, all or nothing
 //
 // A plan, a result, and a step within a run need one try.
 //
-// Requests are encoded and decoded outside the transaction. session.Bodies is the
+// Requests are encoded and decoded outside the transaction. session.BodyFuncs is the
 // exception: the messages to compare are known from the locked rows only.
 //
 // Package scheduler receives the changes of each command, and hands out the work.

@@ -119,7 +119,7 @@ func silent(decide func(*session.View) (*session.Change, error)) func(*session.V
 }
 
 // run runs a command on the sessions of the targets, and repeats it with more sessions while it
-// gives session.Wider. It notifies the scheduler of the written changes.
+// gives session.IncompleteViewError. It notifies the scheduler of the written changes.
 //
 // NotFound (SESSION_NOT_FOUND) for a target of another user than its Owner, Conflict (FAMILY_TOO_LARGE), and the faults of the command and of the store.
 func run[A any](ctx context.Context, r *runner, targets []session.Target, bytes int,

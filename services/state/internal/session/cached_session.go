@@ -9,7 +9,7 @@ type CachedSession struct {
 	session    Session // its State is empty unless stateKnown
 	run        Run
 	journal    *Journal
-	stateKnown bool // session.State is the custom state
+	stateKnown bool // the session has the custom state
 }
 
 // CacheSession returns the state of a session after c, a change decided on v for need. It is nil if

@@ -58,7 +58,7 @@ type Signaler interface {
 	// 4 KiB and no zero characters.
 	Signal(ctx context.Context, signals []string) error
 
-	// Hear calls receive with each signal of the other replicas, one at a time. It
+	// Listen calls receive with each signal of the other replicas, one at a time. It
 	// returns an error when ctx ends or the connection fails.
 	Listen(ctx context.Context, receive func(signal string)) error
 }
@@ -83,7 +83,7 @@ type Updater interface {
 	Update(ctx context.Context, targets []session.Target, bytes int, decide Decide) error
 
 	// UpdateDue finds at most limit due runs, calls decide with a view for each, and
-	// writes the changes. View.Run is the due run, and View.HolderSilent is always
+	// writes the changes. View.Run is the due run, and View.OwnerUnregistered is always
 	// set. It returns the changes in the order of the runs.
 	//
 	// It skips sessions that another UpdateDue is working on. So two callers never
@@ -434,7 +434,7 @@ type Memories interface {
 
 // MemoryQuery selects records. The zero value of a field is no condition.
 type MemoryQuery struct {
-	Words    []string // distinct, as session.Words returns them
+	Words    []string // distinct, as session.SearchWords returns them
 	EntityID string
 	Source   string
 	MinHits  int // the least number of words that a record has
@@ -612,7 +612,7 @@ type Registry interface {
 	// Problems returns the problems of each registered executor, by executor.
 	Problems(ctx context.Context) (map[string][]session.Problem, error)
 
-	// Beat records a heartbeat of the executor. It reports false, and does nothing, when
+	// Heartbeat records a heartbeat of the executor. It reports false, and does nothing, when
 	// the executor is not registered.
 	Heartbeat(ctx context.Context, executorID string, now session.Millis) (known bool, err error)
 
@@ -620,15 +620,15 @@ type Registry interface {
 	// id. It reads no other runs, and so may be called often.
 	Stops(ctx context.Context, executorIDs ...string) ([]StoppedRun, error)
 
-	// Forget unregisters executors that were last seen before the time, and returns
-	// their number.
+	// UnregisterSilent unregisters executors that were last seen before the time, and
+	// returns their number.
 	UnregisterSilent(ctx context.Context, heardBefore session.Millis) (int, error)
 
-	// Heard returns when each registered executor was last seen.
+	// LastSeen returns when each registered executor was last seen.
 	LastSeen(ctx context.Context) (map[string]session.Millis, error)
 
-	// ForgetUnheard unregisters the executors that were not seen since: those whose
-	// time, as Heard returned it, is unchanged. It compares no clocks. An executor
+	// UnregisterUnseen unregisters the executors that were not seen since: LastSeen
+	// still returns the same time for them. It compares no clocks. An executor
 	// whose heartbeat is being written stays. It returns the unregistered ids, in no
 	// order.
 	UnregisterUnseen(ctx context.Context, since map[string]session.Millis) ([]string, error)

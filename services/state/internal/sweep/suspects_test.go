@@ -19,8 +19,8 @@ import (
 type registry struct {
 	store.Store
 	looks  atomic.Int32
-	blind  atomic.Bool // Heard fails
-	frozen atomic.Bool // ForgetUnheard fails
+	blind  atomic.Bool // LastSeen fails
+	frozen atomic.Bool // UnregisterUnseen fails
 }
 
 // parts returns the store with its wrapped parts.

@@ -67,7 +67,7 @@ func New[C any](config Config, write Write[C], meter metric.Meter) (*Committer[C
 //
 // When ctx ends while the command waits in the queue, Do returns ctx.Err() and the
 // command is never written. Once the command is in flight, Do waits for its outcome,
-// for at most Config.Within.
+// for at most Config.BatchTimeout.
 func (c *Committer[C]) Do(ctx context.Context, keys []session.Key, bytes int, command C) error {
 	if err := ctx.Err(); err != nil {
 		return err

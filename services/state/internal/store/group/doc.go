@@ -50,7 +50,7 @@
 // A command may have been written already when it is written separately, if the error
 // came after the commit. Commands detect that by their epoch, version or request, or
 // the store returns Unavailable whenever the outcome is unknown. All tries of a batch
-// share Config.Within. The remaining commands get
+// share Config.BatchTimeout. The remaining commands get
 // context.DeadlineExceeded. An outage while commands are written separately also ends
 // the remaining ones.
 //

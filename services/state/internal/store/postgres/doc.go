@@ -19,7 +19,7 @@
 // # Claimed sessions are written without a read
 //
 // The steps of a claimed run come from one executor through one process. The process
-// caches each claimed session as its last transaction has left it (session.Hot). When
+// caches each claimed session as its last transaction has left it (session.CachedSession). When
 // the commands of a batch need no more than the cache holds, the batch is one round
 // trip, in one transaction without BEGIN:
 //
@@ -43,7 +43,7 @@
 //
 // Since the cache may be stale, no command is refused because of it. A command with an
 // error or without a change decides again on locked rows. So does a command with an
-// existing message, which violates the unique key of the messages. Only session.Wider is
+// existing message, which violates the unique key of the messages. Only session.IncompleteViewError is
 // accepted, since it asks for more sessions and answers no caller.
 // When the outcome of a transaction is unknown, its sessions are dropped from the cache.
 //

@@ -127,7 +127,7 @@ func (s *loadedSession) fold() (err error) {
 	return err
 }
 
-// backOf returns View.Back. It is nil when the session had no row to lock and was
+// backOf returns View.RewindPoint. It is nil when the session had no row to lock and was
 // created before the later queries. complete drops such a view.
 func (s *loadedSession) backOf() *session.RewindPoint {
 	if s.view.RewindPoint == nil {

@@ -24,6 +24,7 @@ import (
 //	holdfast.append.<partition>.<tenant>.<root>.<session>
 //	holdfast.stored.<partition>.<tenant>.<root>.<session>
 //	holdfast.notify.<partition>.<tenant>.<root>.<session>
+
 func streamName(partition int) string    { return fmt.Sprintf("holdfast-live-%02d", partition) }
 func appendSubject(partition int) string { return fmt.Sprintf("holdfast.append.%02d.", partition) }
 func storedSubject(partition int) string { return fmt.Sprintf("holdfast.stored.%02d.", partition) }

@@ -308,7 +308,7 @@ func testLag(t *testing.T, l log.Log) {
 	same(t, take(t, slow, last.Offset, 1), []*log.Message{next})
 }
 
-// Readers join while a writer appends. Each must see everything once.
+// testNoGap joins readers while a writer appends. Each must see everything once.
 func testNoGap(t *testing.T, l log.Log) {
 	s := root(t)
 	const count = 60
