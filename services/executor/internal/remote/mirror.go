@@ -1,19 +1,3 @@
-// Package remote copies the work of an agent of another Holdfast into a session of this one.
-//
-// A session of a remote agent is a session like any other: it has runs, steps, messages and a stream, it can be a
-// root, a sub-agent or a companion, and any executor may run it. Only its steps come from the other Holdfast, over its
-// public API, in place of a model and tools.
-//
-//	other Holdfast ──chunks──▶ Mirror ──chunks──▶ the stream of the session here
-//	                             └─────step──────▶ a commit here for each commit there
-//
-// Nothing is copied twice or lost. The chunks of a step that is not committed here are read again by the next owner
-// of the run, in a new attempt. Each commit here stores the number of the step there, so a committed step is not copied
-// again.
-//
-// Calls there that wait for a client become calls of the session here. Their answers are sent to the other Holdfast.
-//
-// The package does no I/O. Package worker connects it.
 package remote
 
 import (
@@ -25,6 +9,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 )
 
 // MaxStepBytes bounds the chunks of a step. They stay in memory until the step is committed.
@@ -233,4 +218,24 @@ func arguments(text string) json.RawMessage {
 		return json.RawMessage(`""`)
 	}
 	return quoted
+}
+
+// The chunks that have no chunk there: of results and calls of sub-agents there, and of approvals.
+
+func toolStart(call agent.ToolCall, awaitsClient bool) *eventv1.Chunk {
+	return &eventv1.Chunk{Event: &eventv1.Chunk_ToolStart{ToolStart: &eventv1.ToolStart{
+		ToolCallId: call.ID, ToolName: call.Name, Arguments: string(call.Arguments), AwaitsClient: awaitsClient, Dynamic: call.Dynamic,
+	}}}
+}
+
+func toolEnd(r agent.ToolResult) *eventv1.Chunk {
+	return &eventv1.Chunk{Event: &eventv1.Chunk_ToolEnd{ToolEnd: &eventv1.ToolEnd{
+		ToolCallId: r.CallID, ToolName: r.Name, Result: string(r.Result), Success: r.Success, Error: r.Error,
+	}}}
+}
+
+func approvalRequest(c loop.OpenCall) *eventv1.Chunk {
+	return &eventv1.Chunk{Event: &eventv1.Chunk_ToolApprovalRequest{ToolApprovalRequest: &eventv1.ToolApprovalRequest{
+		ToolCallId: c.ID, ToolName: c.Name, ApprovalId: c.ApprovalID, Input: string(c.Arguments),
+	}}}
 }

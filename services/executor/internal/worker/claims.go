@@ -12,11 +12,12 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
+	"github.com/holdfast-run/holdfast/services/executor/internal/retry"
 )
 
 // claimRuns holds a claim stream open until ctx ends. The runs live until live ends.
 func (w *Worker) claimRuns(ctx, live context.Context) {
-	var wait backoff
+	var wait retry.Backoff
 	var failed time.Time // when the current outage began; zero without one
 	logged := false      // the current outage was logged
 	for ctx.Err() == nil {
@@ -34,7 +35,7 @@ func (w *Worker) claimRuns(ctx, live context.Context) {
 			return
 		}
 		if claimed || errors.Is(err, errChanged) {
-			wait, failed, logged = backoff{}, time.Time{}, false
+			wait, failed, logged = retry.Backoff{}, time.Time{}, false
 		}
 		if isOutage(err) && failed.IsZero() {
 			failed = time.Now()
@@ -43,7 +44,7 @@ func (w *Worker) claimRuns(ctx, live context.Context) {
 			w.peers.Log.WarnContext(ctx, "the claim stream has failed and is reopened", "error", err)
 			logged = true
 		}
-		if wait.sleep(ctx) != nil {
+		if wait.Sleep(ctx) != nil {
 			return
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
+	"github.com/holdfast-run/holdfast/services/executor/internal/retry"
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool"
 )
 
@@ -180,7 +181,7 @@ func (c *companions) post(ctx context.Context, call *agent.Call, child *statev1.
 		},
 	}
 	var started *statev1.StartRunResponse
-	err := retryCall(ctx, c.timeout, func(ctx context.Context) (err error) {
+	err := retry.Call(ctx, c.timeout, func(ctx context.Context) (err error) {
 		started, err = c.runs.StartRun(ctx, request, c.claimed.granted())
 		return err
 	})
@@ -273,7 +274,7 @@ func (c *companions) terminate(ctx context.Context, _ *agent.Call, in nameInput)
 
 // abort aborts a run of the companion, or its current work.
 func (c *companions) abort(ctx context.Context, child *statev1.SubSession, runID string) error {
-	err := retryCall(ctx, c.timeout, func(ctx context.Context) error {
+	err := retry.Call(ctx, c.timeout, func(ctx context.Context) error {
 		_, err := c.runs.RequestStop(ctx, &statev1.RequestStopRequest{
 			Tenant: c.claimed.ref.GetTenant(), SessionId: child.GetSessionId(), RunId: runID, Kind: statev1.StopKind_STOP_KIND_ABORT, Reason: "its parent has terminated it",
 		}, c.claimed.granted())
@@ -324,7 +325,7 @@ func (c *companions) all(ctx context.Context) ([]*statev1.SubSession, error) {
 }
 
 func (c *companions) get(ctx context.Context, sessionID string) (found *statev1.GetSessionResponse, err error) {
-	err = retryCall(ctx, c.timeout, func(ctx context.Context) (err error) {
+	err = retry.Call(ctx, c.timeout, func(ctx context.Context) (err error) {
 		found, err = c.sessions.GetSession(ctx, &statev1.GetSessionRequest{Tenant: c.claimed.ref.GetTenant(), SessionId: sessionID}, c.claimed.granted())
 		return err
 	})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/executor/internal/retry"
 )
 
 // messagesPage is the size of a page of messages.
@@ -38,7 +39,7 @@ func (c conversation) stored(ctx context.Context, count int64) ([]*statev1.Store
 	var messages []*statev1.StoredMessage
 	for int64(len(messages)) < count {
 		var page *statev1.ListMessagesResponse
-		err := retryCall(ctx, c.timeout, func(ctx context.Context) (err error) {
+		err := retry.Call(ctx, c.timeout, func(ctx context.Context) (err error) {
 			page, err = c.sessions.ListMessages(ctx, &statev1.ListMessagesRequest{
 				Tenant: c.claimed.ref.GetTenant(), SessionId: c.claimed.ref.GetSessionId(), Offset: int64(len(messages)),
 				Limit: int32(min(messagesPage, count-int64(len(messages)))),

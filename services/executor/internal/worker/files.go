@@ -21,6 +21,7 @@ import (
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+	"github.com/holdfast-run/holdfast/services/executor/internal/retry"
 )
 
 // fileLoader loads the stored files of conversations for models, which take data: URLs. It may be used by many goroutines.
@@ -95,7 +96,7 @@ const maxFileIDs = 1000
 func (l *fileLoader) describe(ctx context.Context, run *statev1.RunRef, ids []string) (map[string]*statev1.File, error) {
 	known := map[string]*statev1.File{}
 	for page := range slices.Chunk(ids, maxFileIDs) {
-		err := retryCall(ctx, l.timeout, func(ctx context.Context) error {
+		err := retry.Call(ctx, l.timeout, func(ctx context.Context) error {
 			got, err := l.client.GetFiles(ctx, &statev1.GetFilesRequest{Tenant: run.GetTenant(), FileIds: page}, grant.Attach(run.GetGrant()))
 			for _, f := range got.GetFiles() {
 				known[f.GetFileId()] = f
@@ -141,7 +142,7 @@ func (l *fileLoader) url(ctx context.Context, run *statev1.RunRef, file *statev1
 		return url, nil
 	}
 	var url string
-	err := retryCall(ctx, l.timeout, func(ctx context.Context) (err error) {
+	err := retry.Call(ctx, l.timeout, func(ctx context.Context) (err error) {
 		url, err = l.read(ctx, run, file)
 		return err
 	})

@@ -13,6 +13,7 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+	"github.com/holdfast-run/holdfast/services/executor/internal/retry"
 )
 
 const (
@@ -116,7 +117,7 @@ func (g *governor) line(name string) *line {
 func (l *lease) ask(ctx context.Context, log *slog.Logger, r *statev1.AcquireRequest, draining <-chan struct{}) error {
 	for {
 		var answer *statev1.AcquireResponse
-		err := retryCall(ctx, l.governor.timeout, func(ctx context.Context) (err error) {
+		err := retry.Call(ctx, l.governor.timeout, func(ctx context.Context) (err error) {
 			answer, err = l.governor.service.Acquire(ctx, r)
 			return err
 		})
@@ -168,7 +169,7 @@ func (l *lease) release(ctx context.Context, r *statev1.ReleaseRequest) {
 	r.LeaseId, r.Governors = l.id, l.names
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releasePatience)
 	defer cancel()
-	_ = retryCall(ctx, l.governor.timeout, func(ctx context.Context) error {
+	_ = retry.Call(ctx, l.governor.timeout, func(ctx context.Context) error {
 		_, err := l.governor.service.Release(ctx, r)
 		return err
 	})

@@ -14,6 +14,7 @@ import (
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
+	"github.com/holdfast-run/holdfast/services/executor/internal/retry"
 )
 
 // releaseTimeout bounds the release of a run, whose context may have ended.
@@ -76,7 +77,7 @@ func openStep(claim *statev1.Claim) string {
 }
 
 func (r *recorder) call(ctx context.Context, f func(ctx context.Context) error) error {
-	return retryCall(ctx, r.timeout, f)
+	return retry.Call(ctx, r.timeout, f)
 }
 
 // callWithUsage makes a call with the pending usage. The usage stays pending if the call was refused.

@@ -16,6 +16,7 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
+	"github.com/holdfast-run/holdfast/services/executor/internal/remote"
 	"github.com/holdfast-run/holdfast/services/executor/internal/taskgroup"
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool"
 )
@@ -144,7 +145,7 @@ func New(c Config, p Peers) *Worker {
 		p.Passed = func(context.Context, Point) {}
 	}
 	if p.HTTP == nil {
-		p.HTTP = newRemoteHTTP()
+		p.HTTP = remote.NewHTTP()
 	}
 	return &Worker{
 		config:  c.withDefaults(),

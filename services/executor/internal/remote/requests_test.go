@@ -1,4 +1,4 @@
-package worker
+package remote
 
 import (
 	"net/http"
