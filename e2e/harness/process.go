@@ -31,6 +31,7 @@ const (
 type Process struct {
 	Name    string
 	Address string
+	metrics string // the address of its measurements; empty unless it is an executor
 
 	t     testing.TB
 	path  string

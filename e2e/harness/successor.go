@@ -13,6 +13,9 @@ func (p *Process) Successor(t testing.TB) *Process {
 	service, _, _ := strings.Cut(p.Name, "-")
 	next := &Process{Name: p.Name, Address: FreeAddress(t), t: p.t, path: p.path, args: p.args}
 	next.env = append(slices.Clone(p.env), "HOLDFAST_"+strings.ToUpper(service)+"_LISTEN="+next.Address)
+	if p.metrics != "" {
+		next.measureAt(FreeAddress(p.t))
+	}
 	next.ready = grpcReady(next.Address)
 	if service == "gateway" {
 		next.ready = ok("http://" + next.Address + "/readyz")

@@ -6,9 +6,13 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -18,8 +22,6 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/holdfast-run/holdfast/e2e/pgtest"
-	"github.com/holdfast-run/holdfast/pkg/rpc"
-	executorv1 "github.com/holdfast-run/holdfast/proto/holdfast/executor/v1"
 )
 
 // The API keys of the two tenants of every system.
@@ -259,6 +261,9 @@ func (o Options) service(t testing.TB, name, suffix string, env ...string) *Proc
 			"HOLDFAST_LOG_LEVEL="+cmp.Or(o.LogLevel, "debug"),
 		),
 	}
+	if name == "executor" {
+		p.measureAt(FreeAddress(t))
+	}
 	p.env = append(p.env, env...)
 	if o.Endpoint != "" {
 		// Export at once: a killed process loses its buffered spans.
@@ -266,6 +271,12 @@ func (o Options) service(t testing.TB, name, suffix string, env ...string) *Proc
 			"OTEL_RESOURCE_ATTRIBUTES=service.instance.id="+p.Name)
 	}
 	return p
+}
+
+// measureAt makes an unstarted process serve its measurements at the address.
+func (p *Process) measureAt(address string) {
+	p.metrics = address
+	p.env = append(p.env, "HOLDFAST_METRICS_LISTEN="+address)
 }
 
 // baseEnv is the environment of every process. Nothing else is inherited.
@@ -297,7 +308,7 @@ func (s *System) Busy() *Process {
 	var busy *Process
 	WaitFor(s.t, startLimit, "an executor to hold a run", func() (bool, string) {
 		for _, p := range s.Executors {
-			if p.Running() && len(s.liveRuns(p)) > 0 {
+			if p.Running() && s.Live(p) > 0 {
 				busy = p
 				return true, ""
 			}
@@ -307,22 +318,34 @@ func (s *System) Busy() *Process {
 	return busy
 }
 
-// Live counts the runs held by an executor.
-func (s *System) Live(p *Process) int { return len(s.liveRuns(p)) }
+// heldRuns finds the number of held runs among the measurements of an executor.
+var heldRuns = regexp.MustCompile(`(?m)^holdfast_executor_runs (\d+)$`)
 
-func (s *System) liveRuns(p *Process) []string {
+// Live counts the runs held by an executor.
+func (s *System) Live(p *Process) int {
+	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
-	conn, err := rpc.Dial(rpc.TCP(), p.Address, rpc.ClientConfig{Security: rpc.Security{Token: InternalToken}})
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.metrics+"/metrics", nil)
 	if err != nil {
-		s.t.Fatalf("dial %s: %v", p.Name, err)
+		s.t.Fatal(err)
 	}
-	defer func() { _ = conn.Close() }()
-	answer, err := executorv1.NewExecutorServiceClient(conn).Describe(ctx, &executorv1.DescribeRequest{})
+	r.Close = true
+	answer, err := http.DefaultClient.Do(r)
 	if err != nil {
-		s.t.Fatalf("ask %s what it does: %v", p.Name, err)
+		s.t.Fatalf("read the measurements of %s: %v", p.Name, err)
 	}
-	return answer.GetLiveRunIds()
+	defer func() { _ = answer.Body.Close() }()
+	text, err := io.ReadAll(answer.Body)
+	found := heldRuns.FindSubmatch(text)
+	if err != nil || found == nil {
+		s.t.Fatalf("%s measures no held runs: %s %v", p.Name, answer.Status, err)
+	}
+	n, err := strconv.Atoi(string(found[1]))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return n
 }
 
 func keysFile(tenantsAndKeys ...string) string {

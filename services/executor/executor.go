@@ -31,7 +31,6 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/agents"
 	"github.com/holdfast-run/holdfast/services/executor/internal/method"
 	"github.com/holdfast-run/holdfast/services/executor/internal/registry"
-	"github.com/holdfast-run/holdfast/services/executor/internal/server"
 	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
 )
 
@@ -99,7 +98,7 @@ type Service struct {
 	agents   *registry.Catalog
 	log      *slog.Logger
 	worker   *worker.Worker
-	server   *server.Server
+	methods  *method.Caller
 	state    *grpc.ClientConn
 	stream   *grpc.ClientConn
 }
@@ -164,11 +163,8 @@ func open(c Config, p Peers) (*Service, error) {
 	if err := w.Measure(p.Meter); err != nil {
 		return nil, errors.Join(err, state.Close(), stream.Close())
 	}
-	s := &server.Server{
-		Name: executorName(id), Slots: c.Slots, Agents: agents.Definitions, Live: w.LiveRunIDs,
-		Methods: method.New(agents, statev1.NewSessionServiceClient(state), c.MethodCalls, c.MaxResultBytes, p.Log),
-	}
-	return &Service{registry: p.Registry, agents: agents, log: p.Log, worker: w, server: s, state: state, stream: stream}, nil
+	methods := method.New(agents, statev1.NewSessionServiceClient(state), c.MethodCalls, c.MaxResultBytes, p.Log)
+	return &Service{registry: p.Registry, agents: agents, log: p.Log, worker: w, methods: methods, state: state, stream: stream}, nil
 }
 
 // catalog returns the agents of the registry, which takes in those in YAML.
@@ -181,7 +177,7 @@ func (p Peers) catalog() (*registry.Catalog, error) {
 	return registry.NewCatalog(p.Registry, p.Hooks, p.LookupEnv)
 }
 
-// executorName returns the beginning of an executor's id, for logs and descriptions. Who knows the whole id can take the
+// executorName returns the beginning of an executor's id, for logs. Who knows the whole id can take the
 // executor's claims.
 func executorName(id string) string { return id[:len(id)/4] }
 
@@ -271,7 +267,7 @@ func (p Peers) passed() func(context.Context, worker.Point) {
 
 // Register adds the executor's services to a gRPC server.
 func (s *Service) Register(r grpc.ServiceRegistrar) {
-	executorv1.RegisterExecutorServiceServer(r, s.server)
+	executorv1.RegisterExecutorServiceServer(r, s.methods)
 }
 
 // Run claims and executes runs until ctx ends, and then finishes or releases the runs that it

@@ -22,8 +22,9 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
 )
 
-// Caller calls methods. It may be used by many goroutines.
+// Caller calls methods. It implements executorv1.ExecutorServiceServer, and may be used by many goroutines.
 type Caller struct {
+	executorv1.UnimplementedExecutorServiceServer
 	agents   catalog.Catalog
 	sessions statev1.SessionServiceClient
 	maxBytes int // of a value
@@ -39,6 +40,11 @@ func New(agents catalog.Catalog, sessions statev1.SessionServiceClient, calls, m
 // Stream takes the responses to a call.
 type Stream interface {
 	Send(r *executorv1.CallMethodResponse) error
+}
+
+// CallMethod implements executorv1.ExecutorServiceServer.
+func (c *Caller) CallMethod(r *executorv1.CallMethodRequest, out executorv1.ExecutorService_CallMethodServer) error {
+	return c.Call(out.Context(), r, out)
 }
 
 // Call calls a method: see the RPC.

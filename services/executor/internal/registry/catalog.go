@@ -331,19 +331,3 @@ func detail(err error) string {
 	}
 	return err.Error()
 }
-
-// Definitions returns the agents, by name. A factory is shown as an agent with its name and
-// description.
-func (c *Catalog) Definitions() []agent.Agent {
-	c.registry.mu.Lock()
-	defer c.registry.mu.Unlock()
-	var definitions []agent.Agent
-	for _, t := range c.registry.types() {
-		e := c.registry.entries[t.Name]
-		if e.yaml != nil {
-			e.definition = e.yaml.WithCurrentTools()
-		}
-		definitions = append(definitions, e.definition)
-	}
-	return definitions
-}
