@@ -228,191 +228,6 @@ func (*CallMethodResponse_Result) isCallMethodResponse_Event() {}
 
 func (*CallMethodResponse_StateChanged) isCallMethodResponse_Event() {}
 
-type DescribeRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *DescribeRequest) Reset() {
-	*x = DescribeRequest{}
-	mi := &file_holdfast_executor_v1_executor_proto_msgTypes[2]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *DescribeRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*DescribeRequest) ProtoMessage() {}
-
-func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_executor_v1_executor_proto_msgTypes[2]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
-func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_executor_v1_executor_proto_rawDescGZIP(), []int{2}
-}
-
-type DescribeResponse struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// The beginning of the executor's id. The whole id is a secret.
-	ExecutorId string       `protobuf:"bytes,1,opt,name=executor_id,json=executorId,proto3" json:"executor_id,omitempty"`
-	Agents     []*AgentInfo `protobuf:"bytes,2,rep,name=agents,proto3" json:"agents,omitempty"`
-	// How many runs it takes at once.
-	Slots int32 `protobuf:"varint,3,opt,name=slots,proto3" json:"slots,omitempty"`
-	// The runs that it holds now.
-	LiveRunIds    []string `protobuf:"bytes,4,rep,name=live_run_ids,json=liveRunIds,proto3" json:"live_run_ids,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *DescribeResponse) Reset() {
-	*x = DescribeResponse{}
-	mi := &file_holdfast_executor_v1_executor_proto_msgTypes[3]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *DescribeResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*DescribeResponse) ProtoMessage() {}
-
-func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_executor_v1_executor_proto_msgTypes[3]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use DescribeResponse.ProtoReflect.Descriptor instead.
-func (*DescribeResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_executor_v1_executor_proto_rawDescGZIP(), []int{3}
-}
-
-func (x *DescribeResponse) GetExecutorId() string {
-	if x != nil {
-		return x.ExecutorId
-	}
-	return ""
-}
-
-func (x *DescribeResponse) GetAgents() []*AgentInfo {
-	if x != nil {
-		return x.Agents
-	}
-	return nil
-}
-
-func (x *DescribeResponse) GetSlots() int32 {
-	if x != nil {
-		return x.Slots
-	}
-	return 0
-}
-
-func (x *DescribeResponse) GetLiveRunIds() []string {
-	if x != nil {
-		return x.LiveRunIds
-	}
-	return nil
-}
-
-type AgentInfo struct {
-	state       protoimpl.MessageState `protogen:"open.v1"`
-	AgentType   string                 `protobuf:"bytes,1,opt,name=agent_type,json=agentType,proto3" json:"agent_type,omitempty"`
-	Description string                 `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"`
-	// provider/name, for example scripted/demo.
-	Model string `protobuf:"bytes,3,opt,name=model,proto3" json:"model,omitempty"`
-	// 0: no cap.
-	MaxSteps      int32    `protobuf:"varint,4,opt,name=max_steps,json=maxSteps,proto3" json:"max_steps,omitempty"`
-	Tools         []string `protobuf:"bytes,5,rep,name=tools,proto3" json:"tools,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *AgentInfo) Reset() {
-	*x = AgentInfo{}
-	mi := &file_holdfast_executor_v1_executor_proto_msgTypes[4]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *AgentInfo) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*AgentInfo) ProtoMessage() {}
-
-func (x *AgentInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_executor_v1_executor_proto_msgTypes[4]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use AgentInfo.ProtoReflect.Descriptor instead.
-func (*AgentInfo) Descriptor() ([]byte, []int) {
-	return file_holdfast_executor_v1_executor_proto_rawDescGZIP(), []int{4}
-}
-
-func (x *AgentInfo) GetAgentType() string {
-	if x != nil {
-		return x.AgentType
-	}
-	return ""
-}
-
-func (x *AgentInfo) GetDescription() string {
-	if x != nil {
-		return x.Description
-	}
-	return ""
-}
-
-func (x *AgentInfo) GetModel() string {
-	if x != nil {
-		return x.Model
-	}
-	return ""
-}
-
-func (x *AgentInfo) GetMaxSteps() int32 {
-	if x != nil {
-		return x.MaxSteps
-	}
-	return 0
-}
-
-func (x *AgentInfo) GetTools() []string {
-	if x != nil {
-		return x.Tools
-	}
-	return nil
-}
-
 var File_holdfast_executor_v1_executor_proto protoreflect.FileDescriptor
 
 const file_holdfast_executor_v1_executor_proto_rawDesc = "" +
@@ -433,24 +248,8 @@ const file_holdfast_executor_v1_executor_proto_rawDesc = "" +
 	"\x05value\x18\x01 \x01(\tH\x00R\x05value\x12\x18\n" +
 	"\x06result\x18\x02 \x01(\tH\x00R\x06result\x12%\n" +
 	"\rstate_changed\x18\x03 \x01(\bH\x00R\fstateChangedB\a\n" +
-	"\x05event\"\x11\n" +
-	"\x0fDescribeRequest\"\xa4\x01\n" +
-	"\x10DescribeResponse\x12\x1f\n" +
-	"\vexecutor_id\x18\x01 \x01(\tR\n" +
-	"executorId\x127\n" +
-	"\x06agents\x18\x02 \x03(\v2\x1f.holdfast.executor.v1.AgentInfoR\x06agents\x12\x14\n" +
-	"\x05slots\x18\x03 \x01(\x05R\x05slots\x12 \n" +
-	"\flive_run_ids\x18\x04 \x03(\tR\n" +
-	"liveRunIds\"\x95\x01\n" +
-	"\tAgentInfo\x12\x1d\n" +
-	"\n" +
-	"agent_type\x18\x01 \x01(\tR\tagentType\x12 \n" +
-	"\vdescription\x18\x02 \x01(\tR\vdescription\x12\x14\n" +
-	"\x05model\x18\x03 \x01(\tR\x05model\x12\x1b\n" +
-	"\tmax_steps\x18\x04 \x01(\x05R\bmaxSteps\x12\x14\n" +
-	"\x05tools\x18\x05 \x03(\tR\x05tools2\xf5\x01\n" +
-	"\x0fExecutorService\x12r\n" +
-	"\bDescribe\x12%.holdfast.executor.v1.DescribeRequest\x1a&.holdfast.executor.v1.DescribeResponse\"\x17\xf2\xe0\x18\agateway\xf2\xe0\x18\boperator\x12a\n" +
+	"\x05event2\x81\x01\n" +
+	"\x0fExecutorService\x12a\n" +
 	"\n" +
 	"CallMethod\x12'.holdfast.executor.v1.CallMethodRequest\x1a(.holdfast.executor.v1.CallMethodResponse0\x01\x1a\v\xfa\xe0\x18\agatewayBHZFgithub.com/holdfast-run/holdfast/proto/holdfast/executor/v1;executorv1b\x06proto3"
 
@@ -466,27 +265,21 @@ func file_holdfast_executor_v1_executor_proto_rawDescGZIP() []byte {
 	return file_holdfast_executor_v1_executor_proto_rawDescData
 }
 
-var file_holdfast_executor_v1_executor_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_holdfast_executor_v1_executor_proto_msgTypes = make([]protoimpl.MessageInfo, 2)
 var file_holdfast_executor_v1_executor_proto_goTypes = []any{
 	(*CallMethodRequest)(nil),  // 0: holdfast.executor.v1.CallMethodRequest
 	(*CallMethodResponse)(nil), // 1: holdfast.executor.v1.CallMethodResponse
-	(*DescribeRequest)(nil),    // 2: holdfast.executor.v1.DescribeRequest
-	(*DescribeResponse)(nil),   // 3: holdfast.executor.v1.DescribeResponse
-	(*AgentInfo)(nil),          // 4: holdfast.executor.v1.AgentInfo
-	(*v1.Caller)(nil),          // 5: holdfast.state.v1.Caller
+	(*v1.Caller)(nil),          // 2: holdfast.state.v1.Caller
 }
 var file_holdfast_executor_v1_executor_proto_depIdxs = []int32{
-	5, // 0: holdfast.executor.v1.CallMethodRequest.caller:type_name -> holdfast.state.v1.Caller
-	4, // 1: holdfast.executor.v1.DescribeResponse.agents:type_name -> holdfast.executor.v1.AgentInfo
-	2, // 2: holdfast.executor.v1.ExecutorService.Describe:input_type -> holdfast.executor.v1.DescribeRequest
-	0, // 3: holdfast.executor.v1.ExecutorService.CallMethod:input_type -> holdfast.executor.v1.CallMethodRequest
-	3, // 4: holdfast.executor.v1.ExecutorService.Describe:output_type -> holdfast.executor.v1.DescribeResponse
-	1, // 5: holdfast.executor.v1.ExecutorService.CallMethod:output_type -> holdfast.executor.v1.CallMethodResponse
-	4, // [4:6] is the sub-list for method output_type
-	2, // [2:4] is the sub-list for method input_type
-	2, // [2:2] is the sub-list for extension type_name
-	2, // [2:2] is the sub-list for extension extendee
-	0, // [0:2] is the sub-list for field type_name
+	2, // 0: holdfast.executor.v1.CallMethodRequest.caller:type_name -> holdfast.state.v1.Caller
+	0, // 1: holdfast.executor.v1.ExecutorService.CallMethod:input_type -> holdfast.executor.v1.CallMethodRequest
+	1, // 2: holdfast.executor.v1.ExecutorService.CallMethod:output_type -> holdfast.executor.v1.CallMethodResponse
+	2, // [2:3] is the sub-list for method output_type
+	1, // [1:2] is the sub-list for method input_type
+	1, // [1:1] is the sub-list for extension type_name
+	1, // [1:1] is the sub-list for extension extendee
+	0, // [0:1] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_executor_v1_executor_proto_init() }
@@ -505,7 +298,7 @@ func file_holdfast_executor_v1_executor_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_executor_v1_executor_proto_rawDesc), len(file_holdfast_executor_v1_executor_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   5,
+			NumMessages:   2,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

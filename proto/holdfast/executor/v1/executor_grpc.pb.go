@@ -19,7 +19,6 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	ExecutorService_Describe_FullMethodName   = "/holdfast.executor.v1.ExecutorService/Describe"
 	ExecutorService_CallMethod_FullMethodName = "/holdfast.executor.v1.ExecutorService/CallMethod"
 )
 
@@ -27,11 +26,9 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// ExecutorService tells what an executor serves and does. Work reaches an
-// executor through the state service only.
+// ExecutorService calls methods of agents. Runs reach an executor through the
+// state service only.
 type ExecutorServiceClient interface {
-	// Describe never fails while the executor runs.
-	Describe(ctx context.Context, in *DescribeRequest, opts ...grpc.CallOption) (*DescribeResponse, error)
 	// CallMethod calls a method of an agent for a client of a session, outside of a run. It sends what the method
 	// sends, then its result, and ends. A call is not repeated: after UNAVAILABLE the method may have been called.
 	// The session need not exist; a method that writes its state creates it.
@@ -49,16 +46,6 @@ type executorServiceClient struct {
 
 func NewExecutorServiceClient(cc grpc.ClientConnInterface) ExecutorServiceClient {
 	return &executorServiceClient{cc}
-}
-
-func (c *executorServiceClient) Describe(ctx context.Context, in *DescribeRequest, opts ...grpc.CallOption) (*DescribeResponse, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(DescribeResponse)
-	err := c.cc.Invoke(ctx, ExecutorService_Describe_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
 }
 
 func (c *executorServiceClient) CallMethod(ctx context.Context, in *CallMethodRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CallMethodResponse], error) {
@@ -84,11 +71,9 @@ type ExecutorService_CallMethodClient = grpc.ServerStreamingClient[CallMethodRes
 // All implementations must embed UnimplementedExecutorServiceServer
 // for forward compatibility.
 //
-// ExecutorService tells what an executor serves and does. Work reaches an
-// executor through the state service only.
+// ExecutorService calls methods of agents. Runs reach an executor through the
+// state service only.
 type ExecutorServiceServer interface {
-	// Describe never fails while the executor runs.
-	Describe(context.Context, *DescribeRequest) (*DescribeResponse, error)
 	// CallMethod calls a method of an agent for a client of a session, outside of a run. It sends what the method
 	// sends, then its result, and ends. A call is not repeated: after UNAVAILABLE the method may have been called.
 	// The session need not exist; a method that writes its state creates it.
@@ -108,9 +93,6 @@ type ExecutorServiceServer interface {
 // pointer dereference when methods are called.
 type UnimplementedExecutorServiceServer struct{}
 
-func (UnimplementedExecutorServiceServer) Describe(context.Context, *DescribeRequest) (*DescribeResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method Describe not implemented")
-}
 func (UnimplementedExecutorServiceServer) CallMethod(*CallMethodRequest, grpc.ServerStreamingServer[CallMethodResponse]) error {
 	return status.Error(codes.Unimplemented, "method CallMethod not implemented")
 }
@@ -135,24 +117,6 @@ func RegisterExecutorServiceServer(s grpc.ServiceRegistrar, srv ExecutorServiceS
 	s.RegisterService(&ExecutorService_ServiceDesc, srv)
 }
 
-func _ExecutorService_Describe_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(DescribeRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(ExecutorServiceServer).Describe(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: ExecutorService_Describe_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ExecutorServiceServer).Describe(ctx, req.(*DescribeRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
 func _ExecutorService_CallMethod_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(CallMethodRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -170,12 +134,7 @@ type ExecutorService_CallMethodServer = grpc.ServerStreamingServer[CallMethodRes
 var ExecutorService_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "holdfast.executor.v1.ExecutorService",
 	HandlerType: (*ExecutorServiceServer)(nil),
-	Methods: []grpc.MethodDesc{
-		{
-			MethodName: "Describe",
-			Handler:    _ExecutorService_Describe_Handler,
-		},
-	},
+	Methods:     []grpc.MethodDesc{},
 	Streams: []grpc.StreamDesc{
 		{
 			StreamName:    "CallMethod",
