@@ -211,11 +211,3 @@ func approvalResponse(callID string, d loop.Decision) *eventv1.Chunk {
 		ToolCallId: callID, Decision: decision, ApprovalId: d.ApprovalID, Reason: clean(d.Reason),
 	}}}
 }
-
-// writesChunks returns the chunks of writes to the custom state; none for no writes.
-func writesChunks(ops []agent.Op, patch []byte) []*eventv1.Chunk {
-	if len(ops) == 0 {
-		return nil
-	}
-	return []*eventv1.Chunk{statePatch(patch)}
-}

@@ -11,7 +11,6 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/grant"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
-	"github.com/holdfast-run/holdfast/services/executor/internal/tool"
 )
 
 // claimedRun is the run as its claim describes it. Its results never change.
@@ -94,27 +93,6 @@ func (c claimedRun) toolCall(step int, call loop.Call) *agent.Call {
 		RunID: c.ref.GetRunId(), AgentType: c.run.GetAgentType(), UserID: c.session.GetUserId(),
 		Tags: slices.Clone(c.session.GetTags()), Metadata: maps.Clone(c.session.GetMetadata()), Step: step, Input: call.Arguments,
 	}
-}
-
-// hookCall returns the argument of a hook of the step. Step 0 is outside of steps.
-func (c claimedRun) hookCall(step int, host *tool.Host) *agent.HookCall {
-	return &agent.HookCall{
-		Tenant: c.ref.GetTenant(), SessionID: c.ref.GetSessionId(), RunID: c.ref.GetRunId(), AgentType: c.run.GetAgentType(),
-		ParentSessionID: c.session.GetParentSessionId(), UserID: c.session.GetUserId(), Tags: slices.Clone(c.session.GetTags()),
-		Metadata: maps.Clone(c.session.GetMetadata()), Turn: int(c.run.GetTurn()), Step: step, Host: host,
-	}
-}
-
-// runEnd returns the end of the run for the agent's hook. steps counts the committed steps of the session.
-func (c claimedRun) runEnd(o loop.Outcome, steps int32, now time.Time) agent.RunEnd {
-	end := agent.RunEnd{Status: string(o.Status), Output: slices.Clone(o.Output), Steps: int(c.run.GetStepCount() + steps - c.session.GetStepCount())}
-	if o.Failure != nil {
-		end.Error, end.Code = o.Failure.Error, o.Failure.Code
-	}
-	if at := c.run.GetStartedAt(); at > 0 {
-		end.Duration = now.Sub(time.UnixMilli(at))
-	}
-	return end
 }
 
 // previousRun returns the id of the continued run, if the claim has it. It is empty for a started run.

@@ -78,24 +78,22 @@ func toJSON(text string) json.RawMessage {
 	return json.RawMessage(text)
 }
 
-func fromMessage(m agent.Message, runID string, step int) *eventv1.Message {
+// fromMessage converts a message of a step. decisions are those about approvals, by call id: they go with the results of
+// their calls.
+func fromMessage(m agent.Message, runID string, step int, decisions map[string]loop.Decision) *eventv1.Message {
 	message := &eventv1.Message{
 		Id: m.ID, Role: wireRoles[m.Role], RunId: runID, Step: int32(step), Metadata: m.Metadata, Hidden: m.Hidden,
 	}
 	for _, p := range m.Parts {
-		message.Parts = append(message.Parts, fromPart(p))
+		part := fromPart(p)
+		if result := part.GetToolResult(); result != nil {
+			if d, ok := decisions[result.GetToolCallId()]; ok {
+				result.Approval = fromDecision(&d)
+			}
+		}
+		message.Parts = append(message.Parts, part)
 	}
 	return message
-}
-
-// addDecisions adds the decisions about approvals, by call id, to the results of their calls.
-func addDecisions(m *eventv1.Message, decisions map[string]loop.Decision) {
-	for _, p := range m.GetParts() {
-		result := p.GetToolResult()
-		if d, ok := decisions[result.GetToolCallId()]; ok && result != nil {
-			result.Approval = fromDecision(&d)
-		}
-	}
 }
 
 // fromDecision returns nil for nil.

@@ -182,7 +182,7 @@ func (r *runner) runCalls(ctx context.Context, e loop.RunCalls) error {
 		r.hooks.onMessages(cuttable, e.Step, e.Plan)
 	}
 	r.writes.beginCalls(e.Plan)
-	calls := newCallBatch(e, r.writes.seenByCalls(), func() error {
+	calls := newCallBatch(e, r.writes.through(afterReply), func() error {
 		return r.storePlan(ctx, e.Step, e.Plan) // safe: this goroutine waits for the calls
 	})
 	outcomes, err := r.tools.run(ctx, cuttable, calls)

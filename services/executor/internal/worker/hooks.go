@@ -3,6 +3,8 @@ package worker
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -43,7 +45,12 @@ func (h *hookRunner) call(ctx context.Context, name string, step int, state agen
 	f func(ctx context.Context, c *agent.HookCall) error,
 ) (hookEffects, error) {
 	host := tool.NewHost(state, h.stateSchema, h.stateBytes, emit)
-	c := h.claimed.hookCall(step, host)
+	ref, session, run := h.claimed.ref, h.claimed.session, h.claimed.run
+	c := &agent.HookCall{
+		Tenant: ref.GetTenant(), SessionID: ref.GetSessionId(), RunID: ref.GetRunId(), AgentType: run.GetAgentType(),
+		ParentSessionID: session.GetParentSessionId(), UserID: session.GetUserId(), Tags: slices.Clone(session.GetTags()),
+		Metadata: maps.Clone(session.GetMetadata()), Turn: int(run.GetTurn()), Step: step, Host: host,
+	}
 	_, err := callFunction(ctx, h.sandbox, h.claimed.codeName(name), h.timeout, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, f(ctx, c)
 	})
@@ -67,36 +74,37 @@ func neverFails(f func(ctx context.Context, c *agent.HookCall)) func(context.Con
 	}
 }
 
-// callForCommit calls a hook outside of tool calls. The commit carries its writes.
-func (h *hookRunner) callForCommit(ctx context.Context, name string, step int, f func(ctx context.Context, c *agent.HookCall) error) error {
+// callForStep calls a hook outside of tool calls, and OnStateChange if it has written. Step 0 is the begin of the run,
+// where hooks do not see the recorded writes of an earlier owner.
+func (h *hookRunner) callForStep(ctx context.Context, name string, step int, f func(ctx context.Context, c *agent.HookCall) error) error {
+	begin := step == 0
 	emit := h.emitter(int32(step))
-	if step == 0 { // between two steps
+	seen := h.state.merged
+	if begin {
 		emit = h.emitter(h.claimed.session.GetStepCount())
+		seen = func() agent.State { return h.state.through(atBegin) }
 	}
-	effects, err := h.call(ctx, name, step, h.state.seenByHook(step), emit, f)
+	effects, err := h.call(ctx, name, step, seen(), emit, f)
 	if err != nil {
 		return err
 	}
 	h.usage.add(effects.usage...)
-	if len(effects.ops) == 0 {
-		return nil
-	}
-	h.state.addHook(step, effects.ops)
+	h.state.add(begin, effects.ops)
 	changed := h.hooks.OnStateChange
-	if changed == nil {
+	if changed == nil || len(effects.ops) == 0 {
 		return nil
 	}
-	more, err := h.call(ctx, "OnStateChange", step, h.state.seenByHook(step), emit, neverFails(func(ctx context.Context, c *agent.HookCall) { changed(ctx, c, effects.ops) }))
+	more, err := h.call(ctx, "OnStateChange", step, seen(), emit, neverFails(func(ctx context.Context, c *agent.HookCall) { changed(ctx, c, effects.ops) }))
 	if err == nil {
 		h.usage.add(more.usage...)
-		h.state.addHook(step, more.ops)
+		h.state.add(begin, more.ops)
 	}
 	return nil
 }
 
 // notify calls a hook outside of tool calls. It cannot fail the run.
 func (h *hookRunner) notify(ctx context.Context, name string, step int, f func(ctx context.Context, c *agent.HookCall)) {
-	_ = h.callForCommit(ctx, name, step, neverFails(f)) // call has logged the error
+	_ = h.callForStep(ctx, name, step, neverFails(f)) // call has logged the error
 }
 
 // beforeRun calls BeforeRun. It returns the run's failure if the hook refuses the run. counted means that an earlier
@@ -107,7 +115,7 @@ func (h *hookRunner) beforeRun(ctx context.Context, counted bool) *loop.Failure 
 		return nil
 	}
 	mark := h.usage.mark()
-	err := h.callForCommit(ctx, "BeforeRun", 0, f)
+	err := h.callForStep(ctx, "BeforeRun", 0, f)
 	switch {
 	case ctx.Err() != nil:
 		return nil // a stop has cut the hook
@@ -200,7 +208,16 @@ func (h *hookRunner) afterRun(ctx context.Context, o loop.Outcome, steps int32) 
 	if f == nil {
 		return
 	}
-	end, state := h.claimed.runEnd(o, steps, h.claimed.stateTime(h.now())), h.state.state
+	run := h.claimed.run
+	end := agent.RunEnd{Status: string(o.Status), Output: slices.Clone(o.Output), Steps: int(run.GetStepCount() + steps - h.claimed.session.GetStepCount())}
+	if o.Failure != nil {
+		end.Error = o.Failure.Error
+		end.Code = o.Failure.Code
+	}
+	if at := run.GetStartedAt(); at > 0 {
+		end.Duration = h.claimed.stateTime(h.now()).Sub(time.UnixMilli(at))
+	}
+	state := h.state.state
 	ctx = context.WithoutCancel(ctx)
 	h.running.Go(func() {
 		_, _ = h.call(ctx, "AfterRun", 0, state, nil, neverFails(func(ctx context.Context, c *agent.HookCall) { f(ctx, c, end) }))
@@ -208,3 +225,50 @@ func (h *hookRunner) afterRun(ctx context.Context, o loop.Outcome, steps int32) 
 }
 
 func (h *hookRunner) wait() { h.running.Wait() }
+
+// callHooks calls the hooks around one call, one at a time. Their writes become durable with those of the call, in
+// the order of the hooks.
+type callHooks struct {
+	runner   *hookRunner
+	step     int
+	toolCall agent.ToolCall
+	state    agent.State // with the writes so far
+	ops      []agent.Op
+	usage    []*eventv1.UsageEntry
+}
+
+func (h *callHooks) call(ctx context.Context, name string, f func(ctx context.Context, c *agent.HookCall)) {
+	effects, err := h.runner.call(ctx, name, h.step, h.state, h.runner.emitter(int32(h.step)), neverFails(f))
+	h.usage = append(h.usage, effects.usage...)
+	if err == nil {
+		h.add(effects.ops)
+	}
+}
+
+func (h *callHooks) add(ops []agent.Op) {
+	h.ops = append(h.ops, ops...)
+	h.state = applied(h.state, ops)
+}
+
+func (h *callHooks) before(ctx context.Context) {
+	if f := h.runner.hooks.BeforeTool; f != nil {
+		h.call(ctx, "BeforeTool", func(ctx context.Context, c *agent.HookCall) { f(ctx, c, h.toolCall) })
+	}
+}
+
+// after calls the hooks after the tool, in the order of the specification.
+func (h *callHooks) after(ctx context.Context, ran tool.Outcome) {
+	hooks := h.runner.hooks
+	h.add(ran.Ops)
+	if f := hooks.OnStateChange; f != nil && len(h.ops) > 0 {
+		written := slices.Clone(h.ops)
+		h.call(ctx, "OnStateChange", func(ctx context.Context, c *agent.HookCall) { f(ctx, c, written) })
+	}
+	if f := hooks.OnMessage; f != nil && h.runner.messaged.add(h.toolCall.ID) {
+		message := agent.Message{Role: agent.RoleTool, Parts: []agent.Part{ran.Result}}
+		h.call(ctx, "OnMessage", func(ctx context.Context, c *agent.HookCall) { f(ctx, c, message) })
+	}
+	if f := hooks.AfterTool; f != nil {
+		h.call(ctx, "AfterTool", func(ctx context.Context, c *agent.HookCall) { f(ctx, c, h.toolCall, ran.Result) })
+	}
+}

@@ -93,7 +93,7 @@ func (r *recorder) callWithUsage(ctx context.Context, f func(ctx context.Context
 // writes, it receives the plan without them: dropped.
 func (r *recorder) plan(ctx context.Context, step int, plan agent.Message, ops []agent.Op) (dropped bool, err error) {
 	request := &statev1.RecordPlanRequest{
-		Run: r.ref, Step: int32(step), Plan: fromMessage(plan, r.ref.GetRunId(), step), Usage: r.usage.forRequest(ctx), Ops: fromOps(ops),
+		Run: r.ref, Step: int32(step), Plan: fromMessage(plan, r.ref.GetRunId(), step, nil), Usage: r.usage.forRequest(ctx), Ops: fromOps(ops),
 	}
 	record := func(ctx context.Context) error {
 		_, err := r.work.RecordPlan(ctx, request)
@@ -156,81 +156,80 @@ func refusal(err error, bytes int) string {
 	return ""
 }
 
-// commit makes the step durable, with the commit's own state writes and the record for readers. With an
-// outcome it ends the run.
-func (r *recorder) commit(ctx context.Context, e loop.Commit, ops []agent.Op, seen *eventv1.StepRecord) (*statev1.CommitStepResponse, error) {
-	request := r.commitRequest(ctx, e)
-	request.Ops, request.Record = fromOps(ops), seen
-	var answer *statev1.CommitStepResponse
-	err := r.callWithUsage(ctx, func(ctx context.Context) (err error) {
-		answer, err = r.work.CommitStep(ctx, request)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("commit step %d: %w", e.Step, err)
-	}
-	for _, warning := range answer.GetWarnings() {
-		r.log.WarnContext(ctx, "the state writes were merged with a warning", "step", e.Step, "warning", warning)
-	}
-	r.journal.end()
-	return answer, nil
-}
-
+// commitRequest returns the request that commits a step, without its state writes and its record for readers. A suspension
+// has the trace of the run from ctx.
 func (r *recorder) commitRequest(ctx context.Context, e loop.Commit) *statev1.CommitStepRequest {
-	request := &statev1.CommitStepRequest{
-		Run: r.ref, Step: int32(e.Step), ToldCalls: e.Reported,
-	}
 	usage := slices.Concat(r.usage.forRequest(ctx), r.subAgents.usage(e.Consumed))
-	request.Usage = usage[:min(len(usage), maxReported)]
-	for _, m := range e.Messages {
-		message := fromMessage(m, r.ref.GetRunId(), e.Step)
-		addDecisions(message, e.Decisions)
-		request.Messages = append(request.Messages, message)
-	}
+	request := &statev1.CommitStepRequest{Run: r.ref, Step: int32(e.Step), ToldCalls: e.Reported, Usage: usage[:min(len(usage), maxReported)]}
 	for _, c := range e.Consumed {
 		request.ConsumedCalls = append(request.ConsumedCalls, &statev1.ConsumedCall{ToolCallId: c.CallID, Revision: int32(c.Revision)})
 	}
-	if e.Outcome == nil {
-		return request
+	if e.Outcome != nil && isSuspended(*e.Outcome) {
+		stepID := r.stepID(e)
+		request.Suspension = &statev1.Suspension{StepId: stepID}
+		if span := trace.SpanContextFromContext(ctx); span.IsValid() {
+			request.Suspension.TraceId = span.TraceID().String()
+			request.Suspension.RootSpanId = span.SpanID().String()
+		}
+		r.addCalls(request, e.Suspend)
 	}
-	request.Outcome = fromOutcome(*e.Outcome, r.usage.total)
-	if isSuspended(*e.Outcome) {
-		r.suspend(ctx, request, e)
+	for _, m := range e.Messages {
+		request.Messages = append(request.Messages, fromMessage(m, r.ref.GetRunId(), e.Step, e.Decisions))
+	}
+	if e.Outcome != nil {
+		request.Outcome = fromOutcome(*e.Outcome, r.usage.total)
 	}
 	return request
 }
 
-// suspend adds the open calls. The suspension has the trace of the run from ctx.
-func (r *recorder) suspend(ctx context.Context, request *statev1.CommitStepRequest, e loop.Commit) {
+// addCalls adds the open calls of a suspension, and the sessions of those for sub-agents.
+func (r *recorder) addCalls(request *statev1.CommitStepRequest, calls []loop.OpenCall) {
 	now := r.now()
-	stepID := r.stepID(e)
-	for _, c := range e.Suspend {
+	for _, c := range calls {
 		open := &statev1.Call{
-			ToolCallId: c.ID, ToolName: clean(c.Name), StepId: stepID, Kind: statev1.CallKind_CALL_KIND_CLIENT_TOOL, Input: clean(string(c.Arguments)),
-		}
-		switch {
-		case c.SubAgent != "":
-			open.Kind = statev1.CallKind_CALL_KIND_SUB_AGENT
-			if c.Begun {
-				request.SubSessions = append(request.SubSessions, awaitedSubSession(c))
-				break
-			}
-			request.NewSubSessions = append(request.NewSubSessions, newSubSession(c, r.remaining(now)))
-		case c.Approval:
-			open.Kind, open.ApprovalId = statev1.CallKind_CALL_KIND_APPROVAL, c.ApprovalID
-			if c.Approvers == agent.Others {
-				open.Approvers = statev1.Approvers_APPROVERS_OTHERS
-			}
+			ToolCallId: c.ID, ToolName: clean(c.Name), StepId: request.GetSuspension().GetStepId(), Kind: statev1.CallKind_CALL_KIND_CLIENT_TOOL,
+			Input: clean(string(c.Arguments)),
 		}
 		if c.AnswerWithin > 0 {
 			open.DeadlineAt = now.UnixMilli() + int64(c.AnswerWithin)
 		}
+		switch {
+		case c.SubAgent != "" && c.Begun: // the record of a companion, with the call that it answers next
+			open.Kind = statev1.CallKind_CALL_KIND_SUB_AGENT
+			request.SubSessions = append(request.SubSessions, &statev1.SubSession{
+				SessionId: c.SessionID, AgentType: c.SubAgent, ParentToolCallId: c.ID, Status: statev1.SessionStatus_SESSION_STATUS_ACTIVE,
+				Mode: statev1.SubSessionMode_SUB_SESSION_MODE_PERSISTENT, Location: statev1.SubSessionLocation_SUB_SESSION_LOCATION_LOCAL,
+			})
+		case c.SubAgent != "":
+			open.Kind = statev1.CallKind_CALL_KIND_SUB_AGENT
+			request.NewSubSessions = append(request.NewSubSessions, &statev1.NewSubSession{
+				SessionId: c.SessionID, AgentType: c.SubAgent, ToolCallId: c.ID, TimeoutMs: r.remaining(now), Messages: userMessage(c.Message),
+			})
+		case c.Approval:
+			open.Kind = statev1.CallKind_CALL_KIND_APPROVAL
+			open.ApprovalId = c.ApprovalID
+			if c.Approvers == agent.Others {
+				open.Approvers = statev1.Approvers_APPROVERS_OTHERS
+			}
+		}
 		request.Calls = append(request.Calls, open)
 	}
-	request.Suspension = &statev1.Suspension{StepId: stepID}
-	if span := trace.SpanContextFromContext(ctx); span.IsValid() {
-		request.Suspension.TraceId, request.Suspension.RootSpanId = span.TraceID().String(), span.SpanID().String()
+}
+
+// commit makes the step of the request durable. With an outcome it ends the run.
+func (r *recorder) commit(ctx context.Context, request *statev1.CommitStepRequest) (answer *statev1.CommitStepResponse, err error) {
+	err = r.callWithUsage(ctx, func(ctx context.Context) (err error) {
+		answer, err = r.work.CommitStep(ctx, request)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("commit step %d: %w", request.GetStep(), err)
 	}
+	for _, warning := range answer.GetWarnings() {
+		r.log.WarnContext(ctx, "the state writes were merged with a warning", "step", request.GetStep(), "warning", warning)
+	}
+	r.journal.end()
+	return answer, nil
 }
 
 // remaining returns the milliseconds until the deadline of the run; 0 for none.

@@ -58,22 +58,6 @@ func subAgentType(call *statev1.Call) string {
 	return cmp.Or(call.GetAnswer().GetChild().GetAgentType(), strings.TrimPrefix(call.GetToolName(), agent.SubAgentPrefix))
 }
 
-// newSubSession returns the session of a sub-agent. timeout is in milliseconds; 0 means no limit.
-func newSubSession(c loop.OpenCall, timeout int64) *statev1.NewSubSession {
-	return &statev1.NewSubSession{
-		SessionId: c.SessionID, AgentType: c.SubAgent, ToolCallId: c.ID, TimeoutMs: timeout,
-		Messages: userMessage(c.Message),
-	}
-}
-
-// awaitedSubSession returns the record of a companion with the call that it answers next.
-func awaitedSubSession(c loop.OpenCall) *statev1.SubSession {
-	return &statev1.SubSession{
-		SessionId: c.SessionID, AgentType: c.SubAgent, ParentToolCallId: c.ID, Status: statev1.SessionStatus_SESSION_STATUS_ACTIVE,
-		Mode: statev1.SubSessionMode_SUB_SESSION_MODE_PERSISTENT, Location: statev1.SubSessionLocation_SUB_SESSION_LOCATION_LOCAL,
-	}
-}
-
 // subAgentAnswer returns the answer to a call: the output of the sub-agent, or the status and the output of the
 // companion.
 func subAgentAnswer(c *statev1.Call, end *statev1.ChildEnd) *loop.Answer {

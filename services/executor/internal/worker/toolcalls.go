@@ -197,7 +197,7 @@ func (t *toolCaller) ensurePlan(ctx context.Context, e *callBatch) error {
 func (t *toolCaller) runTool(ctx context.Context, e *callBatch, c loop.Call) (o outcome) {
 	ctx, span := startToolSpan(ctx, t.tracer, t.claimed.ref.GetSessionId(), c)
 	defer func() { endToolSpan(span, o) }()
-	hooks := &callHooks{hooks: t.hooks, step: e.Step, toolCall: c.ToolCall, state: e.state}
+	hooks := &callHooks{runner: t.hooks, step: e.Step, toolCall: c.ToolCall, state: e.state}
 	hooks.before(ctx)
 	t.passed(ctx, PointCallBegins)
 	begin := t.now()

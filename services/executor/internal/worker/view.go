@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -80,6 +81,9 @@ func (v *view) stamp(step int32, chunk *eventv1.Chunk) *eventv1.Chunk {
 
 // show shows chunks of the step together.
 func (v *view) show(ctx context.Context, step int32, chunks ...*eventv1.Chunk) error {
+	if len(chunks) == 0 {
+		return nil
+	}
 	for _, chunk := range chunks {
 		v.stamp(step, chunk)
 	}
@@ -146,18 +150,21 @@ func (v *view) extendReply(ctx context.Context, step int32, reply *loop.Reply, e
 	return nil
 }
 
-// showStarts shows the starts of calls, once. A refused call gets none: a start tells a client that it may run
-// the call.
+// showStarts shows the starts of calls, once.
 func (v *view) showStarts(ctx context.Context, step int32, calls []agent.ToolCall, fates callFates) error {
+	return v.show(ctx, step, v.starts(calls, fates)...)
+}
+
+// starts returns the starts of calls that readers have not seen. A refused call gets none: a start tells a client that it
+// may run the call.
+func (v *view) starts(calls []agent.ToolCall, fates callFates) []*eventv1.Chunk {
+	var chunks []*eventv1.Chunk
 	for _, call := range calls {
-		if fates.IsRefused(call.ID) || !v.started.add(call.ID) {
-			continue
-		}
-		if err := v.show(ctx, step, toolStart(call, fates.AwaitsClient(call.ID))); err != nil {
-			return err
+		if !fates.IsRefused(call.ID) && v.started.add(call.ID) {
+			chunks = append(chunks, toolStart(call, fates.AwaitsClient(call.ID)))
 		}
 	}
-	return nil
+	return chunks
 }
 
 // showPlan shows the step up to its plan. It does not show the plan of a drain, whose calls belong to an earlier
@@ -166,6 +173,11 @@ func (v *view) showPlan(ctx context.Context, step int32, plan agent.Message, fat
 	if v.claimed.isDrain(int(step), plan) {
 		return nil
 	}
+	return v.show(ctx, step, v.beginPlan(plan, fates)...)
+}
+
+// beginPlan returns the chunks of a step up to its plan, which readers have then seen.
+func (v *view) beginPlan(plan agent.Message, fates callFates) []*eventv1.Chunk {
 	for _, call := range plan.Calls() {
 		v.started.add(call.ID)
 	}
@@ -173,7 +185,7 @@ func (v *view) showPlan(ctx context.Context, step int32, plan agent.Message, fat
 	for _, chunk := range chunks {
 		v.reply.add(chunk)
 	}
-	return v.show(ctx, step, chunks...)
+	return chunks
 }
 
 // showDecision shows a human's decision about a call, once; nothing for nil.
@@ -189,110 +201,102 @@ func (v *view) showEnd(ctx context.Context, step int32, e loop.Ended) error {
 	if !v.ended.add(e.Result.CallID) {
 		return nil
 	}
-	return v.showWrites(ctx, step, e.Ops, &e.Result)
-}
-
-// showWrites shows writes to the custom state, followed by the end of their call, if any.
-func (v *view) showWrites(ctx context.Context, step int32, ops []agent.Op, end *agent.ToolResult) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	patch, err := v.state.Patch(ops)
+	writes, err := v.write(e.Ops)
 	if err != nil {
 		return err
 	}
-	v.state = applied(v.state, ops)
-	chunks := writesChunks(ops, patch)
-	if end != nil {
-		chunks = append(chunks, v.subAgents.ends(*end)...)
+	return v.show(ctx, step, append(writes, v.subAgents.ends(e.Result)...)...)
+}
+
+// write returns the chunks of writes to the custom state, which readers then have. With concurrent calls, the caller
+// holds mu until they are shown.
+func (v *view) write(ops []agent.Op) ([]*eventv1.Chunk, error) {
+	if len(ops) == 0 {
+		return nil, nil
 	}
-	return v.show(ctx, step, chunks...)
+	patch, err := v.state.Patch(ops)
+	if err != nil {
+		return nil, err
+	}
+	v.state = applied(v.state, ops)
+	return []*eventv1.Chunk{statePatch(patch)}, nil
 }
 
 // showState shows the changes to the custom state at the end of the step.
 func (v *view) showState(ctx context.Context, step int32, w *stateWrites) error {
-	if !w.changes() && !w.dropped {
-		return nil
+	chunks, err := v.stateChunks(w)
+	if err != nil {
+		return err
 	}
-	v.mu.Lock()
-	ops := agent.Diff(v.state, w.merged())
-	v.mu.Unlock()
-	if len(ops) == 0 {
-		return nil
-	}
-	return v.showWrites(ctx, step, ops, nil)
+	return v.show(ctx, step, chunks...)
 }
 
-// showRest shows the rest of a step before its commit: messages, custom state, questions to a human, sub-agents,
-// and the output.
-func (v *view) showRest(ctx context.Context, e loop.Commit, fates callFates, w *stateWrites) error {
-	step := int32(e.Step)
-	for _, m := range e.Messages {
-		if err := v.showMessage(ctx, e, m, fates); err != nil {
+// stateChunks returns the chunks of the changes to the custom state at the end of the step, which readers then have.
+func (v *view) stateChunks(w *stateWrites) ([]*eventv1.Chunk, error) {
+	if !w.changes() && !w.dropped {
+		return nil, nil
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.write(agent.Diff(v.state, w.merged()))
+}
+
+// showRest shows the rest of a step before its commit, together: the recovered results of an earlier owner, messages,
+// custom state, questions to a human, sub-agents, and the output. If readers have seen another reply, the commit sends
+// them to the state service.
+func (v *view) showRest(ctx context.Context, e loop.Commit, recovered []loop.Recorded, fates callFates, w *stateWrites) error {
+	var rest []*eventv1.Chunk
+	showResult := func(r agent.ToolResult, ops []agent.Op) error {
+		if d, ok := e.Decisions[r.CallID]; ok && v.decided.add(r.CallID) {
+			rest = append(rest, approvalResponse(r.CallID, d))
+		}
+		if !v.ended.add(r.CallID) {
+			return nil
+		}
+		writes, err := v.write(ops)
+		rest = append(rest, slices.Concat(writes, v.subAgents.ends(r))...)
+		return err
+	}
+	for _, r := range recovered {
+		if err := showResult(r.Result, r.Ops); err != nil {
 			return err
 		}
 	}
-	if err := v.showState(ctx, step, w); err != nil {
+	for _, m := range e.Messages {
+		if m.Role == agent.RoleAssistant && !v.claimed.isDrain(e.Step, m) {
+			if !v.reply.begun {
+				rest = append(rest, v.beginPlan(m, fates)...)
+			} else if !v.reply.matches(m) {
+				v.publisher.MarkDifferent()
+			}
+		}
+		rest = append(rest, v.starts(m.Calls(), fates)...)
+		for _, r := range m.Results() {
+			if err := showResult(r, nil); err != nil {
+				return err
+			}
+		}
+	}
+	state, err := v.stateChunks(w)
+	if err != nil {
 		return err
 	}
+	rest = append(rest, state...)
 	for _, c := range e.Suspend {
-		if err := v.showOpenCall(ctx, step, c); err != nil {
-			return err
+		switch {
+		case c.SubAgent == "" && !c.Approval || !v.questioned.add(c.ID):
+		case c.SubAgent != "":
+			rest = append(rest, subagentStart(c))
+		default:
+			rest = append(rest, approvalRequest(c))
 		}
 	}
 	if e.Outcome != nil && e.Outcome.Structured {
-		return v.show(ctx, step, output(*e.Outcome))
+		rest = append(rest, output(*e.Outcome))
 	}
-	return nil
-}
-
-// showOpenCall shows the question of a call, or its sub-agent, once.
-func (v *view) showOpenCall(ctx context.Context, step int32, c loop.OpenCall) error {
-	chunk := approvalRequest(c)
-	if c.SubAgent != "" {
-		chunk = subagentStart(c)
-	}
-	if c.SubAgent == "" && !c.Approval || !v.questioned.add(c.ID) {
-		return nil
-	}
-	return v.show(ctx, step, chunk)
-}
-
-// showMessage shows the rest of a message of the commit. If readers have seen another reply, the commit sends
-// them to the state service.
-func (v *view) showMessage(ctx context.Context, e loop.Commit, m agent.Message, fates callFates) error {
-	step := int32(e.Step)
-	switch {
-	case m.Role != agent.RoleAssistant, v.claimed.isDrain(e.Step, m):
-	case !v.reply.begun:
-		if err := v.showPlan(ctx, step, m, fates); err != nil {
-			return err
-		}
-	case !v.reply.matches(m):
-		v.publisher.MarkDifferent()
-	}
-	if err := v.showStarts(ctx, step, m.Calls(), fates); err != nil {
-		return err
-	}
-	for _, result := range m.Results() {
-		if err := v.showCommittedDecision(ctx, e, result.CallID); err != nil {
-			return err
-		}
-		if !v.ended.add(result.CallID) {
-			continue
-		}
-		if err := v.show(ctx, step, v.subAgents.ends(result)...); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// showCommittedDecision shows the commit's decision about a call of an earlier step, if any.
-func (v *view) showCommittedDecision(ctx context.Context, e loop.Commit, callID string) error {
-	if d, ok := e.Decisions[callID]; ok {
-		return v.showDecision(ctx, int32(e.Step), callID, &d)
-	}
-	return nil
+	return v.show(ctx, int32(e.Step), rest...)
 }
 
 // voidStep voids the step in flight for readers. state is the custom state before the step.
@@ -321,10 +325,10 @@ func (v *view) reset() {
 
 // showCommitted shows the commit of the step, and the end of the run if it has ended. Both have the time of the commit in
 // the database; 0 is unknown.
-func (v *view) showCommitted(step int32, checkpointID string, o *loop.Outcome, usage *eventv1.Usage, at int64) {
+func (v *view) showCommitted(step int32, stored *statev1.CommitStepResponse, o *loop.Outcome, usage *eventv1.Usage) {
 	v.reset()
-	committed := v.stamp(step, stepCommitted(checkpointID))
-	committed.Timestamp = cmp.Or(at, committed.GetTimestamp())
+	committed := v.stamp(step, stepCommitted(stored.GetCheckpointId()))
+	committed.Timestamp = cmp.Or(stored.GetCommittedAt(), committed.GetTimestamp())
 	var end *publisher.Ended
 	if o != nil {
 		ended := v.runEnd(step, *o, usage, committed.GetTimestamp())
@@ -334,7 +338,7 @@ func (v *view) showCommitted(step int32, checkpointID string, o *loop.Outcome, u
 }
 
 // showFinished shows the end of the run outside of a step, after the given step. It voids the step in
-// flight for readers. at is as for showCommitted.
+// flight for readers. at is the time in the database; 0 is unknown.
 func (v *view) showFinished(step int32, o loop.Outcome, usage *eventv1.Usage, at int64) {
 	v.publisher.End(v.runEnd(step, o, usage, at))
 }

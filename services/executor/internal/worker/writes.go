@@ -9,7 +9,13 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 )
 
-// stateWrites tracks the custom state of a run: after the last step, and the writes of the step in flight.
+// stateWrites tracks the custom state of a run: after the last step, and the writes of the step in flight. Each write
+// becomes durable at one of three moments:
+//
+//   - with the plan (forPlan): those of hooks before the reply,
+//   - with the result of a call: those of its tool, and of the hooks around it (callHooks, addCall),
+//   - with the commit (forCommit): all others.
+//
 // States are replaced, never changed. One goroutine owns it.
 type stateWrites struct {
 	stored agent.State // at the state service
@@ -17,17 +23,25 @@ type stateWrites struct {
 	// defaulted: the state has the schema's defaults, and no step has stored them.
 	defaulted bool
 
-	entry       []agent.Op            // of hooks at the begin of the run: each owner of a first step calls them
-	beforeReply []agent.Op            // of hooks before the reply: not called again for a recorded reply
-	afterReply  []agent.Op            // of hooks between the reply and the calls
-	calls       map[string][]agent.Op // of ended calls, by id
-	late        []agent.Op            // of later hooks
-	plan        agent.Message         // has the order of calls
-	planned     bool                  // the journal has the plan and beforeReply
-	dropped     bool                  // readers may have seen dropped writes of hooks
+	hooks    [hookPlaces][]agent.Op // of hooks outside of calls
+	calls    map[string][]agent.Op  // of ended calls, by id
+	progress []agent.Op             // of package remote
+	plan     agent.Message          // has the order of calls
+	planned  bool                   // the journal has the plan, and the writes before the reply
+	calling  bool                   // the calls of the step have begun
+	dropped  bool                   // readers may have seen dropped writes of hooks
 	// recovered is the journal of an earlier owner, until its calls run here.
 	recovered *loop.Journal
 }
+
+// The places of hooks outside of calls, in the order of an undisturbed run. Calls come before afterCalls.
+const (
+	atBegin     = iota // of the run: each owner of a first step calls these hooks
+	beforeReply        // their writes are recorded with the plan: the hooks are not called again for a recorded reply
+	afterReply
+	afterCalls
+	hookPlaces
+)
 
 // start sets the custom state of the session. schema has the defaults of a state without steps, which the first
 // step writes; nil after a step.
@@ -36,15 +50,16 @@ func (w *stateWrites) start(state agent.State, schema json.RawMessage) error {
 	if schema == nil {
 		return nil
 	}
-	whole, err := withDefaults(schema, state)
+	withDefaults, err := applyDefaults(schema, state)
 	if err != nil {
 		return fmt.Errorf("fill the defaults of the custom state: %w", err)
 	}
-	w.state, w.defaulted = whole, true
+	w.state = withDefaults
+	w.defaulted = true
 	return nil
 }
 
-func withDefaults(stateSchema json.RawMessage, state agent.State) (agent.State, error) {
+func applyDefaults(stateSchema json.RawMessage, state agent.State) (agent.State, error) {
 	schema, err := agent.CompileSchema(stateSchema)
 	if err != nil {
 		return nil, err
@@ -61,39 +76,73 @@ func withDefaults(stateSchema json.RawMessage, state agent.State) (agent.State, 
 
 // recover sets the journal of an earlier owner. ops are the writes recorded with its plan.
 func (w *stateWrites) recover(journal *loop.Journal, ops []agent.Op) {
-	w.recovered, w.beforeReply, w.planned = journal, ops, true
+	w.recovered = journal
+	w.hooks[beforeReply] = ops
+	w.planned = true
 }
 
 // restart drops the writes of the step's calls. Only those in the journal count.
 func (w *stateWrites) restart(journal *loop.Journal) {
-	w.calls, w.plan, w.recovered = nil, agent.Message{}, journal
+	w.calls = nil
+	w.plan = agent.Message{}
+	w.recovered = journal
 }
 
-// callModel prepares for a model call. The hook writes so far precede its reply.
-func (w *stateWrites) callModel() { w.beforeReply, w.late = slices.Concat(w.beforeReply, w.late), nil }
+// add adds the writes of a hook outside of calls. atBegin is for hooks at the begin of the run.
+func (w *stateWrites) add(begin bool, ops []agent.Op) {
+	place := afterReply
+	switch {
+	case begin:
+		place = atBegin
+	case w.calling:
+		place = afterCalls
+	}
+	w.hooks[place] = append(w.hooks[place], ops...)
+}
+
+// callModel prepares for a model call. The hook writes of the step so far precede its reply.
+func (w *stateWrites) callModel() {
+	w.hooks[beforeReply] = slices.Concat(w.hooks[beforeReply], w.hooks[afterReply], w.hooks[afterCalls])
+	w.hooks[afterReply] = nil
+	w.hooks[afterCalls] = nil
+}
 
 // forPlan returns the writes to record with the plan.
 func (w *stateWrites) forPlan() []agent.Op {
-	if len(w.beforeReply) == 0 {
+	if len(w.hooks[beforeReply]) == 0 {
 		return nil
 	}
-	return agent.Diff(w.afterEntry(), applied(w.afterEntry(), w.beforeReply))
+	return agent.Diff(w.through(atBegin), w.through(beforeReply))
 }
 
 // planRecorded notes that the plan was recorded. dropped means without its writes.
 func (w *stateWrites) planRecorded(dropped bool) {
 	if dropped {
-		w.beforeReply = nil
+		w.hooks[beforeReply] = nil
 	}
 	w.planned = true
 }
 
 // beginCalls prepares for calls. They see the hook writes so far.
 func (w *stateWrites) beginCalls(plan agent.Message) {
-	w.plan, w.recovered = plan, nil
+	w.plan = plan
+	w.recovered = nil
+	w.calling = true
 	if w.calls == nil {
-		w.afterReply, w.late = slices.Concat(w.afterReply, w.late), nil
+		w.hooks[afterReply] = slices.Concat(w.hooks[afterReply], w.hooks[afterCalls])
+		w.hooks[afterCalls] = nil
 	}
+}
+
+// addCall adds the writes of a call.
+func (w *stateWrites) addCall(e loop.Ended) {
+	if e.Stopped || len(e.Ops) == 0 {
+		return
+	}
+	if w.calls == nil {
+		w.calls = map[string][]agent.Op{}
+	}
+	w.calls[e.Result.CallID] = e.Ops
 }
 
 // takeRecovered returns the recorded results of an earlier owner in the messages of a commit, if a stop came
@@ -118,12 +167,16 @@ func (w *stateWrites) takeRecovered(messages []agent.Message) []loop.Recorded {
 	return taken
 }
 
-// afterEntry is the state for hooks at the begin of the run.
-func (w *stateWrites) afterEntry() agent.State { return applied(w.state, w.entry) }
-
-// seenByCalls is the state for calls.
-func (w *stateWrites) seenByCalls() agent.State {
-	return applied(applied(w.afterEntry(), w.beforeReply), w.afterReply)
+// through returns the state after the writes of hooks up to the place. Calls see that after afterReply.
+func (w *stateWrites) through(place int) agent.State {
+	state := w.state
+	for at, ops := range w.hooks[:place+1] {
+		if at == afterCalls {
+			state = w.withCalls(state)
+		}
+		state = applied(state, ops)
+	}
+	return state
 }
 
 // withCalls returns the state after the writes of the calls, in the order of the plan.
@@ -136,36 +189,15 @@ func (w *stateWrites) withCalls(state agent.State) agent.State {
 
 // merged is the state after all writes so far, for the planner and the next hook. Without further writes the
 // step leaves it.
-func (w *stateWrites) merged() agent.State { return applied(w.withCalls(w.seenByCalls()), w.late) }
-
-// seenByHook is the state for a hook outside of calls. Step 0 is the begin of the run, where hooks do not see
-// the recorded writes of an earlier owner.
-func (w *stateWrites) seenByHook(step int) agent.State {
-	if step == 0 {
-		return w.afterEntry()
-	}
-	return w.merged()
-}
-
-// addHook adds the writes of a hook outside of calls.
-func (w *stateWrites) addHook(step int, ops []agent.Op) {
-	if step == 0 {
-		w.entry = append(w.entry, ops...)
-		return
-	}
-	w.late = append(w.late, ops...)
-}
-
-// hookCount counts the writes of hooks outside of calls.
-func (w *stateWrites) hookCount() int {
-	return len(w.entry) + len(w.beforeReply) + len(w.afterReply) + len(w.late)
-}
+func (w *stateWrites) merged() agent.State { return applied(w.through(afterCalls), w.progress) }
 
 // changes reports whether the step may change the state.
 func (w *stateWrites) changes() bool { return w.mayDiffer() || len(w.calls) > 0 }
 
 // mayDiffer reports whether the commit may need writes of its own.
-func (w *stateWrites) mayDiffer() bool { return w.defaulted || w.hookCount() > 0 }
+func (w *stateWrites) mayDiffer() bool {
+	return w.defaulted || len(w.progress) > 0 || slices.ContainsFunc(w.hooks[:], func(ops []agent.Op) bool { return len(ops) > 0 })
+}
 
 // forCommit returns the writes of the commit itself. They lead from the state after the recorded calls to the
 // state at the end of the step, so they include the writes recorded with the plan.
@@ -176,39 +208,22 @@ func (w *stateWrites) forCommit() []agent.Op {
 	return agent.Diff(w.withCalls(w.stored), w.merged())
 }
 
-// drop drops the writes of hooks, and reports whether there were any.
-func (w *stateWrites) drop() bool {
-	some := w.hookCount() > 0
-	w.entry, w.beforeReply, w.afterReply, w.late = nil, nil, nil, nil
+// drop drops the writes of hooks, and reports whether there were any. In a cut step, those in the journal remain.
+func (w *stateWrites) drop(cut bool) bool {
+	before := w.hooks
+	w.hooks = [hookPlaces][]agent.Op{}
+	if cut && w.planned {
+		w.hooks[beforeReply] = before[beforeReply]
+	}
+	some := slices.ContainsFunc(before[:], func(ops []agent.Op) bool { return len(ops) > 0 })
 	w.dropped = w.dropped || some
 	return some
 }
 
-// cutStep drops the writes of hooks, except those in the journal.
-func (w *stateWrites) cutStep() {
-	asked := w.beforeReply
-	if w.drop(); w.planned {
-		w.beforeReply = asked
-	}
-}
-
-// commit makes the current state the stored one.
+// commit makes the current state the stored one. The next step begins.
 func (w *stateWrites) commit() {
-	w.state = w.merged()
-	w.stored, w.defaulted = w.state, false
-	w.entry, w.beforeReply, w.afterReply, w.late, w.calls = nil, nil, nil, nil, nil
-	w.plan, w.planned, w.dropped, w.recovered = agent.Message{}, false, false, nil
-}
-
-// addCall adds the writes of a call.
-func (w *stateWrites) addCall(e loop.Ended) {
-	if e.Stopped || len(e.Ops) == 0 {
-		return
-	}
-	if w.calls == nil {
-		w.calls = map[string][]agent.Op{}
-	}
-	w.calls[e.Result.CallID] = e.Ops
+	state := w.merged()
+	*w = stateWrites{stored: state, state: state}
 }
 
 // applied returns the state after the writes. The writes come from agent.Diff or were accepted by the state
