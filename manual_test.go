@@ -95,3 +95,23 @@ func TestTheAgentsOfTheQuickStartLoad(t *testing.T) {
 		agents.Close()
 	}
 }
+
+// decision is an entry of DECISIONS.md: its number, its title, and its date if it has one.
+var decision = regexp.MustCompile(`(?m)^## (\d+\. .+)\n(\*\d{4}-\d{2}-\d{2}\.\* )?`)
+
+func TestEachDecisionHasADateAndAPlaceInTheIndex(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("DECISIONS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, found := range decision.FindAllStringSubmatch(string(text), -1) {
+		title := found[1]
+		if found[2] == "" {
+			t.Errorf("decision %q has no date", title)
+		}
+		if link := "- [" + title + "](#" + slug(title) + ")\n"; strings.Count(string(text), link) != 1 {
+			t.Errorf("the index has %d lines %q, want 1", strings.Count(string(text), link), link)
+		}
+	}
+}
