@@ -65,9 +65,9 @@ type RunCalls struct {
 	Planned bool
 	// Carries means that the commit follows the calls at once, without agent code in between.
 	Carries bool
-	// Drain means that the step runs or answers calls of an earlier step. Only their ends are streamed, and no
+	// Answering means that the step runs or answers calls of an earlier step. Only their ends are streamed, and no
 	// model was called.
-	Drain bool
+	Answering bool
 	// Calls are in the order of the reply. Calls that finish the run come in a separate, later RunCalls.
 	Calls []Call
 }
@@ -99,7 +99,7 @@ type Decision struct {
 type Ended struct {
 	Result agent.ToolResult
 	Ops    []agent.Op
-	// Stopped means that a stop cut the call. Result is invalid then.
+	// Stopped means that a stop ended the call. Result is invalid then.
 	Stopped bool
 	// Begun means that the tool of a stopped call had begun.
 	Begun bool
@@ -116,17 +116,17 @@ type Commit struct {
 	Messages []agent.Message
 	// Suspend lists the calls left open by the step. The Outcome is then a suspension.
 	Suspend []OpenCall
-	// Consumed are the answers included in Messages. Told are the calls whose late answers Messages report.
+	// Consumed are the answers included in Messages. Reported are the calls whose late answers Messages report.
 	Consumed []Consumed
 	Reported []string
 	// Decisions are the decisions on calls of earlier steps with results in Messages, by call id.
 	Decisions map[string]Decision
-	// Drain is as in RunCalls.
-	Drain bool
+	// Answering is as in RunCalls.
+	Answering bool
 	// Notes means that the step has notes of the runtime and no reply: a summary, or the lesson of a refusal.
 	Notes bool
-	// Cut means that the step did not complete: its state writes outside of the journal do not count.
-	Cut bool
+	// Incomplete means that the step's state writes outside of the journal do not count.
+	Incomplete bool
 	// Outcome, if set, ends the run with this step.
 	Outcome *Outcome
 }

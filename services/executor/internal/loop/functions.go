@@ -8,13 +8,13 @@ import (
 )
 
 // FunctionCaller calls a function of the agent without a context and returns its result; what names the function. The
-// error is ErrCut, or describes what the function did. A function that does not return is abandoned and may
+// error is ErrAbandoned, or describes what the function did. A function that does not return is abandoned and may
 // continue beside the planner.
 type FunctionCaller func(what string, f func() any) (answer any, err error)
 
-// ErrCut means that the run no longer waits for a function. The planner's decision then does not count: the
+// ErrAbandoned means that the run no longer waits for a function. The planner's decision then does not count: the
 // caller calls Stopped, or drops the planner.
-var ErrCut = errors.New("the run was cut")
+var ErrAbandoned = errors.New("the function was abandoned")
 
 // FunctionError means that a function of an agent returned no result.
 type FunctionError struct {
@@ -30,20 +30,20 @@ func (e *FunctionError) Unwrap() error { return e.Err }
 
 // callFunction calls a function of the agent through Start.CallFunction if set, and directly otherwise. The function may
 // outlive the call, so it receives everything that it uses.
-func callFunction[A any](p *Planner, what string, f func() A) (answer A, err error) {
-	apart := p.start.CallFunction
-	if apart == nil {
-		apart = callDirectly
+func callFunction[A any](r *run, what string, f func() A) (answer A, err error) {
+	call := r.start.CallFunction
+	if call == nil {
+		call = callDirectly
 	}
-	value, err := apart(what, func() any { return f() })
+	value, err := call(what, func() any { return f() })
 	switch {
 	case err == nil:
 		return value.(A), nil
-	case errors.Is(err, ErrCut):
-		p.cut = true
-		return answer, ErrCut
+	case errors.Is(err, ErrAbandoned):
+		r.awaitsStop = true
+		return answer, ErrAbandoned
 	}
-	return answer, &FunctionError{Function: what, Agent: p.start.Agent.Name, Err: err}
+	return answer, &FunctionError{Function: what, Agent: r.start.Agent.Name, Err: err}
 }
 
 // callDirectly calls a function directly and turns a panic into an error.
@@ -56,35 +56,25 @@ func callDirectly(_ string, f func() any) (answer any, err error) {
 	return f(), nil
 }
 
-// system returns the system prompt.
-func (p *Planner) system() (string, error) {
-	a := p.start.Agent
-	if a.Prompt == nil {
-		return a.SystemPrompt, nil
-	}
-	state := p.State()
-	return callFunction(p, "Prompt", func() string { return a.Prompt(state) })
-}
-
 // needsApproval reports whether a call waits for a human. It does unless the rule says otherwise.
-func (p *Planner) needsApproval(tool *agent.Tool, call agent.ToolCall) bool {
+func (r *run) needsApproval(tool *agent.Tool, call agent.ToolCall) bool {
 	if tool.Approval || tool.ApproveWhen == nil {
 		return tool.Approval
 	}
-	state := p.state
-	needs, err := callFunction(p, "ApproveWhen of "+tool.Name, func() bool { return tool.ApproveWhen(call.Arguments, state) })
+	state := r.state
+	needs, err := callFunction(r, "ApproveWhen of "+tool.Name, func() bool { return tool.ApproveWhen(call.Arguments, state) })
 	return err != nil || needs
 }
 
 // estimateTokens estimates the tokens of messages with the agent's function, if it has one and a budget. After a failure
 // this planner does not call the function again. If the function panics, the runtime's estimate is used.
-func (p *Planner) estimateTokens(messages []agent.Message) []int {
-	policy := p.start.Agent.Context
+func (c *compaction) estimateTokens(messages []agent.Message) []int {
+	policy := c.run.start.Agent.Context
 	count := policy.Count
-	if count == nil || policy.MaxTokens <= 0 || p.uncounted {
+	if count == nil || policy.MaxTokens <= 0 || c.uncounted {
 		return estimates(messages)
 	}
-	tokens, err := callFunction(p, "Count", func() []int {
+	tokens, err := callFunction(c.run, "Count", func() []int {
 		tokens := make([]int, len(messages))
 		for i, m := range messages {
 			tokens[i] = counted(count, m)
@@ -92,7 +82,7 @@ func (p *Planner) estimateTokens(messages []agent.Message) []int {
 		return tokens
 	})
 	if err != nil {
-		p.uncounted = true
+		c.uncounted = true
 		return estimates(messages)
 	}
 	return tokens

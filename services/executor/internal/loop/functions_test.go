@@ -119,12 +119,12 @@ func TestWhereAFunctionWasCutTheStopDecidesWhatIsKept(t *testing.T) {
 	cut := errors.New("the context of the run has ended")
 	p := loop.New(loop.Start{
 		Agent:        agent.Agent{Model: "t/m", StopWhen: func(agent.Progress) bool { return true }},
-		CallFunction: func(string, func() any) (any, error) { return nil, errors.Join(loop.ErrCut, cut) },
+		CallFunction: func(string, func() any) (any, error) { return nil, errors.Join(loop.ErrAbandoned, cut) },
 	})
 	callOnce(t, p)
 	p.Stopped(loop.Stop{Kind: loop.StopInterrupt}, nil)
 	commit, ok := p.Next().(loop.Commit)
-	if !ok || !commit.Cut || commit.Outcome == nil || commit.Outcome.Status != loop.StatusInterrupted || len(commit.Messages) != 2 {
+	if !ok || !commit.Incomplete || commit.Outcome == nil || commit.Outcome.Status != loop.StatusInterrupted || len(commit.Messages) != 2 {
 		t.Errorf("next = %#v, want the end of the run with the calls and their results", p.Next())
 	}
 }

@@ -3,7 +3,6 @@ package loop
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
@@ -15,40 +14,13 @@ type verdict struct {
 	err error
 }
 
-// Judged answers Guard.
-func (p *Planner) Judged(v agent.Verdict) {
-	asked := expect[Guard](p)
-	p.work.verdict = &verdict{Verdict: v}
-	if v.Replace != nil && !asked.Reply && !json.Valid(v.Replace) {
-		p.work.verdict = &verdict{err: errors.New("the output that the guard has put in place of the model's is not JSON")}
-	}
-	p.guarded(asked)
-}
-
-// GuardFailed answers Guard with the guard's error, which fails the run.
-func (p *Planner) GuardFailed(err error) {
-	asked := expect[Guard](p)
-	p.work.verdict = &verdict{err: err}
-	p.guarded(asked)
-}
-
-func (p *Planner) guarded(asked Guard) {
-	if asked.Reply {
-		p.next = p.endText()
-		return
-	}
-	p.next = p.proceed()
-}
-
-func (p *Planner) asksOutput() bool { return p.start.Agent.Guard.OnOutput != nil }
-
 // consultGuard returns the effect that consults the guard.
-func (p *Planner) consultGuard(reply bool, output json.RawMessage) Effect {
-	run := p.start.Run
-	steps := p.replyCountWith(p.work.message)
-	return Guard{Step: p.step, Reply: reply, Ending: agent.Ending{
-		SessionID: run.SessionID, RunID: run.RunID, AgentType: p.start.Agent.Name,
-		Steps: steps, Output: output, Reply: p.work.message, State: p.State(),
+func (e *ends) consultGuard(reply bool, output json.RawMessage) Effect {
+	run := e.run.start.Run
+	steps := e.run.replyCountWith(e.calls.message)
+	return Guard{Step: e.run.step, Reply: reply, Ending: agent.Ending{
+		SessionID: run.SessionID, RunID: run.RunID, AgentType: e.run.start.Agent.Name,
+		Steps: steps, Output: output, Reply: e.calls.message, State: e.run.currentState(),
 	}}
 }
 
@@ -67,8 +39,8 @@ func (v *verdict) failure() *Failure {
 
 // runFinishing returns the effect for the calls that finish the run: only the first is executed. The output of
 // __finish__ is judged before it becomes a result, the output of a tool afterwards.
-func (p *Planner) runFinishing(last []*task) Effect {
-	w := &p.work
+func (e *ends) runFinishing(last []*task) Effect {
+	w := e.calls
 	winner := w.finishingCall()
 	for _, t := range last {
 		if t != winner && t.Result == nil {
@@ -76,22 +48,22 @@ func (p *Planner) runFinishing(last []*task) Effect {
 		}
 	}
 	if winner.Name == agent.FinishTool && winner.result() == nil {
-		if p.asksOutput() && w.verdict == nil {
-			return p.consultGuard(false, winner.Arguments)
+		if e.run.start.Agent.Guard.OnOutput != nil && e.verdict == nil {
+			return e.consultGuard(false, winner.Arguments)
 		}
-		if failure := w.verdict.failure(); failure != nil {
+		if failure := e.verdict.failure(); failure != nil {
 			winner.fail(failure.Error)
-			return p.settle()
+			return e.settle()
 		}
-		winner.Result = p.finishResult(winner.ToolCall)
+		winner.Result = e.finishResult(winner.ToolCall)
 	}
-	return p.runCalls(last, w.planned)
+	return e.calls.runCalls(last, w.planned)
 }
 
 // finishResult returns the result of __finish__: the output, or the guard's request.
-func (p *Planner) finishResult(call agent.ToolCall) *agent.ToolResult {
+func (e *ends) finishResult(call agent.ToolCall) *agent.ToolResult {
 	result := agent.ToolResult{CallID: call.ID, Name: call.Name, Success: true, Result: call.Arguments}
-	if v := p.work.verdict; v != nil && v.Revise != "" {
+	if v := e.verdict; v != nil && v.Revise != "" {
 		result = failedResult(call, v.Revise)
 	} else if v != nil && v.Replace != nil {
 		result.Result = v.Replace
@@ -101,15 +73,15 @@ func (p *Planner) finishResult(call agent.ToolCall) *agent.ToolResult {
 
 // finishOutcome returns the outcome of a finishing call, or the feedback for the model. Both are empty if the call
 // failed.
-func (p *Planner) finishOutcome(winner *task) (o *Outcome, feedback string) {
-	v, result := p.work.verdict, winner.result()
+func (e *ends) finishOutcome(winner *task) (o *Outcome, feedback string) {
+	v, result := e.verdict, winner.result()
 	if failure := v.failure(); failure != nil {
 		return &Outcome{Status: StatusFailed, FinishReason: model.FinishError, Failure: failure}, ""
 	}
 	if !result.Success {
 		return nil, ""
 	}
-	if problem := p.outputMismatch(winner); problem != "" {
+	if problem := e.outputMismatch(winner); problem != "" {
 		return nil, problem
 	}
 	output := result.Result
@@ -127,18 +99,18 @@ func (p *Planner) finishOutcome(winner *task) (o *Outcome, feedback string) {
 	}
 	return &Outcome{
 		Status: StatusCompleted, Output: output, Structured: true, FinishReason: model.FinishToolCalls,
-		CompletionReason: cmp.Or(p.completionReason(p.transcript), reason),
+		CompletionReason: cmp.Or(e.completionReason(e.run.transcript), reason),
 	}, ""
 }
 
 // outputMismatch says why a tool's result is not the agent's output, or returns "". A tool with a schema of its own
 // validates its result itself.
-func (p *Planner) outputMismatch(winner *task) string {
-	tool := p.tools.tools[winner.Name]
-	if !p.hasOutput() || tool == nil || len(tool.OutputSchema) > 0 {
+func (e *ends) outputMismatch(winner *task) string {
+	tool := e.run.tools.tools[winner.Name]
+	if !e.run.hasOutput() || tool == nil || len(tool.OutputSchema) > 0 {
 		return ""
 	}
-	s := p.tools.input(agent.FinishTool)
+	s := e.run.tools.input(agent.FinishTool)
 	if s == nil {
 		return ""
 	}

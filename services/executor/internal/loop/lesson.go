@@ -2,6 +2,7 @@ package loop
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
@@ -65,6 +66,18 @@ func lessonOf(m agent.Message) (l lesson, ok bool) {
 		return lesson{}, false
 	}
 	return l, true
+}
+
+func (r *run) lessonNote(l lesson, sentence string) agent.Message {
+	text, err := json.Marshal(l)
+	if err != nil { // texts and numbers
+		panic(fmt.Sprintf("loop: a lesson: %v", err))
+	}
+	return agent.Message{
+		ID: r.messageID("refusal", 0), Role: agent.RoleContext, Hidden: true,
+		Metadata: map[string]string{metadataSource: sourceRefusal, metadataLesson: string(text)},
+		Parts:    []agent.Part{agent.Text{Text: sentence}},
+	}
 }
 
 func isLesson(m agent.Message) bool {

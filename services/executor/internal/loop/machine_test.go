@@ -139,7 +139,7 @@ func (m *machine) fail(e loop.CallModel, err error) {
 		return
 	}
 	marked := slices.ContainsFunc(c.Messages, func(s agent.Message) bool { return s.Metadata[agent.MetadataFailed] != "" })
-	if !marked || !c.Cut || c.Outcome == nil || c.Outcome.Status != loop.StatusFailed {
+	if !marked || !c.Incomplete || c.Outcome == nil || c.Outcome.Status != loop.StatusFailed {
 		m.Fatalf("a failed call is committed as %s", describe(c))
 	}
 }

@@ -115,9 +115,9 @@ const (
 
 // shorten cuts long texts, arguments and results until the messages fit, except in the last question. It is for
 // conversations that have too much in one turn.
-func (p *Planner) shorten(messages []agent.Message, budget int) []agent.Message {
+func (c *compaction) shorten(messages []agent.Message, budget int) []agent.Message {
 	question, out := beginOfQuestion(messages), messages
-	for most := longestShortened; sumOf(p.estimateTokens(out)) > budget && most >= leastShortened; most /= 2 {
+	for most := longestShortened; sumOf(c.estimateTokens(out)) > budget && most >= leastShortened; most /= 2 {
 		out = slices.Clone(messages)
 		for i, m := range out {
 			if m.Role != agent.RoleUser || m.Hidden || i < question {

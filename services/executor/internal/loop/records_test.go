@@ -28,7 +28,7 @@ func TestWhatTheStateServiceMayRefuseIsRecordedBeforeTheCommit(t *testing.T) {
 		"a look-up":                               {loop.RunCalls{}, loop.Call{Tool: &look}, of(most), true, false},
 		"a look-up with a large result":           {loop.RunCalls{}, loop.Call{Tool: &look}, of(most + 1), true, true},
 		"a look-up that writes":                   {loop.RunCalls{}, loop.Call{Tool: &look}, writes, false, true},
-		"a large answer":                          {loop.RunCalls{Drain: true}, loop.Call{}, of(most + 1), true, false},
+		"a large answer":                          {loop.RunCalls{Answering: true}, loop.Call{}, of(most + 1), true, false},
 		"an effect":                               {loop.RunCalls{Planned: true, Carries: true}, loop.Call{Tool: &pay}, of(1), false, true},
 		"the last effect":                         {loop.RunCalls{Planned: true, Carries: true}, loop.Call{Tool: &pay}, of(most), true, false},
 		"the last effect with a large result":     {loop.RunCalls{Planned: true, Carries: true}, loop.Call{Tool: &pay}, of(most + 1), true, true},

@@ -1,7 +1,6 @@
 package loop
 
 import (
-	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
@@ -29,80 +28,69 @@ const (
 	leastTokens = 1
 )
 
-// refused returns the effect after a refusal: the commit of a lesson, after which the model is called with another
-// request, or the failure of the run. Then the refused question is left out of later turns, unless the provider refused
-// a part of the agent.
-func (p *Planner) refused(asked CallModel, reply *Reply, f Failure, r model.Refusal) Effect {
-	if note, ok := p.learn(asked, r); ok {
-		return Commit{Step: p.step, Messages: []agent.Message{note}, Notes: true}
-	}
-	if r.Part == model.RefusedTool || r.Part == model.RefusedParameter {
-		return p.failReply(reply, f)
-	}
-	f.Error += " Later messages are sent without this one."
-	e := p.failReply(reply, f)
-	note := p.lessonNote(lesson{Model: asked.Model, Turn: true}, "The model refused this message.")
-	if c, ok := e.(Commit); ok {
-		c.Messages = append(c.Messages, note)
-		return c
-	}
-	outcome := failed(f).Outcome
-	return Commit{Step: p.step, Messages: []agent.Message{note}, Notes: true, Cut: true, Outcome: &outcome}
-}
-
 // learn returns a note with the smallest lesson that changes the request; not ok if none does, or after maxRefusals.
-func (p *Planner) learn(asked CallModel, r model.Refusal) (note agent.Message, ok bool) {
-	if len(p.Notices()) >= maxRefusals {
+func (m *modelCalls) learn(asked CallModel, r model.Refusal) (note agent.Message, ok bool) {
+	if len(m.refusals()) >= maxRefusals {
 		return agent.Message{}, false
 	}
-	refused := p.refusedRequests(asked)
-	for _, c := range p.candidates(asked, r) {
-		c.lesson.Model, c.lesson.Refused = asked.Model, refused[len(refused)-1]
-		note = p.lessonNote(c.lesson, c.sentence)
-		if !p.repeats(asked, refused, note) {
+	var refused []string // the refused requests of the run; the last one is asked
+	for _, message := range m.run.messages(m.run.transcript) {
+		if l, ok := lessonOf(message); ok {
+			refused = append(refused, l.Refused)
+		}
+	}
+	refused = append(refused, requestDigest(asked.Request))
+	for _, c := range m.candidates(asked, r) {
+		c.lesson.Model = asked.Model
+		c.lesson.Refused = refused[len(refused)-1]
+		note = m.run.lessonNote(c.lesson, c.sentence)
+		lessons, messages, older := m.view(asked.Model, note)
+		if len(older) > 0 || !slices.Contains(refused, requestDigest(m.request(asked.Model, messages, lessons))) {
 			return note, true
 		}
 	}
 	return agent.Message{}, false
 }
 
-func (p *Planner) lessonNote(l lesson, sentence string) agent.Message {
-	text, err := json.Marshal(l)
-	if err != nil { // texts and numbers
-		panic(fmt.Sprintf("loop: a lesson: %v", err))
+// learnOfSummary returns a note after which the refused summary is not asked for again; not ok after maxRefusals.
+func (m *modelCalls) learnOfSummary(asked Compact, r model.Refusal) (note agent.Message, ok bool) {
+	if len(m.refusals()) >= maxRefusals {
+		return agent.Message{}, false
 	}
-	return agent.Message{
-		ID: p.messageID("refusal", 0), Role: agent.RoleContext, Hidden: true,
-		Metadata: map[string]string{metadataSource: sourceRefusal, metadataLesson: string(text)},
-		Parts:    []agent.Part{agent.Text{Text: sentence}},
+	var candidates []candidate
+	if r.Part == model.RefusedContext {
+		candidates = m.shorterRequests(CallModel{Request: asked.Request}, r)
 	}
+	refused := m.compaction.covers
+	const sentence = "The conversation could not be summarized. Its oldest part was left out."
+	candidates = append(candidates, candidate{lesson{Unsummarized: refused}, sentence})
+	for _, c := range candidates {
+		c.lesson.Model = asked.Model
+		note = m.run.lessonNote(c.lesson, c.sentence)
+		lessons, _, older := m.view(asked.Model, note)
+		m.compaction.covers = refused
+		if len(older) == 0 || !sameMessages(m.summaryCall(older, lessons).Request.Messages, asked.Request.Messages) {
+			return note, true
+		}
+	}
+	return agent.Message{}, false
 }
 
 // Notice is a sentence for users about a refusal of a model.
 type Notice struct{ ID, Text string }
 
-// Notices returns what the model has refused in this run since its last reply.
-func (p *Planner) Notices() (notices []Notice) {
-	for _, m := range slices.Backward(p.runMessages(p.transcript)) {
-		if m.Role == agent.RoleAssistant {
+// refusals returns what the model has refused in this run since its last reply.
+func (m *modelCalls) refusals() (notices []Notice) {
+	for _, message := range slices.Backward(m.run.messages(m.run.transcript)) {
+		if message.Role == agent.RoleAssistant {
 			break
 		}
-		if isLesson(m) {
-			notices = append(notices, Notice{m.ID, m.Text()})
+		if isLesson(message) {
+			notices = append(notices, Notice{message.ID, message.Text()})
 		}
 	}
 	slices.Reverse(notices)
 	return notices
-}
-
-// refusedRequests identifies the refused requests of the run. The last one is asked.
-func (p *Planner) refusedRequests(asked CallModel) (refused []string) {
-	for _, m := range p.runMessages(p.transcript) {
-		if l, ok := lessonOf(m); ok {
-			refused = append(refused, l.Refused)
-		}
-	}
-	return append(refused, requestDigest(asked.Request))
 }
 
 // requestDigest identifies a request for its provider.
@@ -117,45 +105,9 @@ func requestDigest(r model.Request) string {
 	return digestOf(Digest(texts...))
 }
 
-// repeats reports whether the request after the note would be a refused one.
-func (p *Planner) repeats(asked CallModel, refused []string, note agent.Message) bool {
-	late, _ := p.notices()
-	l := p.learned(asked.Model, note)
-	messages, older := p.visibleMessages(l, late, note)
-	if len(older) > 0 {
-		return false
-	}
-	return slices.Contains(refused, requestDigest(p.request(asked.Model, messages, l)))
-}
-
 // sameMessages reports whether a provider sees the same messages.
 func sameMessages(a, b []agent.Message) bool {
 	return slices.EqualFunc(a, b, func(a, b agent.Message) bool { return a.Role == b.Role && reflect.DeepEqual(a.Parts, b.Parts) })
-}
-
-// learned returns what the conversation says about a model. notes follow the transcript.
-func (p *Planner) learned(name string, notes ...agent.Message) learned {
-	p.conversation.of(p.transcript) // up to date
-	if !p.conversation.taught && len(notes) == 0 {
-		return learned{}
-	}
-	return learnedFrom(slices.Concat(p.transcript, notes), p.start.Begin, name)
-}
-
-// guesses reports whether the request of the step in flight was built by guesses of the run.
-func (p *Planner) guesses() bool {
-	if !p.conversation.taught {
-		return false
-	}
-	for _, m := range slices.Backward(p.runMessages(p.transcript)) {
-		if m.Role == agent.RoleAssistant {
-			return false
-		}
-		if l, ok := lessonOf(m); ok && l.Guess {
-			return true
-		}
-	}
-	return false
 }
 
 // candidate is a lesson that may help, and its sentence for users.
@@ -165,32 +117,32 @@ type candidate struct {
 }
 
 // candidates returns the lessons to try after a refusal, the one with the smallest loss first.
-func (p *Planner) candidates(asked CallModel, r model.Refusal) []candidate {
+func (m *modelCalls) candidates(asked CallModel, r model.Refusal) []candidate {
 	switch r.Part {
 	case model.RefusedContext:
-		return p.shorterRequests(asked, r)
+		return m.shorterRequests(asked, r)
 	case model.RefusedSize:
-		return append(p.withoutFiles(asked, r), p.shorterRequests(asked, r)...)
+		return append(m.withoutFiles(asked, r), m.shorterRequests(asked, r)...)
 	case model.RefusedFile:
-		return append(p.withoutFiles(asked, r), p.guessedRequests(asked)...)
+		return append(m.withoutFiles(asked, r), m.guessedRequests(asked)...)
 	case model.RefusedContent:
-		return p.withoutContent(asked)
+		return m.withoutContent(asked)
 	case model.RefusedTool:
-		return p.withoutTools(asked, r)
+		return m.withoutTools(asked, r)
 	case model.RefusedParameter:
 		return withoutParameter(r)
 	}
-	return p.guessedRequests(asked)
+	return m.guessedRequests(asked)
 }
 
 // shorterRequests returns a smaller limit for the reply, if that may be the cause, and a budget for the messages. The
 // provider's numbers tell how far the estimate is wrong, whatever they count.
-func (p *Planner) shorterRequests(asked CallModel, r model.Refusal) (list []candidate) {
+func (m *modelCalls) shorterRequests(asked CallModel, r model.Refusal) (list []candidate) {
 	request := asked.Request
 	if out := int64(request.MaxOutputTokens); r.Limit > 0 && 2*out > r.Limit {
 		list = append(list, candidate{lesson{Output: int(max(r.Limit/4, 1))}, "The model allows a shorter answer than the agent asks for."})
 	}
-	tokens, fixed := sumOf(p.estimateTokens(request.Messages)), fixedTokens(request)
+	tokens, fixed := sumOf(m.compaction.estimateTokens(request.Messages)), fixedTokens(request)
 	share, guess := guessedShare, false
 	switch {
 	case r.Limit > 0 && r.Count > r.Limit:
@@ -222,22 +174,22 @@ func fixedTokens(r model.Request) int {
 }
 
 // withoutFiles returns requests without the files named by the provider, or else without the files it may mean.
-func (p *Planner) withoutFiles(asked CallModel, r model.Refusal) (list []candidate) {
+func (m *modelCalls) withoutFiles(asked CallModel, r model.Refusal) (list []candidate) {
 	messages := asked.Request.Messages
 	var named []agent.File
-	if p.filesRefused() < maxFilesByName {
+	if m.filesRefused() < maxFilesByName {
 		named = filesOf(messages, func(at model.FileRef, _ agent.File) bool { return slices.Contains(r.Files, at) })
 	}
-	kind := filesOf(messages, func(_ model.FileRef, f agent.File) bool { return r.Kind.IsOf(f) })
-	oldest := kind
-	if r.Reason == model.FilesTooMany && int64(len(kind)) > r.Limit {
+	ofKind := func(_ model.FileRef, f agent.File) bool { return r.Kind.IsOf(f) }
+	kind := filesOf(messages, ofKind)
+	var oldest []agent.File
+	switch {
+	case r.Reason == model.FilesTooMany && int64(len(kind)) > r.Limit:
 		oldest = kind[:len(kind)-int(r.Limit)]
-	} else if r.Reason == model.FilesTooMany || r.Part == model.RefusedSize {
-		oldest = filesOf(messages[:max(model.LastQuestion(messages), 0)], func(_ model.FileRef, f agent.File) bool { return r.Kind.IsOf(f) })
-	} else {
-		oldest = nil
+	case r.Reason == model.FilesTooMany, r.Part == model.RefusedSize:
+		oldest = filesOf(messages[:max(model.LastQuestion(messages), 0)], ofKind)
 	}
-	unanswered := filesOf(messages[answeredBefore(messages):], func(_ model.FileRef, f agent.File) bool { return r.Kind.IsOf(f) })
+	unanswered := filesOf(messages[answeredBefore(messages):], ofKind)
 	all := filesOf(messages, func(model.FileRef, agent.File) bool { return true })
 	for _, files := range [][]agent.File{named, oldest, unanswered, kind, all} {
 		if len(files) > 0 {
@@ -248,12 +200,12 @@ func (p *Planner) withoutFiles(asked CallModel, r model.Refusal) (list []candida
 }
 
 // filesRefused returns how often files were left out in this run since its last reply.
-func (p *Planner) filesRefused() (times int) {
-	for _, m := range slices.Backward(p.runMessages(p.transcript)) {
-		if m.Role == agent.RoleAssistant {
+func (m *modelCalls) filesRefused() (times int) {
+	for _, message := range slices.Backward(m.run.messages(m.run.transcript)) {
+		if message.Role == agent.RoleAssistant {
 			break
 		}
-		if l, ok := lessonOf(m); ok && len(l.Files) > 0 {
+		if l, ok := lessonOf(message); ok && len(l.Files) > 0 {
 			times++
 		}
 	}
@@ -292,23 +244,23 @@ func leaveOutFiles(files []agent.File, r model.Refusal) candidate {
 
 // withoutContent leaves out results that no reply has followed. A question is not sent without its text: its run fails,
 // and later turns leave it out. If a turn was left out already and no reply has followed, the cause is older.
-func (p *Planner) withoutContent(asked CallModel) (list []candidate) {
+func (m *modelCalls) withoutContent(asked CallModel) (list []candidate) {
 	messages := asked.Request.Messages
 	var l lesson
-	for _, m := range messages[answeredBefore(messages):] {
-		for _, r := range m.Results() {
+	for _, message := range messages[answeredBefore(messages):] {
+		for _, r := range message.Results() {
 			l.Results = append(l.Results, digestOf(r.CallID))
 		}
 	}
 	if len(l.Results) > 0 && len(l.Results) <= maxNamed {
 		list = append(list, candidate{l, "The content policy of the model's provider refuses the result of a tool. It was left out."})
 	}
-	question := questionBefore(p.transcript, len(p.transcript))
-	for _, m := range slices.Backward(p.transcript[:question]) {
-		if l, ok := lessonOf(m); ok && l.Turn {
+	question := questionBefore(m.run.transcript, len(m.run.transcript))
+	for _, message := range slices.Backward(m.run.transcript[:question]) {
+		if l, ok := lessonOf(message); ok && l.Turn {
 			return append(list, candidate{lesson{Alone: true, Guess: true}, aloneSentence})
 		}
-		if m.Role == agent.RoleAssistant && !hasFailed(m) {
+		if message.Role == agent.RoleAssistant && !hasFailed(message) {
 			break
 		}
 	}
@@ -316,14 +268,14 @@ func (p *Planner) withoutContent(asked CallModel) (list []candidate) {
 }
 
 // withoutTools leaves out the tool that the provider named, or those above its limit. The tool for the output stays.
-func (p *Planner) withoutTools(asked CallModel, r model.Refusal) []candidate {
+func (m *modelCalls) withoutTools(asked CallModel, r model.Refusal) []candidate {
 	tools, name := asked.Request.Tools, r.Name
 	if r.Tool > 0 && r.Tool <= len(tools) {
 		name = tools[r.Tool-1].Name
 	}
 	known := slices.ContainsFunc(tools, func(t model.Tool) bool { return t.Name == name })
 	switch {
-	case known && !p.tools.finishes(name):
+	case known && !m.run.tools.finishes(name):
 		return []candidate{{lesson{Tools: []string{name}}, fmt.Sprintf("The model does not accept the tool %q. It was left out.", name)}}
 	case r.Limit > 0 && int64(len(tools)) > r.Limit:
 		return []candidate{{lesson{MostTools: int(r.Limit)}, fmt.Sprintf("The model does not accept more than %d tools. The others were left out.", r.Limit)}}
@@ -345,8 +297,8 @@ func withoutParameter(r model.Refusal) []candidate {
 
 // guessedRequests returns requests for a refusal without a reason: without new files, without files, without the calls
 // of earlier turns, without any calls, and of the last question alone.
-func (p *Planner) guessedRequests(asked CallModel) (list []candidate) {
-	for _, c := range p.withoutFiles(asked, model.Refusal{}) {
+func (m *modelCalls) guessedRequests(asked CallModel) (list []candidate) {
+	for _, c := range m.withoutFiles(asked, model.Refusal{}) {
 		c.lesson.Guess = true
 		list = append(list, c)
 	}

@@ -237,14 +237,30 @@ func (r *Reply) keptParts() []agent.Part {
 	return parts
 }
 
-// replace replaces the texts by a call.
-func (r *Reply) replace(id, name string, arguments json.RawMessage) {
-	r.forgetTexts()
-	call := agent.ToolCall{ID: uniqueID(id, name, r.salt, r.taken), Name: name, Arguments: arguments, Dynamic: r.tools.dynamic(name)}
+// unwrapCompletion converts a completion in the JSON output format into the equivalent call, with an id made of id.
+// Any other reply stays and counts as a miss.
+func (r *Reply) unwrapCompletion(id string) {
+	var envelope struct {
+		Completion *struct {
+			Tool  string          `json:"tool"`
+			Input json.RawMessage `json:"input"`
+		} `json:"completion"`
+	}
+	if len(r.calls) > 0 || json.Unmarshal([]byte(agent.Message{Parts: r.Parts()}.Text()), &envelope) != nil {
+		return
+	}
+	c := envelope.Completion
+	if c == nil || !r.tools.finishes(c.Tool) {
+		return
+	}
+	r.dropTexts()
+	call := agent.ToolCall{
+		ID: uniqueID(id, c.Tool, r.salt, r.taken), Name: c.Tool, Arguments: asJSON(string(c.Input)), Dynamic: r.tools.dynamic(c.Tool),
+	}
 	r.blocks = append(r.blocks, &block{part: call, done: true})
 }
 
-func (r *Reply) forgetTexts() {
+func (r *Reply) dropTexts() {
 	r.blocks = slices.DeleteFunc(r.blocks, func(b *block) bool {
 		_, text := b.part.(agent.Text)
 		return text

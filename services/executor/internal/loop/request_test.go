@@ -252,7 +252,7 @@ func TestAPlanOfADrainIsToldFromAReply(t *testing.T) {
 		Calls:      []loop.ClientCall{{CallID: "1", Tool: "pay", Approval: true, Answer: &loop.Answer{Approved: true}}},
 	}
 	plan := loop.New(s).Next().(loop.RecordPlan).Plan
-	if !loop.IsDrain(run, 2, plan) || loop.IsDrain(run, 3, plan) || loop.IsDrain(run, 2, s.Transcript[1]) {
+	if !loop.IsAnswering(run, 2, plan) || loop.IsAnswering(run, 3, plan) || loop.IsAnswering(run, 2, s.Transcript[1]) {
 		t.Errorf("the plan %s is not told from others", plan.ID)
 	}
 	s.Calls = nil // the question is gone

@@ -10,27 +10,27 @@ import (
 
 // suspend commits the ended calls and leaves the rest to clients and sub-agents. A call that finishes the run
 // stays unanswered: the step that applies the last answer executes it.
-func (p *Planner) suspend() Effect {
-	c := p.commit(p.work.tasks)
-	ended := slices.ContainsFunc(p.work.tasks, func(t *task) bool { return t.end != nil })
-	for _, t := range p.work.open() {
-		c.Suspend = append(c.Suspend, p.openCall(t))
+func (e *ends) suspend() Effect {
+	c := e.commit(e.calls.tasks)
+	ended := slices.ContainsFunc(e.calls.tasks, func(t *task) bool { return t.end != nil })
+	for _, t := range e.calls.open() {
+		c.Suspend = append(c.Suspend, e.openCall(t))
 	}
 	children := !slices.ContainsFunc(c.Suspend, func(o OpenCall) bool { return o.SubAgent == "" })
 	c.Outcome = suspended(children, ended)
 	return c
 }
 
-func (p *Planner) openCall(t *task) OpenCall {
+func (e *ends) openCall(t *task) OpenCall {
 	call := OpenCall{ToolCall: t.ToolCall, AnswerWithin: toMillis(t.Tool.AnswerWithin)}
 	switch {
 	case t.awaits != nil:
 		return OpenCall{ToolCall: t.ToolCall, SubAgent: t.awaits.AgentType, SessionID: t.awaits.SessionID, Begun: true}
 	case t.Tool.SubAgent != "":
-		call.SubAgent, call.SessionID, call.Message = t.Tool.SubAgent, p.start.NewSessionID(), firstMessage(t.Arguments)
+		call.SubAgent, call.SessionID, call.Message = t.Tool.SubAgent, e.run.start.NewSessionID(), firstMessage(t.Arguments)
 		call.AnswerWithin = toMillis(t.Tool.Timeout)
 	case !t.Tool.Client:
-		call.Approval, call.ApprovalID, call.Approvers = true, approvalID(p.start.Run, p.step, t.ID), t.Tool.Approvers
+		call.Approval, call.ApprovalID, call.Approvers = true, approvalID(e.run.start.Run, e.run.step, t.ID), t.Tool.Approvers
 	}
 	return call
 }

@@ -17,7 +17,7 @@ const (
 	errRunFailed       = "run_stopped: the run failed before this call was made"
 	errStoppedUnderway = "run_stopped: the run was stopped while this call was under way, and it is not known whether it took effect; " +
 		"check before you call it again"
-	errOvertaken        = "not executed: the user has sent a new message since"
+	errSupersededByUser = "not executed: the user has sent a new message since"
 	errOutside          = "not executed: the tool is a client tool or a sub-agent now, and was not when this call was approved"
 	errRefused          = "a human has refused this call, so it was not made"
 	errTimedOut         = "no answer to this call arrived in time"
@@ -71,7 +71,7 @@ func appendConversation(messages, transcript []agent.Message) []agent.Message {
 		}
 		messages = append(messages, m)
 		if calls := m.Calls(); len(calls) > 0 {
-			messages = append(messages, answers(m, calls, results))
+			messages = append(messages, resultsMessage(m, calls, results))
 		}
 	}
 	return messages
@@ -103,7 +103,7 @@ type conversationCache struct {
 // of returns the conversation of a transcript that extends the previous one. It must not be modified.
 func (c *conversationCache) of(transcript []agent.Message) []agent.Message {
 	added := transcript[c.covered:]
-	if c.covered > 0 && answersOthers(added) { // for example the results of a drain
+	if c.covered > 0 && hasForeignResults(added) { // for example the results of a drain
 		*c, added = conversationCache{}, transcript
 	}
 	c.messages = appendConversation(c.messages, added)
@@ -113,8 +113,8 @@ func (c *conversationCache) of(transcript []agent.Message) []agent.Message {
 	return c.messages[:len(c.messages):len(c.messages)]
 }
 
-// answersOthers reports whether the messages contain a result without its call.
-func answersOthers(messages []agent.Message) bool {
+// hasForeignResults reports whether the messages contain a result without its call.
+func hasForeignResults(messages []agent.Message) bool {
 	calls := callIDs(messages)
 	for id := range answeredIDs(messages) {
 		if !calls[id] {
@@ -130,7 +130,7 @@ func hasFailed(m agent.Message) bool { return m.Metadata[agent.MetadataFailed] !
 // resultsSuffix makes the id of the message with the results of a message's calls.
 const resultsSuffix = "/results"
 
-func answers(m agent.Message, calls []agent.ToolCall, results map[string]agent.ToolResult) agent.Message {
+func resultsMessage(m agent.Message, calls []agent.ToolCall, results map[string]agent.ToolResult) agent.Message {
 	answer := agent.Message{ID: m.ID + resultsSuffix, Role: agent.RoleTool}
 	for _, call := range calls {
 		result, ok := results[call.ID]

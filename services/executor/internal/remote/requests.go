@@ -149,7 +149,7 @@ func (c *Copier) submit(ctx context.Context, p *agentv1.PendingCall, a *statev1.
 
 // suspend suspends the run here on the calls there.
 func (c *Copier) suspend(ctx context.Context, pending []*agentv1.PendingCall) error {
-	commit := loop.Commit{Drain: true, Outcome: &loop.Outcome{Status: loop.StatusSuspendedClientTool, FinishReason: model.FinishToolCalls}}
+	commit := loop.Commit{Answering: true, Outcome: &loop.Outcome{Status: loop.StatusSuspendedClientTool, FinishReason: model.FinishToolCalls}}
 	below := agent.Message{ID: loop.MessageID(c.Run, c.Step+1, "below", 0), Role: agent.RoleAssistant}
 	var chunks []*eventv1.Chunk
 	for _, p := range pending {

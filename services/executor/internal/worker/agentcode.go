@@ -154,17 +154,17 @@ func (a *agentCode) guard(ctx context.Context, e loop.Guard) (agent.Verdict, err
 }
 
 // function calls a function of the agent for the planner, with the time limit of hooks. It is the worker's
-// loop.Start.CallFunction: if ctx has ended, it returns loop.ErrCut. It logs other errors.
+// loop.Start.CallFunction: if ctx has ended, it returns loop.ErrAbandoned. It logs other errors.
 func (a *agentCode) function(ctx context.Context, what string, f func() any) (any, error) {
 	if ctx.Err() != nil {
-		return nil, loop.ErrCut
+		return nil, loop.ErrAbandoned
 	}
 	answer, err := callFunction(ctx, a.sandbox, a.claimed.codeName(what), a.hookTimeout, func(context.Context) (any, error) { return f(), nil })
 	switch {
 	case err == nil:
 		return answer, nil
 	case ctx.Err() != nil:
-		return nil, loop.ErrCut
+		return nil, loop.ErrAbandoned
 	case errors.Is(err, errTooLong):
 		err = fmt.Errorf("it did not return within %v", a.hookTimeout)
 	}

@@ -51,16 +51,16 @@ func (c claimedRun) continues() bool {
 
 // isDrain reports whether the plan of the step is a drain: it answers calls of an earlier step.
 func (c claimedRun) isDrain(step int, plan agent.Message) bool {
-	return loop.IsDrain(c.plannerRun(), step, plan)
+	return loop.IsAnswering(c.plannerRun(), step, plan)
 }
 
 // beginsDrain reports whether the effect is the first one of a drain.
 func (c claimedRun) beginsDrain(effect loop.Effect) bool {
 	switch e := effect.(type) {
 	case loop.RunCalls:
-		return e.Drain
+		return e.Answering
 	case loop.Commit:
-		return e.Drain
+		return e.Answering
 	case loop.RecordPlan:
 		return c.isDrain(e.Step, e.Plan)
 	}

@@ -18,7 +18,7 @@ func (r *runner) commit(ctx context.Context, e loop.Commit) error {
 	defer end()
 	recovered := r.writes.takeRecovered(e.Messages)
 	r.hooks.onMessages(bounded, e.Step, e.Messages...)
-	if e.Cut {
+	if e.Incomplete {
 		r.writes.drop(true)
 	}
 	if err := r.view.showRest(bounded, e, recovered, r.planner, r.writes); err != nil {

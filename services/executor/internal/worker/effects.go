@@ -178,7 +178,7 @@ func (r *runner) runCalls(ctx context.Context, e loop.RunCalls) error {
 	if err := r.view.publisher.Confirm(ctx); err != nil {
 		return err
 	}
-	if !e.Drain {
+	if !e.Answering {
 		r.hooks.onMessages(cuttable, e.Step, e.Plan)
 	}
 	r.writes.beginCalls(e.Plan)

@@ -145,7 +145,7 @@ func (r *runner) perform(ctx context.Context) (done bool, err error) {
 		return false, nil
 	}
 	if ctx.Err() != nil {
-		return false, context.Cause(ctx) // a stop may have cut a function of the agent: see loop.ErrCut
+		return false, context.Cause(ctx) // a stop may have cut a function of the agent: see loop.ErrAbandoned
 	}
 	return false, r.effect(ctx, effect)
 }

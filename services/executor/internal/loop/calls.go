@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -10,14 +11,14 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// work is the step in flight so far: a message of the model, and the state of its calls.
-type work struct {
-	message agent.Message
-	finish  model.FinishReason // for a message without calls
-	drain   bool               // the message belongs to an earlier step with open calls
-	planned bool               // the plan is recorded
-	tasks   []*task            // the calls of the step, in the order of the message
-	verdict *verdict           // the guard's verdict, if any
+// calls is the step in flight so far: a message of the model, and the state of its calls.
+type calls struct {
+	run       *run
+	message   agent.Message
+	finish    model.FinishReason // for a message without calls
+	answering bool               // the message belongs to an earlier step with open calls
+	planned   bool               // the plan is recorded
+	tasks     []*task            // the calls of the step, in the order of the message
 }
 
 // task is a call of the step in flight.
@@ -68,14 +69,14 @@ func (t *task) fail(reason string) {
 	t.Tool, t.Result = nil, &result
 }
 
-func (w *work) task(id string) *task {
-	return w.tasks[slices.IndexFunc(w.tasks, func(t *task) bool { return t.ID == id })]
+func (c *calls) task(id string) *task {
+	return c.tasks[slices.IndexFunc(c.tasks, func(t *task) bool { return t.ID == id })]
 }
 
 // unfinished returns the tasks of some classes that have not ended.
-func (w *work) unfinished(classes ...class) []*task {
+func (c *calls) unfinished(classes ...class) []*task {
 	var tasks []*task
-	for _, t := range w.tasks {
+	for _, t := range c.tasks {
 		if t.end == nil && slices.Contains(classes, t.class) {
 			tasks = append(tasks, t)
 		}
@@ -84,16 +85,16 @@ func (w *work) unfinished(classes ...class) []*task {
 }
 
 // open returns the tasks that wait for clients.
-func (w *work) open() []*task { return w.unfinished(classOpen) }
+func (c *calls) open() []*task { return c.unfinished(classOpen) }
 
 // needsPlan reports whether the step runs a tool that may have effects. A plan is also needed for any tool
 // beside open calls, because clients learn of those at once, and for an answer. Tools that finish the run do not
 // begin in a step with open calls.
-func (w *work) needsPlan() bool {
-	open := len(w.open()) > 0
-	for _, t := range w.tasks {
-		runs := t.Tool != nil && t.end == nil && (t.class == classServer || t == w.finishingCall() && !open)
-		if runs && (!t.Tool.ReadOnly || open || w.drain) {
+func (c *calls) needsPlan() bool {
+	open := len(c.open()) > 0
+	for _, t := range c.tasks {
+		runs := t.Tool != nil && t.end == nil && (t.class == classServer || t == c.finishingCall() && !open)
+		if runs && (!t.Tool.ReadOnly || open || c.answering) {
 			return true
 		}
 	}
@@ -107,10 +108,10 @@ const metadataAsks = "asks"
 
 // withAsks adds to the plan which calls wait for clients and so have not run. A new owner cannot learn this from
 // the agent, because the agent may decide differently later.
-func (w *work) withAsks(plan agent.Message) agent.Message {
+func (c *calls) withAsks(plan agent.Message) agent.Message {
 	var places []int
 	calls := plan.Calls()
-	for _, t := range w.open() {
+	for _, t := range c.open() {
 		places = append(places, slices.IndexFunc(calls, func(c agent.ToolCall) bool { return c.ID == t.ID }))
 	}
 	if len(places) == 0 {
@@ -161,8 +162,8 @@ func splitPlan(plan agent.Message) (message agent.Message, ids []string) {
 
 // restoreAsks restores the questions of a recorded plan, regardless of the agent's current rules. Call it for a whole
 // plan, before restore.
-func (w *work) restoreAsks(ids []string) {
-	for _, t := range w.tasks {
+func (c *calls) restoreAsks(ids []string) {
+	for _, t := range c.tasks {
 		t.waits = slices.Contains(ids, t.ID)
 		if t.waits && t.Tool != nil {
 			t.class = classOpen
@@ -183,14 +184,14 @@ func (t *task) plannedClass() class {
 
 // restore applies the recorded ends. An unrecorded call may have begun if everything before it has ended: the
 // outcome of an unsafe tool is then unknown, even if the agent would ask a client about it now.
-func (w *work) restore(results []Recorded) {
+func (c *calls) restore(results []Recorded) {
 	recorded := map[string]Recorded{}
 	for _, r := range results {
 		if _, repeated := recorded[r.Result.CallID]; !repeated {
 			recorded[r.Result.CallID] = r
 		}
 	}
-	for _, t := range w.tasks {
+	for _, t := range c.tasks {
 		if r, ok := recorded[t.ID]; ok {
 			t.Tool, t.Result, t.Ops, t.Recorded = nil, &r.Result, r.Ops, true
 			if t.class == classOpen {
@@ -198,12 +199,12 @@ func (w *work) restore(results []Recorded) {
 			}
 		}
 	}
-	first := !slices.ContainsFunc(w.tasks, func(t *task) bool {
-		return !t.Recorded && (t.plannedClass() == classServer || t.class == classKnown && !w.drain)
+	first := !slices.ContainsFunc(c.tasks, func(t *task) bool {
+		return !t.Recorded && (t.plannedClass() == classServer || t.class == classKnown && !c.answering)
 	})
-	for _, t := range w.tasks {
+	for _, t := range c.tasks {
 		was := t.plannedClass()
-		if t.Tool == nil || was != classServer && (was != classLast || !first || t.class == classLast && t != w.finishingCall()) {
+		if t.Tool == nil || was != classServer && (was != classLast || !first || t.class == classLast && t != c.finishingCall()) {
 			continue
 		}
 		t.begun = true
@@ -218,9 +219,9 @@ func (w *work) restore(results []Recorded) {
 
 // finishingCall returns the call that ends the run if it succeeds: a successful one, otherwise the first of its kind,
 // or nil.
-func (w *work) finishingCall() *task {
+func (c *calls) finishingCall() *task {
 	var first *task
-	for _, t := range w.tasks {
+	for _, t := range c.tasks {
 		if !t.finishes {
 			continue
 		}
@@ -234,29 +235,37 @@ func (w *work) finishingCall() *task {
 	return first
 }
 
-// proceed returns the next effect for the calls of the step in flight.
-func (p *Planner) proceed() Effect {
-	w := &p.work
-	if known := w.unfinished(classKnown); w.drain && len(known) > 0 {
-		return p.runCalls(known, false)
+// next returns the plan to record, or the calls that run or are known before the step suspends or ends. It returns
+// nil if there are none.
+func (c *calls) next() Effect {
+	if known := c.unfinished(classKnown); c.answering && len(known) > 0 {
+		return c.runCalls(known, false)
 	}
-	if !w.planned && w.needsPlan() {
-		return RecordPlan{Step: p.step, Plan: w.withAsks(p.plan())}
+	if !c.planned && c.needsPlan() {
+		return RecordPlan{Step: c.run.step, Plan: c.withAsks(c.plan())}
 	}
-	if first := w.unfinished(classKnown, classServer); len(first) > 0 {
-		return p.runCalls(first, w.planned)
+	if first := c.unfinished(classKnown, classServer); len(first) > 0 {
+		return c.runCalls(first, c.planned)
 	}
-	if len(w.open()) > 0 {
-		return p.suspend()
-	}
-	if last := w.unfinished(classLast); len(last) > 0 {
-		return p.runFinishing(last)
-	}
-	return p.settle()
+	return nil
 }
 
-func (p *Planner) runCalls(tasks []*task, planned bool) Effect {
-	e := RunCalls{Step: p.step, Plan: p.plan(), Planned: planned, Drain: p.work.drain, Carries: planned && p.commitFollows(tasks)}
+// plan returns the message to record before calls run: the model's own, or the calls of an earlier step.
+func (c *calls) plan() agent.Message {
+	if !c.answering {
+		return c.message
+	}
+	plan := agent.Message{ID: c.run.messageID(planOfAnswers, 0), Role: agent.RoleAssistant}
+	for _, t := range c.tasks {
+		if t.asked == nil || !t.asked.isUndecided() {
+			plan.Parts = append(plan.Parts, t.ToolCall)
+		}
+	}
+	return plan
+}
+
+func (c *calls) runCalls(tasks []*task, planned bool) Effect {
+	e := RunCalls{Step: c.run.step, Plan: c.plan(), Planned: planned, Answering: c.answering, Carries: planned && c.commitFollows(tasks)}
 	for _, t := range tasks {
 		e.Calls = append(e.Calls, t.Call)
 	}
@@ -265,12 +274,12 @@ func (p *Planner) runCalls(tasks []*task, planned bool) Effect {
 
 // commitFollows reports whether the commit directly follows calls that are about to run. Answers to calls of an
 // earlier step may change until they are recorded or committed.
-func (p *Planner) commitFollows(tasks []*task) bool {
-	a := p.start.Agent
-	if p.work.drain || a.StopWhen != nil || a.Hooks.OnMessage != nil {
+func (c *calls) commitFollows(tasks []*task) bool {
+	a := c.run.start.Agent
+	if c.answering || a.StopWhen != nil || a.Hooks.OnMessage != nil {
 		return false
 	}
-	finishing := p.work.unfinished(classLast)
+	finishing := c.unfinished(classLast)
 	if len(finishing) == 0 {
 		return true
 	}
@@ -282,70 +291,14 @@ func (p *Planner) commitFollows(tasks []*task) bool {
 }
 
 // results returns the tool messages of the step.
-func (p *Planner) results(tasks []*task) []agent.Message {
+func (c *calls) results(tasks []*task) []agent.Message {
 	var messages []agent.Message
 	for n, t := range tasks {
 		if result := t.result(); result != nil {
-			messages = append(messages, agent.Message{ID: p.messageID("tool", n), Role: agent.RoleTool, Parts: []agent.Part{*result}})
+			messages = append(messages, agent.Message{ID: c.run.messageID("tool", n), Role: agent.RoleTool, Parts: []agent.Part{*result}})
 		}
 	}
 	return messages
-}
-
-// commit returns the commit of the step, with its messages before and after the model's message.
-func (p *Planner) commit(tasks []*task, notes ...agent.Message) Commit {
-	w := &p.work
-	c := Commit{Step: p.step, Drain: w.drain}
-	if !w.drain {
-		c.Messages, c.Reported = p.preface()
-		if hasContent(w.message) {
-			c.Messages = append(c.Messages, w.message)
-		}
-	}
-	c.Messages = append(append(c.Messages, p.results(tasks)...), notes...)
-	for _, t := range tasks {
-		if t.asked == nil || t.result() == nil {
-			continue
-		}
-		c.Consumed = append(c.Consumed, Consumed{t.ID, t.asked.Revision})
-		if t.Decision != nil {
-			if c.Decisions == nil {
-				c.Decisions = map[string]Decision{}
-			}
-			c.Decisions[t.ID] = *t.Decision
-		}
-	}
-	return c
-}
-
-// settle commits a step whose calls have ended.
-func (p *Planner) settle() Effect {
-	w := &p.work
-	var notes []agent.Message
-	var outcome *Outcome
-	if winner := w.finishingCall(); winner != nil && winner.result() != nil {
-		if p.asksOutput() && winner.Name != agent.FinishTool && winner.result().Success && w.verdict == nil && p.outputMismatch(winner) == "" {
-			return p.consultGuard(false, winner.result().Result)
-		}
-		var feedback string
-		if outcome, feedback = p.finishOutcome(winner); feedback != "" {
-			notes = append(notes, p.note(0, feedback, nil))
-		}
-	}
-	c := p.commit(w.tasks, notes...)
-	if outcome == nil {
-		var note *agent.Message
-		if outcome, note = p.afterStep(c); note != nil {
-			c.Messages = append(c.Messages, *note)
-		}
-	}
-	c.Outcome = outcome
-	return c
-}
-
-// note returns a hidden message of the runtime to the model, the n-th of the step.
-func (p *Planner) note(n int, text string, metadata map[string]string) agent.Message {
-	return agent.Message{ID: p.messageID("note", n), Role: agent.RoleUser, Hidden: true, Metadata: metadata, Parts: []agent.Part{agent.Text{Text: text}}}
 }
 
 // hasContent reports whether a model message has content: providers refuse one with neither text nor a call.
@@ -359,4 +312,69 @@ func hasContent(m agent.Message) bool {
 		}
 		return false
 	})
+}
+
+// newCalls classifies the calls of a message.
+func newCalls(r *run, message agent.Message) calls {
+	c := calls{run: r, message: message}
+	most := cmp.Or(r.start.MaxCalls, DefaultMaxCalls)
+	mostSubAgents := cmp.Or(r.start.Agent.MaxSubAgents, agent.DefaultMaxSubAgents)
+	made, subAgents := message.Calls(), 0
+	for i, call := range made {
+		if i >= most {
+			c.tasks = append(c.tasks, r.knownTask(call, fmt.Sprintf(errTooManyCalls, most)))
+			continue
+		}
+		t := r.classify(call, false)
+		if isForced(message) && (len(made) != 1 || !r.tools.finishes(call.Name)) {
+			t = r.knownTask(call, errNotOneFinish)
+		}
+		if t.Tool != nil && t.Tool.SubAgent != "" {
+			subAgents++
+			switch {
+			case r.start.Depth >= r.start.MaxDepth:
+				t.class = classKnown
+				t.fail(fmt.Sprintf(errTooDeep, r.start.MaxDepth))
+			case subAgents > mostSubAgents:
+				t.class = classKnown
+				t.fail(fmt.Sprintf(errTooManySubAgents, mostSubAgents))
+			}
+		}
+		c.tasks = append(c.tasks, t)
+	}
+	return c
+}
+
+func (r *run) newTask(call agent.ToolCall) *task {
+	return &task{Call: Call{ToolCall: call, Key: idempotencyKey(r.start.Run, r.step, call)}}
+}
+
+// knownTask returns a call that is not executed.
+func (r *run) knownTask(call agent.ToolCall, reason string) *task {
+	t := r.newTask(call)
+	t.fail(reason)
+	return t
+}
+
+// classify decides how to handle a call. The model receives an error for an impossible call. allowed means that
+// a needed approval exists.
+func (r *run) classify(call agent.ToolCall, allowed bool) *task {
+	tool, finishes := r.tools.tools[call.Name], r.tools.finishes(call.Name)
+	if tool == nil && !finishes {
+		return r.knownTask(call, fmt.Sprintf(errNoTool+"%q", call.Name))
+	}
+	if problem := checkArguments(r.tools.input(call.Name), call.Arguments); problem != "" {
+		return r.knownTask(call, problem)
+	}
+	t := r.newTask(call)
+	t.Tool, t.finishes = tool, finishes
+	switch {
+	case tool != nil && !allowed && (isAnsweredElsewhere(tool) || r.needsApproval(tool, call)):
+		t.class = classOpen
+	case finishes:
+		t.class = classLast
+	default:
+		t.class = classServer
+	}
+	return t
 }

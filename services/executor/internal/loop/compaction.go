@@ -1,12 +1,10 @@
 package loop
 
 import (
-	"errors"
 	"slices"
 	"strings"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
-	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
 // Metadata of a summary.
@@ -20,14 +18,14 @@ const (
 // bill bytes.
 const maxFileTokens = 1600
 
-const summarySystem = "You summarise the beginning of a conversation between a user and an assistant, so that the assistant can go on " +
-	"without it. Keep what was asked and decided, facts, names, numbers and ids, results of tools that still matter, and what is left to do. " +
-	"Reply with the summary and nothing else."
-
-// shortening is the reduction of the conversation to its token budget before a reply.
-type shortening struct {
-	covers string // the last message covered by the summary that is being made
-	tried  bool   // a summary was made, or has failed
+// compaction decides what a model sees of the conversation: the part within its token budget, changed by what
+// refusals have taught.
+type compaction struct {
+	run          *run
+	conversation conversationCache // of the transcript
+	covers       string            // the last message covered by the summary that is being made
+	tried        bool              // a summary was made before the reply, or has failed
+	uncounted    bool              // the agent's Count is no longer called
 }
 
 // group is never split: a message, or a model message with the results of its calls.
@@ -39,25 +37,32 @@ type group struct {
 
 // visibleMessages returns the messages for the model: a part of the conversation, changed by the lessons, and followed by
 // the notices. If it returns older messages, they must be summarized first. notes follow the transcript.
-func (p *Planner) visibleMessages(lessons learned, notices []agent.Message, notes ...agent.Message) (messages, older []agent.Message) {
-	policy := p.start.Agent.Context
-	whole := p.conversation.of(p.transcript)
-	if policy.MaxTokens <= 0 && !p.conversation.summed && !p.conversation.taught && !lessons.changes() {
-		return append(whole, notices...), nil
+func (c *compaction) visibleMessages(lessons learned, notices []agent.Message, notes ...agent.Message) (messages, older []agent.Message) {
+	policy := c.run.start.Agent.Context
+	all := c.conversation.of(c.run.transcript)
+	if policy.MaxTokens <= 0 && !c.conversation.summed && !c.conversation.taught && !lessons.changes() {
+		return append(all, notices...), nil
 	}
-	transcript := lessons.leaveOut(slices.Concat(p.transcript, notes, notices))
-	groups := p.groups(lessons.convert(conversation(slices.DeleteFunc(slices.Clone(transcript), isNote))))
-	most, from := lessons.budget(policy.MaxTokens), 0
-	budget, keep := most, p.keep(most)
+	transcript := lessons.leaveOut(slices.Concat(c.run.transcript, notes, notices))
+	groups := c.groups(lessons.convert(conversation(slices.DeleteFunc(slices.Clone(transcript), isNote))))
+	most := lessons.budget(policy.MaxTokens)
+	keep := most / 2 // tokens that stay of a conversation above its budget
+	if policy.KeepTokens > 0 {
+		keep = min(policy.KeepTokens, most)
+	}
+	budget := most
+	from := 0
 	if summary, behind := newestSummary(transcript, groups); summary != nil {
 		messages = append(messages, *summary)
-		budget, from = budget-p.estimateTokens([]agent.Message{*summary})[0], behind
+		budget -= c.estimateTokens([]agent.Message{*summary})[0]
+		from = behind
 	}
 	if most > 0 && sum(groups[from:])+openerTokens(groups, from) > budget {
-		if policy.Compaction == agent.CompactSummary && !p.shortening.tried && !endsWithSummary(transcript) {
-			if cut := firstKept(groups, from, len(groups), keep); cut > from && !lessons.unsummarized[groups[cut-1].messages[0].ID] {
-				p.shortening.covers = groups[cut-1].messages[0].ID
-				return nil, append(messages, flat(groups[from:cut])...)
+		if policy.Compaction == agent.CompactSummary && !c.tried && !endsWithSummary(transcript) {
+			end := firstKept(groups, from, len(groups), keep)
+			if end > from && !lessons.unsummarized[groups[end-1].messages[0].ID] {
+				c.covers = groups[end-1].messages[0].ID
+				return nil, append(messages, flat(groups[from:end])...)
 			}
 		}
 		from = window(groups, from, budget, min(keep, budget))
@@ -67,17 +72,9 @@ func (p *Planner) visibleMessages(lessons learned, notices []agent.Message, note
 	}
 	messages = append(messages, flat(groups[from:])...)
 	if lessons.tokens > 0 {
-		messages = p.shorten(messages, lessons.tokens)
+		messages = c.shorten(messages, lessons.tokens)
 	}
 	return lessons.join(messages), nil
-}
-
-// keep returns how many tokens stay of a conversation above its budget.
-func (p *Planner) keep(budget int) int {
-	if keep := p.start.Agent.Context.KeepTokens; keep > 0 {
-		return min(keep, budget)
-	}
-	return budget / 2
 }
 
 // endsWithSummary reports whether nothing follows the newest summary but lessons: a summary was made for the next reply.
@@ -90,96 +87,58 @@ func endsWithSummary(transcript []agent.Message) bool {
 	return false
 }
 
-// compact returns an effect that summarizes the older messages.
-func (p *Planner) compact(older []agent.Message) Effect {
-	name := p.start.Agent.Model
-	return p.summaryCall(older, p.learned(name))
-}
-
-func (p *Planner) summaryCall(older []agent.Message, lessons learned) Compact {
-	name := p.start.Agent.Model
-	if lessons.tokens > 0 {
-		older = p.newest(older, lessons.tokens)
-	}
-	request := p.request(name, slices.Concat(older, []agent.Message{p.note(2, "Summarise the conversation so far.", nil)}), lessons)
-	request.System, request.Output, request.Choice, request.Tools = summarySystem, nil, model.ChoiceNone, p.offeredTools()
-	return Compact{Step: p.step, Older: older, Model: name, Request: request}
-}
-
 // newest returns the part of the messages to summarize that fits the budget of the model: an earlier summary, and the
 // newest messages.
-func (p *Planner) newest(messages []agent.Message, budget int) []agent.Message {
+func (c *compaction) newest(messages []agent.Message, budget int) []agent.Message {
 	var summary []agent.Message
 	if isSummary(messages[0]) {
 		summary, messages = messages[:1], messages[1:]
 	}
-	groups := p.groups(messages)
+	groups := c.groups(messages)
 	from := 0
 	for from < len(groups)-1 && sum(groups[from:]) > budget {
 		from++
 	}
-	return p.shorten(slices.Concat(summary, flat(groups[from:])), budget)
+	return c.shorten(slices.Concat(summary, flat(groups[from:])), budget)
 }
 
-// Compacted answers Compact with the summary, which is committed at once: the following call may fail. An empty summary
-// counts as none.
-func (p *Planner) Compacted(summary string) {
-	expect[Compact](p)
-	p.shortening.tried = true
-	if strings.TrimSpace(summary) == "" {
-		p.next = p.callModel()
-		return
+// learned returns what the conversation says about a model. notes follow the transcript.
+func (c *compaction) learned(name string, notes ...agent.Message) learned {
+	c.conversation.of(c.run.transcript) // up to date
+	if !c.conversation.taught && len(notes) == 0 {
+		return learned{}
 	}
-	p.next = Commit{Step: p.step, Notes: true, Messages: []agent.Message{{
-		ID: p.messageID("summary", 0), Role: agent.RoleContext, Hidden: true,
-		Metadata: map[string]string{metadataCompaction: compactionSummary, metadataCovers: p.shortening.covers},
+	return learnedFrom(slices.Concat(c.run.transcript, notes), c.run.start.Begin, name)
+}
+
+// guesses reports whether the request of the step in flight was built by guesses of the run.
+func (c *compaction) guesses() bool {
+	if !c.conversation.taught {
+		return false
+	}
+	for _, m := range slices.Backward(c.run.messages(c.run.transcript)) {
+		if m.Role == agent.RoleAssistant {
+			return false
+		}
+		if l, ok := lessonOf(m); ok && l.Guess {
+			return true
+		}
+	}
+	return false
+}
+
+// summaryMessage returns the message that stores a summary.
+func (c *compaction) summaryMessage(summary string) agent.Message {
+	return agent.Message{
+		ID: c.run.messageID("summary", 0), Role: agent.RoleContext, Hidden: true,
+		Metadata: map[string]string{metadataCompaction: compactionSummary, metadataCovers: c.covers},
 		Parts:    []agent.Part{agent.Text{Text: "A summary of the conversation before this point:\n\n" + summary}},
-	}}}
+	}
 }
 
-// CompactFailed answers Compact with an error. If the conversation is too long for a summary, a smaller part of it is
-// summarized. Otherwise the step continues with a window instead of a summary. A refused summary is not asked for again.
-func (p *Planner) CompactFailed(err error) {
-	asked := expect[Compact](p)
-	if e, ok := errors.AsType[*model.Error](err); ok && e.Refusal != nil {
-		if note, ok := p.learnOfSummary(asked, *e.Refusal); ok {
-			p.next = Commit{Step: p.step, Messages: []agent.Message{note}, Notes: true}
-			return
-		}
-	}
-	p.shortening.tried = true
-	p.next = p.callModel()
-}
-
-// learnOfSummary returns a note after which the refused summary is not asked for again; not ok after maxRefusals.
-func (p *Planner) learnOfSummary(asked Compact, r model.Refusal) (note agent.Message, ok bool) {
-	if len(p.Notices()) >= maxRefusals {
-		return agent.Message{}, false
-	}
-	var candidates []candidate
-	if r.Part == model.RefusedContext {
-		candidates = p.shorterRequests(CallModel{Request: asked.Request}, r)
-	}
-	refused := p.shortening.covers
-	const sentence = "The conversation could not be summarized. Its oldest part was left out."
-	candidates = append(candidates, candidate{lesson{Unsummarized: refused}, sentence})
-	for _, c := range candidates {
-		c.lesson.Model = asked.Model
-		note = p.lessonNote(c.lesson, c.sentence)
-		l := p.learned(asked.Model, note)
-		late, _ := p.notices()
-		_, older := p.visibleMessages(l, late, note)
-		p.shortening.covers = refused
-		if len(older) == 0 || !sameMessages(p.summaryCall(older, l).Request.Messages, asked.Request.Messages) {
-			return note, true
-		}
-	}
-	return agent.Message{}, false
-}
-
-func (p *Planner) groups(messages []agent.Message) []group {
+func (c *compaction) groups(messages []agent.Message) []group {
 	var groups []group
-	tokens := p.estimateTokens(messages)
+	tokens := c.estimateTokens(messages)
 	for i, m := range messages {
 		if m.Role == agent.RoleTool && len(groups) > 0 { // follows its calls: see conversation
 			last := &groups[len(groups)-1]
