@@ -42,12 +42,12 @@ func describe(effect loop.Effect) string {
 	case loop.RecordPlan:
 		add("record plan: step %d, %s", e.Step, text(e.Plan))
 	case loop.RunCalls:
-		add("run calls: step %d, planned %v%s", e.Step, e.Planned, when(e.Answering, ", drain"))
+		add("run calls: step %d, planned %v%s", e.Step, e.Planned, when(e.Answering, ", answers"))
 		for i, c := range e.Calls {
 			add("    %s%s", callText(c), recordText(e, i))
 		}
 	case loop.Commit:
-		add("%s step %d%s", when(e.Answering, "drain and ")+"commit", e.Step, outcomeText(e.Outcome))
+		add("%s step %d%s", when(e.Answering, "answer and ")+"commit", e.Step, outcomeText(e.Outcome))
 		messages(e.Messages)
 		for _, open := range e.Suspend {
 			kind := "answer"

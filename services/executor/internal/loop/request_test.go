@@ -243,7 +243,7 @@ func TestASentenceForUsersHidesWhatOurSideSays(t *testing.T) {
 	}
 }
 
-func TestAPlanOfADrainIsToldFromAReply(t *testing.T) {
+func TestAPlanOfAnswersIsDistinctFromAReply(t *testing.T) {
 	t.Parallel()
 	run := loop.Run{Tenant: "a", SessionID: "s", RunID: "r"}
 	s := loop.Start{

@@ -32,7 +32,7 @@ type Start struct {
 	MaxCalls int
 	// NewSessionID returns a random id for the session of a sub-agent.
 	NewSessionID func() string
-	// SessionSteps counts the committed steps, including drains. The agent's limit applies to the replies since
+	// SessionSteps counts the committed steps, including those that only answer calls. The agent's limit applies to the replies since
 	// Begin instead.
 	SessionSteps int
 	// Journal is nil if the step in flight has no recorded plan.

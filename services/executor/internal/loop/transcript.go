@@ -103,7 +103,7 @@ type conversationCache struct {
 // of returns the conversation of a transcript that extends the previous one. It must not be modified.
 func (c *conversationCache) of(transcript []agent.Message) []agent.Message {
 	added := transcript[c.covered:]
-	if c.covered > 0 && hasForeignResults(added) { // for example the results of a drain
+	if c.covered > 0 && hasForeignResults(added) { // for example the results of answered calls
 		*c, added = conversationCache{}, transcript
 	}
 	c.messages = appendConversation(c.messages, added)
