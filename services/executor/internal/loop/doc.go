@@ -21,8 +21,8 @@
 //	                                              │ Committed
 //	                       Done ◀── an end ───────┴───── none ──▶ begin
 //
-// Before the model call of a step, begin applies answers to calls of an earlier step, in a step of their own (a
-// drain):
+// Before the model call of a step, begin applies answers to calls of an earlier step, in a step of their own (an
+// answer step):
 //
 //	begin ──▶ RunCalls: answers ──▶ [RecordPlan ▶ RunCalls: approved ones] ──▶ finishing, Commit as above
 //	  └─────▶ Commit, suspended: only open calls
@@ -38,6 +38,18 @@
 // becomes an assistant message with a mark in its metadata. It keeps the texts and the complete calls, each with
 // a result saying that the call was not executed, but no reasoning. The next run's model sees a stopped reply.
 // It does not see a failed one, which it would mistake for its own.
+//
+// # Parts
+//
+// The Planner receives the answers to effects and asks its parts for the next effect. Only the Planner moves the run to its
+// next step.
+//
+//	run          what all parts read: the agent, the transcript, the custom state, the number of the step
+//	answers      the calls that clients and sub-agents answer, and late answers
+//	compaction   what a model sees of the conversation: token budget, summaries, lessons of refusals
+//	modelCalls   the requests of a step, retries, fallbacks, and what to change after a refusal
+//	calls        the step in flight: the model's message, the state of its calls, the plan
+//	ends         the commit of a step, limits, the owed output, the guard, suspensions, stops
 //
 // # Refusals
 //
@@ -71,14 +83,14 @@
 //	read-only tools alone                no         no
 //	tools with effects, others beside    yes        of effects, except the last one to end
 //	read-only tools beside open calls    yes        no
-//	calls of an earlier step (a drain)   yes        all
+//	calls of an earlier step             yes        all
 //
 // The last result travels with the commit if no agent code runs in between: no guard, StopWhen, OnMessage or
 // finishing tool. A result that writes custom state, or a large one, is always recorded; in a step without a
 // plan, the plan is recorded first. In a step without a plan, a new owner calls the model again, and the step
 // may turn out differently.
 //
-// The plan of a drain is a message outside of the conversation (IsDrain). It lists the answered calls. A
+// The plan of an answer step is a message outside of the conversation (IsAnswering). It lists the answered calls. A
 // timed-out approval is in no plan, because a late decision may still replace the timeout, and the plan must not
 // claim that the tool may have begun.
 //
@@ -86,7 +98,7 @@
 // agent may decide differently later. Its questions remain, and a call that runs according to the plan needs no
 // approval any more. The conversation does not contain this metadata (ConversationMessage).
 //
-// Other facts after a commit are metadata of messages: that a reply was cut (agent.MetadataInterrupted) or
+// Other facts after a commit are metadata of messages: that a reply was interrupted (agent.MetadataInterrupted) or
 // failed (agent.MetadataFailed), that the output is owed and because of which limit (completion,
 // completion_reason), the replies of that phase that missed it, the notes that replace empty replies (reply),
 // and what a summary covers (compaction, covers). Steps are counted by the replies since Start.Begin, so a run

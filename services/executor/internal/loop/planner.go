@@ -14,10 +14,6 @@ import (
 
 // Planner decides what a run does next. It is for one goroutine. Answering another effect than the one from Next
 // is a programming error and panics.
-//
-// It receives the answer to each effect and asks its parts for the next one. Each part owns what it decides from:
-// the answers of clients, the view that a model has of the conversation, the model calls of a step, the calls of the
-// step, and the ends.
 type Planner struct {
 	run        run
 	answers    answers

@@ -32,15 +32,15 @@ type Start struct {
 	MaxCalls int
 	// NewSessionID returns a random id for the session of a sub-agent.
 	NewSessionID func() string
-	// SessionSteps counts the committed steps, including those that only answer calls. The agent's limit applies to the replies since
-	// Begin instead.
+	// SessionSteps counts the committed steps, including those that only answer calls. The agent's limit applies to
+	// the replies since Begin instead.
 	SessionSteps int
 	// Journal is nil if the step in flight has no recorded plan.
 	Journal *Journal
 	// Calls are the session's calls without an applied answer, and the calls with a late answer unknown to the
 	// model.
 	Calls []ClientCall
-	// Apart calls functions of the agent. Nil calls them on the planner's goroutine, where a function that does
+	// CallFunction calls functions of the agent. Nil calls them on the planner's goroutine, where a function that does
 	// not return blocks it.
 	CallFunction FunctionCaller
 	// Jitter returns numbers in [0, 1) to spread retries; nil spreads nothing.
@@ -69,7 +69,7 @@ type ClientCall struct {
 	Revision   int
 	// Answer is nil while the call is open.
 	Answer *Answer
-	// Taken means that a step has applied the answer. Late is a later answer to report to the model.
+	// Applied means that a step has applied the answer. Late is a later answer to report to the model.
 	Applied bool
 	Late    *Answer
 }
