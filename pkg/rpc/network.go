@@ -73,7 +73,7 @@ func (m *Memory) DialContext(ctx context.Context, address string) (net.Conn, err
 	l := m.listeners[address]
 	m.mu.Unlock()
 	if l == nil {
-		return nil, fmt.Errorf("dial memory address %q: nobody listens", address)
+		return nil, fmt.Errorf("dial memory address %q: it has no listener", address)
 	}
 	client, server, err := m.pipe()
 	if err != nil {

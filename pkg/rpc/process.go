@@ -60,7 +60,7 @@ func (p *Process) server(ctx context.Context, address string) (*inproc.Server, e
 	l := p.listeners[address]
 	p.mu.RUnlock()
 	if l == nil {
-		return nil, status.Errorf(codes.Unavailable, "nobody listens on process address %q", address)
+		return nil, status.Errorf(codes.Unavailable, "process address %q has no listener", address)
 	}
 	select {
 	case <-l.served:

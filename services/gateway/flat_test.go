@@ -337,8 +337,8 @@ func TestARefusedBodyNamesThePlace(t *testing.T) {
 		`{"onBusy":"never"}`:                        "onBusy has to be one of reject, enqueue, interrupt, rollback",
 		`[]`:                                        "the body has to be an object",
 		`null`:                                      "the body has to be an object",
-		`{"message":"a","message":"b"}`:             `the key \"message\" stands twice`,
-		`{"metadata":{"a":"1","a":"2"}}`:            `the key \"metadata.a\" stands twice`,
+		`{"message":"a","message":"b"}`:             `the key \"message\" occurs twice`,
+		`{"metadata":{"a":"1","a":"2"}}`:            `the key \"metadata.a\" occurs twice`,
 		`{"messages":[{"parts":[{"text":"a","file":{"url":"https://example.com/a"}}]}]}`: "give only one of messages[0].parts[0].text and messages[0].parts[0].file",
 	} {
 		answer := h.request(t, http.MethodPost, "/start", body)

@@ -172,7 +172,7 @@ func (g *Gateway) printTaken(call string, taken *agentv1.SubmitToolResultRespons
 	case agentv1.SubmitToolResultResponse_STATUS_ALREADY_COMPLETED:
 		return fault.New(fault.Conflict, "ALREADY_ANSWERED", "call %q has an answer already; this one changed nothing", call)
 	case agentv1.SubmitToolResultResponse_STATUS_LATE_ANSWER_AFTER_TIMEOUT:
-		return fault.New(fault.Conflict, "ANSWERED_LATE", "call %q was over: the model was told that no answer came in time", call)
+		return fault.New(fault.Conflict, "ANSWERED_LATE", "call %q has expired: the model has read that no answer came in time", call)
 	default:
 		if g.JSON {
 			return nil

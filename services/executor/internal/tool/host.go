@@ -111,7 +111,7 @@ func (h *Host) admit(cut context.CancelFunc) (event int, err error) {
 		return 0, fault.New(fault.Conflict, "CALL_ENDED", "the call has ended and accepts no more events")
 	}
 	if h.events >= maxEvents {
-		return 0, fault.New(fault.Exhausted, "EVENTS_EXHAUSTED", "the call has told %d events already", maxEvents)
+		return 0, fault.New(fault.Exhausted, "EVENTS_EXHAUSTED", "the call has emitted %d events, which is the limit", maxEvents)
 	}
 	h.events++
 	h.cut[h.events] = cut

@@ -77,7 +77,7 @@ func members(text []byte, path string) ([]member, error) {
 			return nil, wrongType(path, "an object")
 		}
 		if seen[name] {
-			return nil, fault.New(fault.Invalid, "BODY_INVALID", "the key %.100q stands twice", join(path, name))
+			return nil, fault.New(fault.Invalid, "BODY_INVALID", "the key %.100q occurs twice", join(path, name))
 		}
 		seen[name] = true
 		out = append(out, member{name, value})

@@ -213,7 +213,7 @@ func validateBoundary(r Record) error {
 	case r.Chunks > 0 || r.Attempt != nil:
 		return invalid("a boundary stands alone in its record")
 	case !fits:
-		return invalid("a boundary at sequence %d (step %d, attempt %d, n %d) does not fit what it tells: step committed %t, run ended %t",
+		return invalid("a boundary at sequence %d (step %d, attempt %d, n %d) does not fit its contents: step committed %t, run ended %t",
 			r.Sequence, p.Step, p.Attempt, p.N, b.Committed, b.Ended)
 	case !position.Valid(b.Last) || b.Last >= r.Sequence:
 		return invalid("boundary.last is %d; it is a position before sequence %d", b.Last, r.Sequence)

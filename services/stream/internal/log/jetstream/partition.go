@@ -46,7 +46,7 @@ func (l *Log) compare(ctx context.Context, p *partition) {
 	case isMissing(err):
 		l.restore(ctx, p)
 	case err == nil && p.update(received, last):
-		l.log.Warn("the live log and its feed differ; readers start again", "partition", p.name, "heard", received, "stored", last)
+		l.log.Warn("the live log and its feed differ; readers start again", "partition", p.name, "received", received, "stored", last)
 		p.breakFeed()
 	}
 }
