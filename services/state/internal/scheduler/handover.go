@@ -21,7 +21,7 @@ const maxHandOverBytes = 4 << 20
 type HandOver struct {
 	scheduler *Scheduler
 	executor  *claimer       // nil until one is found
-	looked    bool           // findExecutor was called
+	agentType string         // the agent of the last findExecutor; empty before
 	reserved  bool           // a credit of the executor is taken
 	claim     *store.Decided // the last one made
 	current   bool           // the last try has made the claim
@@ -29,8 +29,8 @@ type HandOver struct {
 	finished  bool
 }
 
-// HandOver looks for an idle executor of the agent. With an empty agent, Claim looks for one
-// once it knows the agent of the run.
+// HandOver looks for an idle executor of the expected agent. If the run has another agent, or none is
+// expected, Claim looks for one once it knows the agent of the run.
 func (s *Scheduler) HandOver(agentType string) *HandOver {
 	h := &HandOver{scheduler: s}
 	if agentType != "" {
@@ -40,7 +40,8 @@ func (s *Scheduler) HandOver(agentType string) *HandOver {
 }
 
 func (h *HandOver) findExecutor(agentType string) {
-	h.executor, h.looked = h.scheduler.hub.findIdle(agentType), true
+	h.agentType = agentType
+	h.executor = h.scheduler.hub.findIdle(agentType)
 }
 
 func (h *HandOver) command() session.HandOver {
@@ -76,12 +77,18 @@ func (h *HandOver) Claim(v *session.View, own *session.Change) error {
 	if s := own.Session; s == nil || h.scheduler.isCapped(s.Tenant, s.UserID) {
 		return nil // claims with caps count in the database
 	}
-	if h.executor == nil && !h.looked && own.CanHandOver() {
-		if h.findExecutor(own.NewRun.AgentType); h.executor != nil {
+	if !own.CanHandOver() {
+		return nil
+	}
+	if agentType := own.NewRun.AgentType; agentType != h.agentType {
+		if h.reserved { // an earlier try has found another agent; Finish gives the credit back
+			return nil
+		}
+		if h.findExecutor(agentType); h.executor != nil {
 			return &session.IncompleteViewError{Targets: []session.Target{{Key: own.Session.Key, Need: h.Need(session.Need{})}}}
 		}
 	}
-	if h.executor == nil || !own.CanHandOver() {
+	if h.executor == nil {
 		return nil
 	}
 	if h.reserved = h.reserved || h.scheduler.hub.reserve(h.executor); !h.reserved { // another command was faster

@@ -11,6 +11,7 @@ func (l Limits) checkStart(r *statev1.StartRunRequest) error {
 	if err := cmp.Or(checkID("tenant", r.GetTenant()),
 		checkOptionalID("session_id", r.GetSessionId()),
 		checkOptionalID("agent_type", r.GetAgentType()),
+		checkOptionalID("default_agent_type", r.GetDefaultAgentType()),
 		checkOptionalID("request_key", r.GetRequestKey()),
 		checkOptionalID("user_id", r.GetUserId()),
 		checkOptionalID("organization_id", r.GetOrganizationId()),

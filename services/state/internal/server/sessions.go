@@ -105,8 +105,26 @@ func (s *sessionService) GetSession(ctx context.Context, r *statev1.GetSessionRe
 	for i := range found.Waiting {
 		answer.Waiting = append(answer.Waiting, runOut(key, &found.Waiting[i]))
 	}
-	answer.Calls, err = callsOut(found.Calls)
-	return answer, err
+	if answer.Calls, err = callsOut(found.Calls); err != nil || r.MessageOfRun == nil {
+		return answer, err
+	}
+	run := found.Current
+	if id := r.GetMessageOfRun(); id != "" && id != found.Session.CurrentRunID {
+		if err := checkID("message_of_run", id); err != nil {
+			return nil, err
+		}
+		if run, err = readerOf(r, s.store).Run(ctx, key, id); err != nil {
+			return nil, err
+		}
+	}
+	if run != nil {
+		runs, err := messageRuns(ctx, readerOf(r, s.store), key, run, found.Current)
+		if err != nil {
+			return nil, err
+		}
+		answer.MessageRuns = runsOut(key, runs)
+	}
+	return answer, nil
 }
 
 // DeleteSession implements statev1.SessionServiceServer.

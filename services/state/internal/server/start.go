@@ -44,14 +44,29 @@ func (s *runService) StartRun(ctx context.Context, r *statev1.StartRunRequest) (
 		return nil, err
 	}
 	started, err := s.startWithinQuotas(ctx, r, post, command)
+	if fault.ReasonOf(err) == "AGENT_REQUIRED" {
+		if post.DefaultAgent, err = onlyAgent(ctx, s.registry); err != nil {
+			return nil, err
+		}
+		if command, err = s.newStartCommand(r, post); err != nil {
+			return nil, err
+		}
+		started, err = s.startWithinQuotas(ctx, r, post, command)
+	}
 	if fault.ReasonOf(err) == "AGENT_NOT_FOUND" {
 		return nil, withKnownAgents(ctx, s.registry, err)
 	}
 	if err != nil {
 		return nil, err
 	}
+	var runs []session.Run // of the message
+	if started.Repeated {
+		if runs, err = repeatedMessageRuns(ctx, readerOf(r, s.store), post.Key, started); err != nil {
+			return nil, err
+		}
+	}
 	return &statev1.StartRunResponse{
-		Session: sessionOut(&started.Session), Run: runOut(post.Key, &started.Run),
+		Session: sessionOut(&started.Session), Run: runOut(post.Key, &started.Run), MessageRuns: runsOut(post.Key, runs),
 		SessionCreated: started.Created, Repeated: started.Repeated, Waiting: started.Waiting,
 		AbandonedCalls: started.Abandoned, UnknownMessages: int32(started.Unknown), RemovedMessages: started.Removed, MissingMessages: int32(started.Missing),
 	}, nil
@@ -84,7 +99,7 @@ func (s *runService) startWithinQuotas(ctx context.Context, r *statev1.StartRunR
 
 // start runs the command, and hands the run over to an idle executor.
 func (s *runService) start(ctx context.Context, by *runner, post session.RunRequest, command startCommand, bytes int) (session.Started, error) {
-	handOver := by.scheduler.HandOver(post.AgentType)
+	handOver := by.scheduler.HandOver(cmp.Or(post.AgentType, post.DefaultAgent))
 	defer handOver.Abandon()
 	command.targets[0].Need = handOver.Need(command.targets[0].Need)
 	started, err := spreadAll(ctx, by, handOver, command.targets, bytes, post.Now, command.decide, func(changes []*session.Change, started *session.Started) {
@@ -115,6 +130,7 @@ func (s *runService) newPost(r *statev1.StartRunRequest) (session.RunRequest, er
 		post.Abandon = always(answer)
 	}
 	post.MustExist, post.EarlierIDs = r.GetMustExist(), r.GetEarlierMessageIds()
+	post.DefaultAgent, post.RefuseUnknownAnswers = r.GetDefaultAgentType(), r.GetRefuseUnknownAnswers()
 	var err error
 	if post.RequestHash, err = startFingerprint(r); err != nil {
 		return post, err
@@ -260,6 +276,22 @@ func startFingerprint(r *statev1.StartRunRequest) ([]byte, error) {
 	}
 	digest := sha256.Sum256(append(messages, rest...))
 	return digest[:], nil
+}
+
+// onlyAgent returns the only announced agent. Invalid (AGENT_REQUIRED) if there is not exactly one.
+func onlyAgent(ctx context.Context, registry store.Registry) (string, error) {
+	agents, err := registry.Agents(ctx)
+	if err != nil {
+		return "", err
+	}
+	if len(agents) == 1 {
+		return agents[0].Type, nil
+	}
+	names := make([]string, len(agents))
+	for i, a := range agents {
+		names[i] = a.Type
+	}
+	return "", invalid("AGENT_REQUIRED", "the session is new and there is no default agent: name an agentType (known: %s), or configure a default agent", strings.Join(names, ", "))
 }
 
 // withKnownAgents adds at limit 100 known agents to the fault.

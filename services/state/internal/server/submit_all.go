@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 
@@ -81,7 +82,13 @@ func (s *callService) describeSession(ctx context.Context, reader store.Reader, 
 		}
 	}
 	out.Session, out.Run, out.OpenCalls = sessionOut(&snapshot.Session), runOut(key, run), int32(snapshot.AwaitedCalls)
-	return nil
+	awaited := slices.DeleteFunc(snapshot.Calls, func(c session.Call) bool { return !c.AwaitsClient() })
+	if out.AwaitedCalls, err = callsOut(awaited); err != nil || run == nil {
+		return err
+	}
+	runs, err := messageRuns(ctx, reader, key, run, run)
+	out.MessageRuns = runsOut(key, runs)
+	return err
 }
 
 // answersIn checks and converts the answers. Invalid (TOO_MANY_ANSWERS), and the faults of
@@ -115,6 +122,9 @@ type ownerGroup struct {
 // groupByOwner groups the answers by the owners of their calls. It leaves out answers to calls
 // unknown to the family.
 func groupByOwner(ctx context.Context, reader store.Reader, key session.Key, answers []session.Answer) ([]ownerGroup, error) {
+	if len(answers) == 0 {
+		return nil, nil
+	}
 	ids := make([]string, len(answers))
 	for i, a := range answers {
 		ids[i] = a.CallID

@@ -76,10 +76,13 @@ func (c Call) isFor(child Child) bool {
 	return c.ChildID == child.SessionID
 }
 
-// CountAwaited counts the awaited calls that clients have to answer.
+// AwaitsClient reports whether a suspended session waits for a client to answer the call.
+func (c Call) AwaitsClient() bool { return c.isAwaited() && !c.awaitsChild() }
+
+// CountAwaited counts the calls that await a client.
 func CountAwaited(calls []Call) (n int) {
 	for _, call := range calls {
-		if call.isAwaited() && !call.awaitsChild() {
+		if call.AwaitsClient() {
 			n++
 		}
 	}

@@ -47,9 +47,10 @@ func (c RunRequest) takeAnswers(change *Change, v *View) error {
 // refuseEarlyAnswers checks a request that is about to wait. Unavailable (CALL_NOT_OPEN)
 // if the live run has planned an answered call but has not opened it yet: no run
 // would take the answer, and the session would wait for the call after the live run.
-// Without a recorded plan the calls are unknown, and their answers are skipped.
+// Without a recorded plan the calls are unknown, and their answers are skipped; with RefuseUnknownAnswers, the
+// request is Conflict (ANSWERS_UNKNOWN).
 func (c RunRequest) refuseEarlyAnswers(v *View) error {
-	family := map[string]bool{}
+	family, unknown := map[string]bool{}, ""
 	for _, call := range v.NamedCalls {
 		family[call.CallID] = true
 	}
@@ -60,7 +61,12 @@ func (c RunRequest) refuseEarlyAnswers(v *View) error {
 			return &IncompleteViewError{[]Target{{Key: c.Key, Need: Need{Live: true, Journal: true}}}}
 		case v.Journal.mayOpen(answer.CallID):
 			return callNotOpen(answer.CallID)
+		default:
+			unknown = answer.CallID
 		}
+	}
+	if unknown != "" && c.RefuseUnknownAnswers {
+		return v.Session.conflict("ANSWERS_UNKNOWN", "session %q does not know the answered call %q", c.SessionID, unknown)
 	}
 	return nil
 }

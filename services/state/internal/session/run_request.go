@@ -2,6 +2,7 @@ package session
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
@@ -18,6 +19,7 @@ type RunRequest struct {
 	Key
 	By            Caller
 	AgentType     string // may be empty for an existing session
+	DefaultAgent  string // of a new session, if AgentType is empty
 	RequestKey    string
 	RequestHash   []byte // of the client's request
 	RunID         string
@@ -28,16 +30,18 @@ type RunRequest struct {
 	MustExist     bool   // the session must exist
 	LastSeenRunID string // a run of the newest answer, as the client saw it; empty for any
 	Messages      []Message
-	EarlierIDs    []string          // of users' messages that the client has; see Unknown
-	Answers       []Answer          // to calls of the session, applied before Abandon
-	Abandon       func(Call) []byte // returns the answer to an open call; nil leaves open calls open
-	OnBusy        BusyPolicy        // for a session with a live run; empty for the agent's policy
-	DefaultOnBusy BusyPolicy        // if the agent has no policy either; empty for BusyReject
-	Priority      int32             // of the run
-	DeadlineAt    Millis            // of the run; 0 for none
-	Limits        Limits
-	Schemas       SchemaFuncs
-	Now           Millis
+	EarlierIDs    []string // of users' messages that the client has; see Unknown
+	Answers       []Answer // to calls of the session, applied before Abandon
+	// RefuseUnknownAnswers refuses a request that would wait if it answers a call that the session does not know.
+	RefuseUnknownAnswers bool
+	Abandon              func(Call) []byte // returns the answer to an open call; nil leaves open calls open
+	OnBusy               BusyPolicy        // for a session with a live run; empty for the agent's policy
+	DefaultOnBusy        BusyPolicy        // if the agent has no policy either; empty for BusyReject
+	Priority             int32             // of the run
+	DeadlineAt           Millis            // of the run; 0 for none
+	Limits               Limits
+	Schemas              SchemaFuncs
+	Now                  Millis
 
 	Bodies BodyFuncs
 }
@@ -66,7 +70,7 @@ type Started struct {
 
 func (c RunRequest) need() Need {
 	need := Need{
-		RequestKey: c.RequestKey, AgentType: c.AgentType, MessageIDs: append(messageIDs(c.Messages), c.EarlierIDs...), State: true,
+		RequestKey: c.RequestKey, AgentType: cmp.Or(c.AgentType, c.DefaultAgent), MessageIDs: append(messageIDs(c.Messages), c.EarlierIDs...), State: true,
 		RunID: c.LastSeenRunID, Current: c.LastSeenRunID != "", Calls: c.Abandon != nil || len(c.Answers) > 0,
 	}
 	if len(c.Answers) > 0 {

@@ -2,6 +2,7 @@ package session
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
@@ -13,7 +14,7 @@ import (
 // returned.
 //
 // Faults: as for RunRequest, and Conflict (PARENT_MISMATCH, PARENT_ENDED, LOCATION_FIXED,
-// SESSION_SUSPENDED), NotFound (AGENT_NOT_FOUND, and SESSION_NOT_FOUND for the parent),
+// SESSION_SUSPENDED, ANSWERS_UNKNOWN), Invalid (AGENT_REQUIRED), NotFound (AGENT_NOT_FOUND, and SESSION_NOT_FOUND for the parent),
 // Unavailable (CALL_NOT_OPEN), Exhausted (TOO_MANY_WAITING).
 type Send struct {
 	RunRequest
@@ -62,6 +63,9 @@ func (c Send) Decide(views ...*View) (*Change, Started, error) {
 // send sends the messages of a new request. atWork are the children of the session that are at work.
 func (c Send) send(views []*View, atWork map[string]bool) (*Change, Started, error) {
 	v := views[0]
+	if v.Session == nil {
+		c.AgentType = cmp.Or(c.AgentType, c.DefaultAgent)
+	}
 	waits, err := c.admit(v, len(atWork) > 0)
 	if err != nil {
 		return nil, Started{}, err
@@ -128,6 +132,8 @@ func (c Send) admit(v *View, works bool) (waits bool, err error) {
 	switch err := c.checkNewTarget(v); {
 	case err != nil:
 		return false, err
+	case s == nil && c.AgentType == "":
+		return false, fault.New(fault.Invalid, "AGENT_REQUIRED", "session %q is new, and the request names no agent", c.SessionID)
 	case s == nil && v.Agent == nil:
 		return false, agentNotFound(c.AgentType)
 	case s == nil:

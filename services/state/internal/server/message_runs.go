@@ -1,0 +1,81 @@
+package server
+
+import (
+	"context"
+	"slices"
+
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
+	"github.com/holdfast-run/holdfast/services/state/internal/store"
+)
+
+// Pages of runs that messageRuns reads. Most messages have few runs, and these are the newest.
+const (
+	firstRuns = 8
+	moreRuns  = 200
+)
+
+// messageRuns returns the runs of the run's assistant message, the oldest first, up to newest. A run that continues
+// or resumes another writes the same message.
+func messageRuns(ctx context.Context, reader store.Reader, key session.Key, run, newest *session.Run) ([]session.Run, error) {
+	if newest == nil || newest.Turn < run.Turn {
+		newest = run
+	}
+	begins := run.Entry == session.EntryStart
+	if run.Turn == 0 || begins && run.RunID == newest.RunID {
+		return []session.Run{*run}, nil
+	}
+	var found []session.Run
+	if newest.MessageID == run.MessageID {
+		found = append(found, *newest)
+	}
+	complete := false
+	for before, limit := newest.Turn, firstRuns; before > 1 && !complete; limit = moreRuns {
+		page, err := reader.Runs(ctx, key, before, limit)
+		if err != nil {
+			return nil, err
+		}
+		for _, earlier := range page {
+			before = earlier.Turn
+			if earlier.MessageID == run.MessageID {
+				found = append(found, earlier)
+			}
+			complete = begins && earlier.RunID == run.RunID || earlier.MessageID != run.MessageID && earlier.Turn < run.Turn
+			if complete {
+				break
+			}
+		}
+		complete = complete || len(page) < limit
+	}
+	slices.Reverse(found)
+	return found, nil
+}
+
+// repeatedMessageRuns is messageRuns for the run of a repeated request. It returns none if the run's message is no longer
+// in the conversation.
+func repeatedMessageRuns(ctx context.Context, reader store.Reader, key session.Key, started session.Started) ([]session.Run, error) {
+	run, newest := &started.Run, &started.Run
+	if run.Turn > 0 && run.RunID != started.Session.CurrentRunID {
+		var err error
+		if newest, err = reader.Run(ctx, key, started.Session.CurrentRunID); err != nil {
+			return nil, err
+		}
+	}
+	if newest.MessageID != run.MessageID {
+		first, _, err := reader.Messages(ctx, key, store.Page{From: run.StartMessageCount, Limit: 1, MaxBytes: 1})
+		if err != nil || len(first) == 0 || first[0].RunID != run.RunID {
+			return nil, err
+		}
+	}
+	return messageRuns(ctx, reader, key, run, newest)
+}
+
+// runsOut converts the runs without their outputs, which together could exceed a response.
+func runsOut(key session.Key, runs []session.Run) []*statev1.Run {
+	var out []*statev1.Run
+	for _, run := range runs {
+		run.Outcome.Output = ""
+		out = append(out, runOut(key, &run))
+	}
+	return out
+}
