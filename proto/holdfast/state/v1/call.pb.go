@@ -657,7 +657,11 @@ type SubmitCallsResponse struct {
 	Session *Session `protobuf:"bytes,2,opt,name=session,proto3" json:"session,omitempty"`
 	Run     *Run     `protobuf:"bytes,3,opt,name=run,proto3" json:"run,omitempty"`
 	// How many calls of the session's family wait for an answer.
-	OpenCalls     int32 `protobuf:"varint,4,opt,name=open_calls,json=openCalls,proto3" json:"open_calls,omitempty"`
+	OpenCalls int32 `protobuf:"varint,4,opt,name=open_calls,json=openCalls,proto3" json:"open_calls,omitempty"`
+	// The runs of the assistant message that `run` writes, the oldest first, without outputs. The last one is `run`.
+	MessageRuns []*Run `protobuf:"bytes,5,rep,name=message_runs,json=messageRuns,proto3" json:"message_runs,omitempty"`
+	// The calls that wait for an answer, as in GetSessionResponse.
+	AwaitedCalls  []*Call `protobuf:"bytes,6,rep,name=awaited_calls,json=awaitedCalls,proto3" json:"awaited_calls,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -718,6 +722,20 @@ func (x *SubmitCallsResponse) GetOpenCalls() int32 {
 		return x.OpenCalls
 	}
 	return 0
+}
+
+func (x *SubmitCallsResponse) GetMessageRuns() []*Run {
+	if x != nil {
+		return x.MessageRuns
+	}
+	return nil
+}
+
+func (x *SubmitCallsResponse) GetAwaitedCalls() []*Call {
+	if x != nil {
+		return x.AwaitedCalls
+	}
+	return nil
 }
 
 // SubmittedCall is the outcome of one answer.
@@ -977,13 +995,15 @@ const file_holdfast_state_v1_call_proto_rawDesc = "" +
 	"\n" +
 	"tracestate\x18\a \x01(\tR\n" +
 	"tracestate\x121\n" +
-	"\x06caller\x182 \x01(\v2\x19.holdfast.state.v1.CallerR\x06caller\"\xcc\x01\n" +
+	"\x06caller\x182 \x01(\v2\x19.holdfast.state.v1.CallerR\x06caller\"\xc5\x02\n" +
 	"\x13SubmitCallsResponse\x126\n" +
 	"\x05calls\x18\x01 \x03(\v2 .holdfast.state.v1.SubmittedCallR\x05calls\x124\n" +
 	"\asession\x18\x02 \x01(\v2\x1a.holdfast.state.v1.SessionR\asession\x12(\n" +
 	"\x03run\x18\x03 \x01(\v2\x16.holdfast.state.v1.RunR\x03run\x12\x1d\n" +
 	"\n" +
-	"open_calls\x18\x04 \x01(\x05R\topenCalls\"\xf9\x02\n" +
+	"open_calls\x18\x04 \x01(\x05R\topenCalls\x129\n" +
+	"\fmessage_runs\x18\x05 \x03(\v2\x16.holdfast.state.v1.RunR\vmessageRuns\x12<\n" +
+	"\rawaited_calls\x18\x06 \x03(\v2\x17.holdfast.state.v1.CallR\fawaitedCalls\"\xf9\x02\n" +
 	"\rSubmittedCall\x12 \n" +
 	"\ftool_call_id\x18\x01 \x01(\tR\n" +
 	"toolCallId\x12B\n" +
@@ -1078,22 +1098,24 @@ var file_holdfast_state_v1_call_proto_depIdxs = []int32{
 	10, // 8: holdfast.state.v1.SubmitCallsResponse.calls:type_name -> holdfast.state.v1.SubmittedCall
 	17, // 9: holdfast.state.v1.SubmitCallsResponse.session:type_name -> holdfast.state.v1.Session
 	18, // 10: holdfast.state.v1.SubmitCallsResponse.run:type_name -> holdfast.state.v1.Run
-	1,  // 11: holdfast.state.v1.SubmittedCall.outcome:type_name -> holdfast.state.v1.SubmittedCall.Outcome
-	13, // 12: holdfast.state.v1.SubmitCallRequest.answer:type_name -> holdfast.state.v1.CallAnswer
-	15, // 13: holdfast.state.v1.SubmitCallRequest.caller:type_name -> holdfast.state.v1.Caller
-	2,  // 14: holdfast.state.v1.SubmitCallResponse.outcome:type_name -> holdfast.state.v1.SubmitCallResponse.Outcome
-	3,  // 15: holdfast.state.v1.SubmitCallResponse.continuation:type_name -> holdfast.state.v1.SubmitCallResponse.Continuation
-	11, // 16: holdfast.state.v1.CallService.SubmitCall:input_type -> holdfast.state.v1.SubmitCallRequest
-	8,  // 17: holdfast.state.v1.CallService.SubmitCalls:input_type -> holdfast.state.v1.SubmitCallsRequest
-	5,  // 18: holdfast.state.v1.CallService.ListOpenCalls:input_type -> holdfast.state.v1.ListOpenCallsRequest
-	12, // 19: holdfast.state.v1.CallService.SubmitCall:output_type -> holdfast.state.v1.SubmitCallResponse
-	9,  // 20: holdfast.state.v1.CallService.SubmitCalls:output_type -> holdfast.state.v1.SubmitCallsResponse
-	6,  // 21: holdfast.state.v1.CallService.ListOpenCalls:output_type -> holdfast.state.v1.ListOpenCallsResponse
-	19, // [19:22] is the sub-list for method output_type
-	16, // [16:19] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	18, // 11: holdfast.state.v1.SubmitCallsResponse.message_runs:type_name -> holdfast.state.v1.Run
+	16, // 12: holdfast.state.v1.SubmitCallsResponse.awaited_calls:type_name -> holdfast.state.v1.Call
+	1,  // 13: holdfast.state.v1.SubmittedCall.outcome:type_name -> holdfast.state.v1.SubmittedCall.Outcome
+	13, // 14: holdfast.state.v1.SubmitCallRequest.answer:type_name -> holdfast.state.v1.CallAnswer
+	15, // 15: holdfast.state.v1.SubmitCallRequest.caller:type_name -> holdfast.state.v1.Caller
+	2,  // 16: holdfast.state.v1.SubmitCallResponse.outcome:type_name -> holdfast.state.v1.SubmitCallResponse.Outcome
+	3,  // 17: holdfast.state.v1.SubmitCallResponse.continuation:type_name -> holdfast.state.v1.SubmitCallResponse.Continuation
+	11, // 18: holdfast.state.v1.CallService.SubmitCall:input_type -> holdfast.state.v1.SubmitCallRequest
+	8,  // 19: holdfast.state.v1.CallService.SubmitCalls:input_type -> holdfast.state.v1.SubmitCallsRequest
+	5,  // 20: holdfast.state.v1.CallService.ListOpenCalls:input_type -> holdfast.state.v1.ListOpenCallsRequest
+	12, // 21: holdfast.state.v1.CallService.SubmitCall:output_type -> holdfast.state.v1.SubmitCallResponse
+	9,  // 22: holdfast.state.v1.CallService.SubmitCalls:output_type -> holdfast.state.v1.SubmitCallsResponse
+	6,  // 23: holdfast.state.v1.CallService.ListOpenCalls:output_type -> holdfast.state.v1.ListOpenCallsResponse
+	21, // [21:24] is the sub-list for method output_type
+	18, // [18:21] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_state_v1_call_proto_init() }

@@ -49,7 +49,8 @@ type CallServiceClient interface {
 	SubmitCall(ctx context.Context, in *SubmitCallRequest, opts ...grpc.CallOption) (*SubmitCallResponse, error)
 	// SubmitCalls submits all answers that a client has for a session at once. Answers to
 	// calls of the same session are stored in one transaction, so a session that waits for
-	// all of them is continued once, by one run. It may be repeated.
+	// all of them is continued once, by one run. It may be repeated. Without answers it writes
+	// nothing, and returns the session and its newest message.
 	//
 	// It is for callers who do not know which calls are open, such as a client that sends its
 	// whole message. An answer changes nothing if the family does not have its call, if the
@@ -137,7 +138,8 @@ type CallServiceServer interface {
 	SubmitCall(context.Context, *SubmitCallRequest) (*SubmitCallResponse, error)
 	// SubmitCalls submits all answers that a client has for a session at once. Answers to
 	// calls of the same session are stored in one transaction, so a session that waits for
-	// all of them is continued once, by one run. It may be repeated.
+	// all of them is continued once, by one run. It may be repeated. Without answers it writes
+	// nothing, and returns the session and its newest message.
 	//
 	// It is for callers who do not know which calls are open, such as a client that sends its
 	// whole message. An answer changes nothing if the family does not have its call, if the

@@ -138,8 +138,11 @@ type StartRunRequest struct {
 	Tenant string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	// Empty: the service makes an id.
 	SessionId string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// May be empty for an existing session.
+	// May be empty: an existing session keeps its agent, and a new one gets `default_agent_type`.
 	AgentType string `protobuf:"bytes,3,opt,name=agent_type,json=agentType,proto3" json:"agent_type,omitempty"`
+	// The agent of a new session whose request names none. If it is empty too, the session gets the only announced
+	// agent; INVALID_ARGUMENT (AGENT_REQUIRED) if there is not exactly one.
+	DefaultAgentType string `protobuf:"bytes,40,opt,name=default_agent_type,json=defaultAgentType,proto3" json:"default_agent_type,omitempty"`
 	// User messages. Sending and editing need at least one. The service adds missing ids.
 	Messages   []*v1.Message `protobuf:"bytes,4,rep,name=messages,proto3" json:"messages,omitempty"`
 	RequestKey string        `protobuf:"bytes,5,opt,name=request_key,json=requestKey,proto3" json:"request_key,omitempty"`
@@ -170,6 +173,9 @@ type StartRunRequest struct {
 	// request would wait (ENQUEUE) and answers a call that the live run has planned but not
 	// opened, it is UNAVAILABLE (CALL_NOT_OPEN), and nothing is written.
 	Answers []*SubmittedAnswer `protobuf:"bytes,22,rep,name=answers,proto3" json:"answers,omitempty"`
+	// A request that would wait and answers an unknown call is FAILED_PRECONDITION (ANSWERS_UNKNOWN), and nothing is
+	// written. The call may belong to the step in flight, which only the live log shows before its plan is recorded.
+	RefuseUnknownAnswers bool `protobuf:"varint,41,opt,name=refuse_unknown_answers,json=refuseUnknownAnswers,proto3" json:"refuse_unknown_answers,omitempty"`
 	// The newest run as the client knows it; any run that wrote the newest answer is valid.
 	// Empty skips the check.
 	SeenRunId string `protobuf:"bytes,24,opt,name=seen_run_id,json=seenRunId,proto3" json:"seen_run_id,omitempty"`
@@ -251,6 +257,13 @@ func (x *StartRunRequest) GetSessionId() string {
 func (x *StartRunRequest) GetAgentType() string {
 	if x != nil {
 		return x.AgentType
+	}
+	return ""
+}
+
+func (x *StartRunRequest) GetDefaultAgentType() string {
+	if x != nil {
+		return x.DefaultAgentType
 	}
 	return ""
 }
@@ -365,6 +378,13 @@ func (x *StartRunRequest) GetAnswers() []*SubmittedAnswer {
 		return x.Answers
 	}
 	return nil
+}
+
+func (x *StartRunRequest) GetRefuseUnknownAnswers() bool {
+	if x != nil {
+		return x.RefuseUnknownAnswers
+	}
+	return false
 }
 
 func (x *StartRunRequest) GetSeenRunId() string {
@@ -957,6 +977,9 @@ type StartRunResponse struct {
 	SessionCreated bool                   `protobuf:"varint,3,opt,name=session_created,json=sessionCreated,proto3" json:"session_created,omitempty"`
 	// A repeated request: `run` is the run of the first one.
 	Repeated bool `protobuf:"varint,4,opt,name=repeated,proto3" json:"repeated,omitempty"`
+	// Of a repeated request: the runs of the assistant message that `run` writes, the oldest first, without outputs.
+	// The last one is the newest run of the message. Empty if the message was removed from the conversation.
+	MessageRuns []*Run `protobuf:"bytes,10,rep,name=message_runs,json=messageRuns,proto3" json:"message_runs,omitempty"`
 	// The run waits for the live one. `session` shows the state of the live run.
 	Waiting bool `protobuf:"varint,5,opt,name=waiting,proto3" json:"waiting,omitempty"`
 	// The ids of the calls abandoned by this request.
@@ -1027,6 +1050,13 @@ func (x *StartRunResponse) GetRepeated() bool {
 		return x.Repeated
 	}
 	return false
+}
+
+func (x *StartRunResponse) GetMessageRuns() []*Run {
+	if x != nil {
+		return x.MessageRuns
+	}
+	return nil
 }
 
 func (x *StartRunResponse) GetWaiting() bool {
@@ -1448,13 +1478,14 @@ var File_holdfast_state_v1_run_proto protoreflect.FileDescriptor
 
 const file_holdfast_state_v1_run_proto_rawDesc = "" +
 	"\n" +
-	"\x1bholdfast/state/v1/run.proto\x12\x11holdfast.state.v1\x1a\x1fholdfast/event/v1/message.proto\x1a\x1fholdfast/event/v1/options.proto\x1a\x1choldfast/state/v1/call.proto\x1a\x1dholdfast/state/v1/model.proto\"\xd0\v\n" +
+	"\x1bholdfast/state/v1/run.proto\x12\x11holdfast.state.v1\x1a\x1fholdfast/event/v1/message.proto\x1a\x1fholdfast/event/v1/options.proto\x1a\x1choldfast/state/v1/call.proto\x1a\x1dholdfast/state/v1/model.proto\"\xb4\f\n" +
 	"\x0fStartRunRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x02 \x01(\tR\tsessionId\x12\x1d\n" +
 	"\n" +
-	"agent_type\x18\x03 \x01(\tR\tagentType\x126\n" +
+	"agent_type\x18\x03 \x01(\tR\tagentType\x12,\n" +
+	"\x12default_agent_type\x18( \x01(\tR\x10defaultAgentType\x126\n" +
 	"\bmessages\x18\x04 \x03(\v2\x1a.holdfast.event.v1.MessageR\bmessages\x12\x1f\n" +
 	"\vrequest_key\x18\x05 \x01(\tR\n" +
 	"requestKey\x12\x17\n" +
@@ -1475,7 +1506,8 @@ const file_holdfast_state_v1_run_proto_rawDesc = "" +
 	"\x0fdefault_on_busy\x18\x1f \x01(\x0e2\x1d.holdfast.state.v1.BusyPolicyR\rdefaultOnBusy\x12\x1d\n" +
 	"\n" +
 	"timeout_ms\x18\x12 \x01(\x03R\ttimeoutMs\x12<\n" +
-	"\aanswers\x18\x16 \x03(\v2\".holdfast.state.v1.SubmittedAnswerR\aanswers\x12\x1e\n" +
+	"\aanswers\x18\x16 \x03(\v2\".holdfast.state.v1.SubmittedAnswerR\aanswers\x124\n" +
+	"\x16refuse_unknown_answers\x18) \x01(\bR\x14refuseUnknownAnswers\x12\x1e\n" +
 	"\vseen_run_id\x18\x18 \x01(\tR\tseenRunId\x12\x1d\n" +
 	"\n" +
 	"must_exist\x18# \x01(\bR\tmustExist\x124\n" +
@@ -1526,12 +1558,14 @@ const file_holdfast_state_v1_run_proto_rawDesc = "" +
 	"\bstatuses\x18\x01 \x03(\x0e2 .holdfast.state.v1.SessionStatusR\bstatuses\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\x12)\n" +
 	"\x0ecurrent_run_id\x18\x03 \x01(\tH\x00R\fcurrentRunId\x88\x01\x01B\x11\n" +
-	"\x0f_current_run_id\"\xfb\x02\n" +
+	"\x0f_current_run_id\"\xb6\x03\n" +
 	"\x10StartRunResponse\x124\n" +
 	"\asession\x18\x01 \x01(\v2\x1a.holdfast.state.v1.SessionR\asession\x12(\n" +
 	"\x03run\x18\x02 \x01(\v2\x16.holdfast.state.v1.RunR\x03run\x12'\n" +
 	"\x0fsession_created\x18\x03 \x01(\bR\x0esessionCreated\x12\x1a\n" +
-	"\brepeated\x18\x04 \x01(\bR\brepeated\x12\x18\n" +
+	"\brepeated\x18\x04 \x01(\bR\brepeated\x129\n" +
+	"\fmessage_runs\x18\n" +
+	" \x03(\v2\x16.holdfast.state.v1.RunR\vmessageRuns\x12\x18\n" +
 	"\awaiting\x18\x05 \x01(\bR\awaiting\x12'\n" +
 	"\x0fabandoned_calls\x18\x06 \x03(\tR\x0eabandonedCalls\x12)\n" +
 	"\x10unknown_messages\x18\a \x01(\x05R\x0funknownMessages\x12)\n" +
@@ -1653,26 +1687,27 @@ var file_holdfast_state_v1_run_proto_depIdxs = []int32{
 	24, // 22: holdfast.state.v1.Expectation.statuses:type_name -> holdfast.state.v1.SessionStatus
 	25, // 23: holdfast.state.v1.StartRunResponse.session:type_name -> holdfast.state.v1.Session
 	26, // 24: holdfast.state.v1.StartRunResponse.run:type_name -> holdfast.state.v1.Run
-	21, // 25: holdfast.state.v1.GetRunRequest.caller:type_name -> holdfast.state.v1.Caller
-	26, // 26: holdfast.state.v1.GetRunResponse.run:type_name -> holdfast.state.v1.Run
-	21, // 27: holdfast.state.v1.ListRunsRequest.caller:type_name -> holdfast.state.v1.Caller
-	26, // 28: holdfast.state.v1.ListRunsResponse.runs:type_name -> holdfast.state.v1.Run
-	27, // 29: holdfast.state.v1.RequestStopRequest.kind:type_name -> holdfast.state.v1.StopKind
-	21, // 30: holdfast.state.v1.RequestStopRequest.caller:type_name -> holdfast.state.v1.Caller
-	1,  // 31: holdfast.state.v1.RequestStopResponse.effect:type_name -> holdfast.state.v1.RequestStopResponse.Effect
-	2,  // 32: holdfast.state.v1.RunService.StartRun:input_type -> holdfast.state.v1.StartRunRequest
-	11, // 33: holdfast.state.v1.RunService.GetRun:input_type -> holdfast.state.v1.GetRunRequest
-	13, // 34: holdfast.state.v1.RunService.ListRuns:input_type -> holdfast.state.v1.ListRunsRequest
-	15, // 35: holdfast.state.v1.RunService.RequestStop:input_type -> holdfast.state.v1.RequestStopRequest
-	10, // 36: holdfast.state.v1.RunService.StartRun:output_type -> holdfast.state.v1.StartRunResponse
-	12, // 37: holdfast.state.v1.RunService.GetRun:output_type -> holdfast.state.v1.GetRunResponse
-	14, // 38: holdfast.state.v1.RunService.ListRuns:output_type -> holdfast.state.v1.ListRunsResponse
-	16, // 39: holdfast.state.v1.RunService.RequestStop:output_type -> holdfast.state.v1.RequestStopResponse
-	36, // [36:40] is the sub-list for method output_type
-	32, // [32:36] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	26, // 25: holdfast.state.v1.StartRunResponse.message_runs:type_name -> holdfast.state.v1.Run
+	21, // 26: holdfast.state.v1.GetRunRequest.caller:type_name -> holdfast.state.v1.Caller
+	26, // 27: holdfast.state.v1.GetRunResponse.run:type_name -> holdfast.state.v1.Run
+	21, // 28: holdfast.state.v1.ListRunsRequest.caller:type_name -> holdfast.state.v1.Caller
+	26, // 29: holdfast.state.v1.ListRunsResponse.runs:type_name -> holdfast.state.v1.Run
+	27, // 30: holdfast.state.v1.RequestStopRequest.kind:type_name -> holdfast.state.v1.StopKind
+	21, // 31: holdfast.state.v1.RequestStopRequest.caller:type_name -> holdfast.state.v1.Caller
+	1,  // 32: holdfast.state.v1.RequestStopResponse.effect:type_name -> holdfast.state.v1.RequestStopResponse.Effect
+	2,  // 33: holdfast.state.v1.RunService.StartRun:input_type -> holdfast.state.v1.StartRunRequest
+	11, // 34: holdfast.state.v1.RunService.GetRun:input_type -> holdfast.state.v1.GetRunRequest
+	13, // 35: holdfast.state.v1.RunService.ListRuns:input_type -> holdfast.state.v1.ListRunsRequest
+	15, // 36: holdfast.state.v1.RunService.RequestStop:input_type -> holdfast.state.v1.RequestStopRequest
+	10, // 37: holdfast.state.v1.RunService.StartRun:output_type -> holdfast.state.v1.StartRunResponse
+	12, // 38: holdfast.state.v1.RunService.GetRun:output_type -> holdfast.state.v1.GetRunResponse
+	14, // 39: holdfast.state.v1.RunService.ListRuns:output_type -> holdfast.state.v1.ListRunsResponse
+	16, // 40: holdfast.state.v1.RunService.RequestStop:output_type -> holdfast.state.v1.RequestStopResponse
+	37, // [37:41] is the sub-list for method output_type
+	33, // [33:37] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_state_v1_run_proto_init() }

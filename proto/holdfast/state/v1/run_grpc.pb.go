@@ -72,6 +72,9 @@ type RunServiceClient interface {
 	//     gets the defaults of that agent's schema, and must fit it (STATE_INVALID).
 	//   - NOT_FOUND (AGENT_NOT_FOUND): no executor has ever announced the agent; metadata
 	//     "availableTypes" lists the known agents.
+	//   - INVALID_ARGUMENT (AGENT_REQUIRED): the session is new, and neither the request nor
+	//     `default_agent_type` names an agent; more than one is announced, or none.
+	//   - FAILED_PRECONDITION (ANSWERS_UNKNOWN): see `refuse_unknown_answers`.
 	//   - PERMISSION_DENIED (APPROVER_REFUSED): an answer approves a call that somebody else must
 	//     approve. See Approvers.
 	//   - FAILED_PRECONDITION (TREE_TOO_LARGE): the session would be a new one with a parent, and
@@ -195,6 +198,9 @@ type RunServiceServer interface {
 	//     gets the defaults of that agent's schema, and must fit it (STATE_INVALID).
 	//   - NOT_FOUND (AGENT_NOT_FOUND): no executor has ever announced the agent; metadata
 	//     "availableTypes" lists the known agents.
+	//   - INVALID_ARGUMENT (AGENT_REQUIRED): the session is new, and neither the request nor
+	//     `default_agent_type` names an agent; more than one is announced, or none.
+	//   - FAILED_PRECONDITION (ANSWERS_UNKNOWN): see `refuse_unknown_answers`.
 	//   - PERMISSION_DENIED (APPROVER_REFUSED): an answer approves a call that somebody else must
 	//     approve. See Approvers.
 	//   - FAILED_PRECONDITION (TREE_TOO_LARGE): the session would be a new one with a parent, and

@@ -136,10 +136,13 @@ func (x *GrantMethodResponse) GetGrant() []byte {
 }
 
 type GetSessionRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Tenant        string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
-	SessionId     string                 `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	Caller        *Caller                `protobuf:"bytes,50,opt,name=caller,proto3" json:"caller,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Tenant    string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	SessionId string                 `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// Returns the runs of the assistant message that this run writes; of the newest message for an empty id. NOT_FOUND
+	// (RUN_NOT_FOUND). Unset returns no runs.
+	MessageOfRun  *string `protobuf:"bytes,3,opt,name=message_of_run,json=messageOfRun,proto3,oneof" json:"message_of_run,omitempty"`
+	Caller        *Caller `protobuf:"bytes,50,opt,name=caller,proto3" json:"caller,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -188,6 +191,13 @@ func (x *GetSessionRequest) GetSessionId() string {
 	return ""
 }
 
+func (x *GetSessionRequest) GetMessageOfRun() string {
+	if x != nil && x.MessageOfRun != nil {
+		return *x.MessageOfRun
+	}
+	return ""
+}
+
 func (x *GetSessionRequest) GetCaller() *Caller {
 	if x != nil {
 		return x.Caller
@@ -205,7 +215,9 @@ type GetSessionResponse struct {
 	Calls       []*Call       `protobuf:"bytes,3,rep,name=calls,proto3" json:"calls,omitempty"`
 	SubSessions []*SubSession `protobuf:"bytes,4,rep,name=sub_sessions,json=subSessions,proto3" json:"sub_sessions,omitempty"`
 	// The waiting runs, in the order in which they will begin.
-	Waiting       []*Run `protobuf:"bytes,5,rep,name=waiting,proto3" json:"waiting,omitempty"`
+	Waiting []*Run `protobuf:"bytes,5,rep,name=waiting,proto3" json:"waiting,omitempty"`
+	// The runs of the requested message, the oldest first, without outputs.
+	MessageRuns   []*Run `protobuf:"bytes,6,rep,name=message_runs,json=messageRuns,proto3" json:"message_runs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -271,6 +283,13 @@ func (x *GetSessionResponse) GetSubSessions() []*SubSession {
 func (x *GetSessionResponse) GetWaiting() []*Run {
 	if x != nil {
 		return x.Waiting
+	}
+	return nil
+}
+
+func (x *GetSessionResponse) GetMessageRuns() []*Run {
+	if x != nil {
+		return x.MessageRuns
 	}
 	return nil
 }
@@ -2501,19 +2520,22 @@ const file_holdfast_state_v1_session_proto_rawDesc = "" +
 	"\x06ttl_ms\x18\x03 \x01(\x03R\x05ttlMs\x121\n" +
 	"\x06caller\x182 \x01(\v2\x19.holdfast.state.v1.CallerR\x06caller\"+\n" +
 	"\x13GrantMethodResponse\x12\x14\n" +
-	"\x05grant\x18\x01 \x01(\fR\x05grant\"}\n" +
+	"\x05grant\x18\x01 \x01(\fR\x05grant\"\xbb\x01\n" +
 	"\x11GetSessionRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
-	"session_id\x18\x02 \x01(\tR\tsessionId\x121\n" +
-	"\x06caller\x182 \x01(\v2\x19.holdfast.state.v1.CallerR\x06caller\"\xa6\x02\n" +
+	"session_id\x18\x02 \x01(\tR\tsessionId\x12)\n" +
+	"\x0emessage_of_run\x18\x03 \x01(\tH\x00R\fmessageOfRun\x88\x01\x01\x121\n" +
+	"\x06caller\x182 \x01(\v2\x19.holdfast.state.v1.CallerR\x06callerB\x11\n" +
+	"\x0f_message_of_run\"\xe1\x02\n" +
 	"\x12GetSessionResponse\x124\n" +
 	"\asession\x18\x01 \x01(\v2\x1a.holdfast.state.v1.SessionR\asession\x127\n" +
 	"\vcurrent_run\x18\x02 \x01(\v2\x16.holdfast.state.v1.RunR\n" +
 	"currentRun\x12-\n" +
 	"\x05calls\x18\x03 \x03(\v2\x17.holdfast.state.v1.CallR\x05calls\x12@\n" +
 	"\fsub_sessions\x18\x04 \x03(\v2\x1d.holdfast.state.v1.SubSessionR\vsubSessions\x120\n" +
-	"\awaiting\x18\x05 \x03(\v2\x16.holdfast.state.v1.RunR\awaiting\"\xad\x01\n" +
+	"\awaiting\x18\x05 \x03(\v2\x16.holdfast.state.v1.RunR\awaiting\x129\n" +
+	"\fmessage_runs\x18\x06 \x03(\v2\x16.holdfast.state.v1.RunR\vmessageRuns\"\xad\x01\n" +
 	"\x13ListMessagesRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
@@ -2809,78 +2831,79 @@ var file_holdfast_state_v1_session_proto_depIdxs = []int32{
 	40, // 4: holdfast.state.v1.GetSessionResponse.calls:type_name -> holdfast.state.v1.Call
 	41, // 5: holdfast.state.v1.GetSessionResponse.sub_sessions:type_name -> holdfast.state.v1.SubSession
 	39, // 6: holdfast.state.v1.GetSessionResponse.waiting:type_name -> holdfast.state.v1.Run
-	37, // 7: holdfast.state.v1.ListMessagesRequest.caller:type_name -> holdfast.state.v1.Caller
-	42, // 8: holdfast.state.v1.ListMessagesResponse.messages:type_name -> holdfast.state.v1.StoredMessage
-	37, // 9: holdfast.state.v1.ListStepsRequest.caller:type_name -> holdfast.state.v1.Caller
-	38, // 10: holdfast.state.v1.ListStepsResponse.session:type_name -> holdfast.state.v1.Session
-	39, // 11: holdfast.state.v1.ListStepsResponse.current_run:type_name -> holdfast.state.v1.Run
-	43, // 12: holdfast.state.v1.ListStepsResponse.steps:type_name -> holdfast.state.v1.StoredStep
-	39, // 13: holdfast.state.v1.ListStepsResponse.runs:type_name -> holdfast.state.v1.Run
-	11, // 14: holdfast.state.v1.ListAgentsResponse.agents:type_name -> holdfast.state.v1.Agent
-	10, // 15: holdfast.state.v1.ListAgentsResponse.problems:type_name -> holdfast.state.v1.Problem
-	44, // 16: holdfast.state.v1.Agent.on_busy:type_name -> holdfast.state.v1.BusyPolicy
-	34, // 17: holdfast.state.v1.CreateSessionRequest.metadata:type_name -> holdfast.state.v1.CreateSessionRequest.MetadataEntry
-	45, // 18: holdfast.state.v1.CreateSessionRequest.parent:type_name -> holdfast.state.v1.Parent
-	37, // 19: holdfast.state.v1.CreateSessionRequest.caller:type_name -> holdfast.state.v1.Caller
-	38, // 20: holdfast.state.v1.CreateSessionResponse.session:type_name -> holdfast.state.v1.Session
-	46, // 21: holdfast.state.v1.ListSessionsRequest.statuses:type_name -> holdfast.state.v1.SessionStatus
-	35, // 22: holdfast.state.v1.ListSessionsRequest.metadata:type_name -> holdfast.state.v1.ListSessionsRequest.MetadataEntry
-	37, // 23: holdfast.state.v1.ListSessionsRequest.caller:type_name -> holdfast.state.v1.Caller
-	38, // 24: holdfast.state.v1.ListSessionsResponse.sessions:type_name -> holdfast.state.v1.Session
-	37, // 25: holdfast.state.v1.DeleteSessionRequest.caller:type_name -> holdfast.state.v1.Caller
-	47, // 26: holdfast.state.v1.DeleteSessionResponse.removed:type_name -> holdfast.event.v1.Removed
-	19, // 27: holdfast.state.v1.UpdateSessionRequest.tags:type_name -> holdfast.state.v1.Tags
-	20, // 28: holdfast.state.v1.UpdateSessionRequest.metadata:type_name -> holdfast.state.v1.Metadata
-	37, // 29: holdfast.state.v1.UpdateSessionRequest.caller:type_name -> holdfast.state.v1.Caller
-	36, // 30: holdfast.state.v1.Metadata.pairs:type_name -> holdfast.state.v1.Metadata.PairsEntry
-	46, // 31: holdfast.state.v1.SetStatusRequest.expected:type_name -> holdfast.state.v1.SessionStatus
-	46, // 32: holdfast.state.v1.SetStatusRequest.status:type_name -> holdfast.state.v1.SessionStatus
-	48, // 33: holdfast.state.v1.SetStatusRequest.failure:type_name -> holdfast.state.v1.Failure
-	37, // 34: holdfast.state.v1.SetStatusRequest.caller:type_name -> holdfast.state.v1.Caller
-	46, // 35: holdfast.state.v1.SetStatusResponse.status:type_name -> holdfast.state.v1.SessionStatus
-	37, // 36: holdfast.state.v1.SaveStateRequest.caller:type_name -> holdfast.state.v1.Caller
-	49, // 37: holdfast.state.v1.MergeStateRequest.ops:type_name -> holdfast.state.v1.StateOp
-	37, // 38: holdfast.state.v1.MergeStateRequest.caller:type_name -> holdfast.state.v1.Caller
-	50, // 39: holdfast.state.v1.AppendMessagesRequest.messages:type_name -> holdfast.event.v1.Message
-	37, // 40: holdfast.state.v1.AppendMessagesRequest.caller:type_name -> holdfast.state.v1.Caller
-	37, // 41: holdfast.state.v1.TruncateMessagesRequest.caller:type_name -> holdfast.state.v1.Caller
-	41, // 42: holdfast.state.v1.PutSubSessionRequest.sub_session:type_name -> holdfast.state.v1.SubSession
-	37, // 43: holdfast.state.v1.PutSubSessionRequest.caller:type_name -> holdfast.state.v1.Caller
-	12, // 44: holdfast.state.v1.SessionService.CreateSession:input_type -> holdfast.state.v1.CreateSessionRequest
-	2,  // 45: holdfast.state.v1.SessionService.GetSession:input_type -> holdfast.state.v1.GetSessionRequest
-	14, // 46: holdfast.state.v1.SessionService.ListSessions:input_type -> holdfast.state.v1.ListSessionsRequest
-	16, // 47: holdfast.state.v1.SessionService.DeleteSession:input_type -> holdfast.state.v1.DeleteSessionRequest
-	18, // 48: holdfast.state.v1.SessionService.UpdateSession:input_type -> holdfast.state.v1.UpdateSessionRequest
-	22, // 49: holdfast.state.v1.SessionService.SetStatus:input_type -> holdfast.state.v1.SetStatusRequest
-	24, // 50: holdfast.state.v1.SessionService.SaveState:input_type -> holdfast.state.v1.SaveStateRequest
-	26, // 51: holdfast.state.v1.SessionService.MergeState:input_type -> holdfast.state.v1.MergeStateRequest
-	28, // 52: holdfast.state.v1.SessionService.AppendMessages:input_type -> holdfast.state.v1.AppendMessagesRequest
-	30, // 53: holdfast.state.v1.SessionService.TruncateMessages:input_type -> holdfast.state.v1.TruncateMessagesRequest
-	32, // 54: holdfast.state.v1.SessionService.PutSubSession:input_type -> holdfast.state.v1.PutSubSessionRequest
-	4,  // 55: holdfast.state.v1.SessionService.ListMessages:input_type -> holdfast.state.v1.ListMessagesRequest
-	6,  // 56: holdfast.state.v1.SessionService.ListSteps:input_type -> holdfast.state.v1.ListStepsRequest
-	0,  // 57: holdfast.state.v1.SessionService.GrantMethod:input_type -> holdfast.state.v1.GrantMethodRequest
-	8,  // 58: holdfast.state.v1.SessionService.ListAgents:input_type -> holdfast.state.v1.ListAgentsRequest
-	13, // 59: holdfast.state.v1.SessionService.CreateSession:output_type -> holdfast.state.v1.CreateSessionResponse
-	3,  // 60: holdfast.state.v1.SessionService.GetSession:output_type -> holdfast.state.v1.GetSessionResponse
-	15, // 61: holdfast.state.v1.SessionService.ListSessions:output_type -> holdfast.state.v1.ListSessionsResponse
-	17, // 62: holdfast.state.v1.SessionService.DeleteSession:output_type -> holdfast.state.v1.DeleteSessionResponse
-	21, // 63: holdfast.state.v1.SessionService.UpdateSession:output_type -> holdfast.state.v1.UpdateSessionResponse
-	23, // 64: holdfast.state.v1.SessionService.SetStatus:output_type -> holdfast.state.v1.SetStatusResponse
-	25, // 65: holdfast.state.v1.SessionService.SaveState:output_type -> holdfast.state.v1.SaveStateResponse
-	27, // 66: holdfast.state.v1.SessionService.MergeState:output_type -> holdfast.state.v1.MergeStateResponse
-	29, // 67: holdfast.state.v1.SessionService.AppendMessages:output_type -> holdfast.state.v1.AppendMessagesResponse
-	31, // 68: holdfast.state.v1.SessionService.TruncateMessages:output_type -> holdfast.state.v1.TruncateMessagesResponse
-	33, // 69: holdfast.state.v1.SessionService.PutSubSession:output_type -> holdfast.state.v1.PutSubSessionResponse
-	5,  // 70: holdfast.state.v1.SessionService.ListMessages:output_type -> holdfast.state.v1.ListMessagesResponse
-	7,  // 71: holdfast.state.v1.SessionService.ListSteps:output_type -> holdfast.state.v1.ListStepsResponse
-	1,  // 72: holdfast.state.v1.SessionService.GrantMethod:output_type -> holdfast.state.v1.GrantMethodResponse
-	9,  // 73: holdfast.state.v1.SessionService.ListAgents:output_type -> holdfast.state.v1.ListAgentsResponse
-	59, // [59:74] is the sub-list for method output_type
-	44, // [44:59] is the sub-list for method input_type
-	44, // [44:44] is the sub-list for extension type_name
-	44, // [44:44] is the sub-list for extension extendee
-	0,  // [0:44] is the sub-list for field type_name
+	39, // 7: holdfast.state.v1.GetSessionResponse.message_runs:type_name -> holdfast.state.v1.Run
+	37, // 8: holdfast.state.v1.ListMessagesRequest.caller:type_name -> holdfast.state.v1.Caller
+	42, // 9: holdfast.state.v1.ListMessagesResponse.messages:type_name -> holdfast.state.v1.StoredMessage
+	37, // 10: holdfast.state.v1.ListStepsRequest.caller:type_name -> holdfast.state.v1.Caller
+	38, // 11: holdfast.state.v1.ListStepsResponse.session:type_name -> holdfast.state.v1.Session
+	39, // 12: holdfast.state.v1.ListStepsResponse.current_run:type_name -> holdfast.state.v1.Run
+	43, // 13: holdfast.state.v1.ListStepsResponse.steps:type_name -> holdfast.state.v1.StoredStep
+	39, // 14: holdfast.state.v1.ListStepsResponse.runs:type_name -> holdfast.state.v1.Run
+	11, // 15: holdfast.state.v1.ListAgentsResponse.agents:type_name -> holdfast.state.v1.Agent
+	10, // 16: holdfast.state.v1.ListAgentsResponse.problems:type_name -> holdfast.state.v1.Problem
+	44, // 17: holdfast.state.v1.Agent.on_busy:type_name -> holdfast.state.v1.BusyPolicy
+	34, // 18: holdfast.state.v1.CreateSessionRequest.metadata:type_name -> holdfast.state.v1.CreateSessionRequest.MetadataEntry
+	45, // 19: holdfast.state.v1.CreateSessionRequest.parent:type_name -> holdfast.state.v1.Parent
+	37, // 20: holdfast.state.v1.CreateSessionRequest.caller:type_name -> holdfast.state.v1.Caller
+	38, // 21: holdfast.state.v1.CreateSessionResponse.session:type_name -> holdfast.state.v1.Session
+	46, // 22: holdfast.state.v1.ListSessionsRequest.statuses:type_name -> holdfast.state.v1.SessionStatus
+	35, // 23: holdfast.state.v1.ListSessionsRequest.metadata:type_name -> holdfast.state.v1.ListSessionsRequest.MetadataEntry
+	37, // 24: holdfast.state.v1.ListSessionsRequest.caller:type_name -> holdfast.state.v1.Caller
+	38, // 25: holdfast.state.v1.ListSessionsResponse.sessions:type_name -> holdfast.state.v1.Session
+	37, // 26: holdfast.state.v1.DeleteSessionRequest.caller:type_name -> holdfast.state.v1.Caller
+	47, // 27: holdfast.state.v1.DeleteSessionResponse.removed:type_name -> holdfast.event.v1.Removed
+	19, // 28: holdfast.state.v1.UpdateSessionRequest.tags:type_name -> holdfast.state.v1.Tags
+	20, // 29: holdfast.state.v1.UpdateSessionRequest.metadata:type_name -> holdfast.state.v1.Metadata
+	37, // 30: holdfast.state.v1.UpdateSessionRequest.caller:type_name -> holdfast.state.v1.Caller
+	36, // 31: holdfast.state.v1.Metadata.pairs:type_name -> holdfast.state.v1.Metadata.PairsEntry
+	46, // 32: holdfast.state.v1.SetStatusRequest.expected:type_name -> holdfast.state.v1.SessionStatus
+	46, // 33: holdfast.state.v1.SetStatusRequest.status:type_name -> holdfast.state.v1.SessionStatus
+	48, // 34: holdfast.state.v1.SetStatusRequest.failure:type_name -> holdfast.state.v1.Failure
+	37, // 35: holdfast.state.v1.SetStatusRequest.caller:type_name -> holdfast.state.v1.Caller
+	46, // 36: holdfast.state.v1.SetStatusResponse.status:type_name -> holdfast.state.v1.SessionStatus
+	37, // 37: holdfast.state.v1.SaveStateRequest.caller:type_name -> holdfast.state.v1.Caller
+	49, // 38: holdfast.state.v1.MergeStateRequest.ops:type_name -> holdfast.state.v1.StateOp
+	37, // 39: holdfast.state.v1.MergeStateRequest.caller:type_name -> holdfast.state.v1.Caller
+	50, // 40: holdfast.state.v1.AppendMessagesRequest.messages:type_name -> holdfast.event.v1.Message
+	37, // 41: holdfast.state.v1.AppendMessagesRequest.caller:type_name -> holdfast.state.v1.Caller
+	37, // 42: holdfast.state.v1.TruncateMessagesRequest.caller:type_name -> holdfast.state.v1.Caller
+	41, // 43: holdfast.state.v1.PutSubSessionRequest.sub_session:type_name -> holdfast.state.v1.SubSession
+	37, // 44: holdfast.state.v1.PutSubSessionRequest.caller:type_name -> holdfast.state.v1.Caller
+	12, // 45: holdfast.state.v1.SessionService.CreateSession:input_type -> holdfast.state.v1.CreateSessionRequest
+	2,  // 46: holdfast.state.v1.SessionService.GetSession:input_type -> holdfast.state.v1.GetSessionRequest
+	14, // 47: holdfast.state.v1.SessionService.ListSessions:input_type -> holdfast.state.v1.ListSessionsRequest
+	16, // 48: holdfast.state.v1.SessionService.DeleteSession:input_type -> holdfast.state.v1.DeleteSessionRequest
+	18, // 49: holdfast.state.v1.SessionService.UpdateSession:input_type -> holdfast.state.v1.UpdateSessionRequest
+	22, // 50: holdfast.state.v1.SessionService.SetStatus:input_type -> holdfast.state.v1.SetStatusRequest
+	24, // 51: holdfast.state.v1.SessionService.SaveState:input_type -> holdfast.state.v1.SaveStateRequest
+	26, // 52: holdfast.state.v1.SessionService.MergeState:input_type -> holdfast.state.v1.MergeStateRequest
+	28, // 53: holdfast.state.v1.SessionService.AppendMessages:input_type -> holdfast.state.v1.AppendMessagesRequest
+	30, // 54: holdfast.state.v1.SessionService.TruncateMessages:input_type -> holdfast.state.v1.TruncateMessagesRequest
+	32, // 55: holdfast.state.v1.SessionService.PutSubSession:input_type -> holdfast.state.v1.PutSubSessionRequest
+	4,  // 56: holdfast.state.v1.SessionService.ListMessages:input_type -> holdfast.state.v1.ListMessagesRequest
+	6,  // 57: holdfast.state.v1.SessionService.ListSteps:input_type -> holdfast.state.v1.ListStepsRequest
+	0,  // 58: holdfast.state.v1.SessionService.GrantMethod:input_type -> holdfast.state.v1.GrantMethodRequest
+	8,  // 59: holdfast.state.v1.SessionService.ListAgents:input_type -> holdfast.state.v1.ListAgentsRequest
+	13, // 60: holdfast.state.v1.SessionService.CreateSession:output_type -> holdfast.state.v1.CreateSessionResponse
+	3,  // 61: holdfast.state.v1.SessionService.GetSession:output_type -> holdfast.state.v1.GetSessionResponse
+	15, // 62: holdfast.state.v1.SessionService.ListSessions:output_type -> holdfast.state.v1.ListSessionsResponse
+	17, // 63: holdfast.state.v1.SessionService.DeleteSession:output_type -> holdfast.state.v1.DeleteSessionResponse
+	21, // 64: holdfast.state.v1.SessionService.UpdateSession:output_type -> holdfast.state.v1.UpdateSessionResponse
+	23, // 65: holdfast.state.v1.SessionService.SetStatus:output_type -> holdfast.state.v1.SetStatusResponse
+	25, // 66: holdfast.state.v1.SessionService.SaveState:output_type -> holdfast.state.v1.SaveStateResponse
+	27, // 67: holdfast.state.v1.SessionService.MergeState:output_type -> holdfast.state.v1.MergeStateResponse
+	29, // 68: holdfast.state.v1.SessionService.AppendMessages:output_type -> holdfast.state.v1.AppendMessagesResponse
+	31, // 69: holdfast.state.v1.SessionService.TruncateMessages:output_type -> holdfast.state.v1.TruncateMessagesResponse
+	33, // 70: holdfast.state.v1.SessionService.PutSubSession:output_type -> holdfast.state.v1.PutSubSessionResponse
+	5,  // 71: holdfast.state.v1.SessionService.ListMessages:output_type -> holdfast.state.v1.ListMessagesResponse
+	7,  // 72: holdfast.state.v1.SessionService.ListSteps:output_type -> holdfast.state.v1.ListStepsResponse
+	1,  // 73: holdfast.state.v1.SessionService.GrantMethod:output_type -> holdfast.state.v1.GrantMethodResponse
+	9,  // 74: holdfast.state.v1.SessionService.ListAgents:output_type -> holdfast.state.v1.ListAgentsResponse
+	60, // [60:75] is the sub-list for method output_type
+	45, // [45:60] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_state_v1_session_proto_init() }
@@ -2890,6 +2913,7 @@ func file_holdfast_state_v1_session_proto_init() {
 	}
 	file_holdfast_state_v1_model_proto_init()
 	file_holdfast_state_v1_run_proto_init()
+	file_holdfast_state_v1_session_proto_msgTypes[2].OneofWrappers = []any{}
 	file_holdfast_state_v1_session_proto_msgTypes[14].OneofWrappers = []any{
 		(*ListSessionsRequest_ParentSessionId)(nil),
 		(*ListSessionsRequest_Roots)(nil),
