@@ -32,6 +32,14 @@ var walls = []wall{
 		reason: "the ground knows no noun of the product",
 	},
 	{
+		from: is("pkg/step"),
+		forbids: func(_, imported string) bool {
+			inner, ours := strings.CutPrefix(imported, module)
+			return ours && inner != "proto/holdfast/event/v1"
+		},
+		reason: "the chunks of a step are made of the event contract alone, so that a heart may make them",
+	},
+	{
 		from: below("pkg/service"),
 		forbids: func(_, imported string) bool {
 			inner, ours := strings.CutPrefix(imported, module)
@@ -114,7 +122,7 @@ func heartMayKnow(heart, imported string) bool {
 		return true
 	case "pkg/agent", "services/executor/internal/model":
 		return heart == "services/executor/internal/loop"
-	case "proto/holdfast/event/v1":
+	case "pkg/step", "proto/holdfast/event/v1":
 		return heart == "services/gateway/internal/uistream"
 	}
 	return false

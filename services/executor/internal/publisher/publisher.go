@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/pkg/position"
+	"github.com/holdfast-run/holdfast/pkg/step"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 )
@@ -110,7 +111,7 @@ type Publisher struct {
 	silent  bool // no attempt remains: nothing is streamed until the commit
 	partial bool // the live log lacks a part of the step
 	kept    []*eventv1.Chunk
-	record  record
+	record  step.Recorder
 
 	// The queue to the log.
 	queue    []entry
@@ -140,12 +141,12 @@ func New(client streamv2.StreamServiceClient, claim Claim, c Config, log *slog.L
 }
 
 // begin makes the step the one in flight.
-func (p *Publisher) begin(step int32, stands int64, claims int32) {
-	p.step, p.stands, p.claims = step, stands, claims
+func (p *Publisher) begin(number int32, stands int64, claims int32) {
+	p.step, p.stands, p.claims = number, stands, claims
 	p.first, p.last = position.Attempts(claims)
 	p.attempt = p.first
 	p.silent = p.attempt == 0
-	p.reason, p.marked, p.partial, p.kept, p.record = "", false, false, nil, record{}
+	p.reason, p.marked, p.partial, p.kept, p.record = "", false, false, nil, step.Recorder{Step: p.step}
 }
 
 // Show streams chunks of the step in flight and takes ownership of them. Chunks of one call stay together. Show
@@ -154,7 +155,7 @@ func (p *Publisher) begin(step int32, stands int64, claims int32) {
 func (p *Publisher) Show(ctx context.Context, chunks ...*eventv1.Chunk) error {
 	p.mu.Lock()
 	for _, chunk := range chunks {
-		p.record.add(p.step, chunk)
+		p.record.Add(chunk)
 		if p.silent {
 			p.partial = true
 			continue
@@ -177,7 +178,7 @@ func (p *Publisher) Retry(reason string) {
 }
 
 func (p *Publisher) takeBack(reason string) {
-	p.record.retry(p.step)
+	p.record.Retry()
 	ofStep := func(chunk *eventv1.Chunk) bool { return chunk.GetStep() >= p.step }
 	if slices.ContainsFunc(p.kept, ofStep) || slices.ContainsFunc(p.inflightChunks(), ofStep) {
 		p.restart(reason, func(chunk *eventv1.Chunk) bool { return !ofStep(chunk) })
@@ -239,7 +240,7 @@ func (p *Publisher) queueBoundary(sequence int64, boundary *streamv2.Boundary) {
 func (p *Publisher) Record() *eventv1.StepRecord {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.record.build()
+	return p.record.Record()
 }
 
 // Flush waits until the log has all streamed chunks, counts as unreachable, or ctx ends. The error is ErrFenced.

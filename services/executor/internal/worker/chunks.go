@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/pkg/step"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
@@ -15,109 +16,45 @@ import (
 
 // The chunks of a run, without the fields set by view.stamp.
 
-func runStarted(turn int32, messageID string) *eventv1.Chunk {
-	return &eventv1.Chunk{Event: &eventv1.Chunk_RunStarted{RunStarted: &eventv1.RunStarted{Turn: turn, MessageId: messageID}}}
+// runBegin returns the first chunk of the run. previous is the continued run, if known.
+func runBegin(c claimedRun, previous string) *eventv1.Chunk {
+	if c.continues() {
+		return step.RunResumed(previous, c.run.GetTurn(), c.run.GetMessageId())
+	}
+	return step.RunStarted(c.run.GetTurn(), c.run.GetMessageId())
 }
 
-func runCompleted(o loop.Outcome, usage *eventv1.Usage) *eventv1.Chunk {
-	return &eventv1.Chunk{Event: &eventv1.Chunk_RunCompleted{RunCompleted: &eventv1.RunCompleted{
-		Output: clean(string(o.Output)), FinishReason: string(o.FinishReason), Usage: usage, CompletionReason: o.CompletionReason,
-	}}}
-}
+func stepStarted() *eventv1.Chunk { return step.Started() }
 
-func runError(f loop.Failure) *eventv1.Chunk {
-	return &eventv1.Chunk{Event: &eventv1.Chunk_Error{Error: &eventv1.Error{Error: clean(f.Error), Code: f.Code}}}
-}
-
-func stepStarted() *eventv1.Chunk {
-	return &eventv1.Chunk{Event: &eventv1.Chunk_StepStarted{StepStarted: &eventv1.StepStarted{}}}
-}
-
-func stepCommitted(checkpointID string) *eventv1.Chunk {
-	return &eventv1.Chunk{Event: &eventv1.Chunk_StepCommitted{StepCommitted: &eventv1.StepCommitted{CheckpointId: checkpointID}}}
-}
-
-func textReply(delta string) *eventv1.Chunk {
-	return &eventv1.Chunk{Event: &eventv1.Chunk_TextDelta{TextDelta: &eventv1.TextDelta{Delta: clean(delta)}}}
-}
-
-func thinking(delta string, complete bool) *eventv1.Chunk {
-	return &eventv1.Chunk{Event: &eventv1.Chunk_Thinking{Thinking: &eventv1.Thinking{Content: clean(delta), IsComplete: complete}}}
-}
-
-func argumentsStart(id, name string, dynamic bool) *eventv1.Chunk {
-	return &eventv1.Chunk{Event: &eventv1.Chunk_ToolArgStreamStart{ToolArgStreamStart: &eventv1.ToolArgStreamStart{
-		ToolCallId: id, ToolName: clean(name), Dynamic: dynamic,
-	}}}
-}
-
-func argumentsDelta(id, delta string) *eventv1.Chunk {
-	return &eventv1.Chunk{Event: &eventv1.Chunk_ToolArgStreamDelta{ToolArgStreamDelta: &eventv1.ToolArgStreamDelta{ToolCallId: id, Delta: clean(delta)}}}
-}
-
-func argumentsEnd(id string) *eventv1.Chunk {
-	return &eventv1.Chunk{Event: &eventv1.Chunk_ToolArgStreamEnd{ToolArgStreamEnd: &eventv1.ToolArgStreamEnd{ToolCallId: id}}}
-}
-
-func toolStart(call agent.ToolCall, awaitsClient bool) *eventv1.Chunk {
-	return &eventv1.Chunk{Event: &eventv1.Chunk_ToolStart{ToolStart: &eventv1.ToolStart{
-		ToolCallId: call.ID, ToolName: clean(call.Name), Arguments: clean(string(call.Arguments)), AwaitsClient: awaitsClient, Dynamic: call.Dynamic,
-	}}}
-}
-
-func toolEnd(r agent.ToolResult) *eventv1.Chunk {
-	return &eventv1.Chunk{Event: &eventv1.Chunk_ToolEnd{ToolEnd: &eventv1.ToolEnd{
-		ToolCallId: r.CallID, ToolName: clean(r.Name), Result: clean(string(r.Result)), Success: r.Success, Error: clean(cmp.Or(r.PublicError, r.Error)),
-	}}}
-}
-
-func subagentStart(c loop.OpenCall) *eventv1.Chunk {
-	return &eventv1.Chunk{Event: &eventv1.Chunk_SubagentStart{SubagentStart: &eventv1.SubagentStart{
-		SubSessionId: c.SessionID, SubAgentType: c.SubAgent, ToolCallId: c.ID,
-	}}}
-}
-
-func subagentEnd(call *statev1.Call, r agent.ToolResult) *eventv1.Chunk {
-	return &eventv1.Chunk{Event: &eventv1.Chunk_SubagentEnd{SubagentEnd: &eventv1.SubagentEnd{
-		SubSessionId: cmp.Or(call.GetAnswer().GetChild().GetSessionId(), call.GetSubSessionId()), SubAgentType: subAgentType(call), ToolCallId: r.CallID,
-		Result: clean(string(r.Result)), Success: r.Success,
-	}}}
-}
+func stepCommitted(checkpointID string) *eventv1.Chunk { return step.Committed(checkpointID) }
 
 // replyChunk returns the chunk of an event of the reply; nil for events without one.
 func replyChunk(event model.Event, reply *loop.Reply) *eventv1.Chunk {
 	switch e := event.(type) {
 	case model.TextDelta:
-		return textReply(e.Text)
+		return step.Text(clean(e.Text))
 	case model.ReasoningDelta:
-		return thinking(e.Text, false)
+		return step.Thinking(clean(e.Text), false)
 	case model.ReasoningEnd:
-		return thinking("", true)
+		return step.Thinking("", true)
 	case model.CallStart:
-		return argumentsStart(e.ID, e.Name, reply.Dynamic(e.Index))
+		return step.InputStart(e.ID, clean(e.Name), reply.Dynamic(e.Index))
 	case model.CallDelta:
-		return argumentsDelta(reply.CallID(e.Index), e.Text)
+		return step.InputDelta(reply.CallID(e.Index), clean(e.Text))
 	case model.CallEnd:
-		return argumentsEnd(reply.CallID(e.Index))
+		return step.InputEnd(reply.CallID(e.Index))
 	}
 	return nil
 }
 
 // planChunks returns the chunks of a step up to its plan.
 func planChunks(plan agent.Message, fates callFates) []*eventv1.Chunk {
-	chunks := []*eventv1.Chunk{stepStarted()}
+	chunks := []*eventv1.Chunk{step.Started()}
 	for _, n := range fates.Notices() {
 		chunks = append(chunks, notice(n))
 	}
 	for _, p := range plan.Parts {
-		switch part := p.(type) {
-		case agent.Text:
-			chunks = append(chunks, textReply(part.Text))
-		case agent.Reasoning:
-			chunks = append(chunks, thinking(part.Text, true))
-		case agent.ToolCall:
-			chunks = append(chunks, argumentsStart(part.ID, part.Name, part.Dynamic), argumentsDelta(part.ID, string(part.Arguments)), argumentsEnd(part.ID))
-		}
+		chunks = step.AppendReply(chunks, fromPart(p))
 	}
 	for _, call := range plan.Calls() {
 		if !fates.IsRefused(call.ID) {
@@ -126,6 +63,44 @@ func planChunks(plan agent.Message, fates callFates) []*eventv1.Chunk {
 	}
 	return chunks
 }
+
+func toolStart(call agent.ToolCall, awaitsClient bool) *eventv1.Chunk { return step.ToolStart(fromCall(call), awaitsClient) }
+
+func toolEnd(r agent.ToolResult) *eventv1.Chunk { return step.ToolEnd(fromResult(r)) }
+
+func subagentStart(c loop.OpenCall) *eventv1.Chunk {
+	return step.SubagentStart(&eventv1.SubagentStart{SubSessionId: c.SessionID, SubAgentType: c.SubAgent, ToolCallId: c.ID})
+}
+
+func subagentEnd(call *statev1.Call, r agent.ToolResult) *eventv1.Chunk {
+	return step.SubagentEnd(&eventv1.SubagentEnd{
+		SubSessionId: cmp.Or(call.GetAnswer().GetChild().GetSessionId(), call.GetSubSessionId()), SubAgentType: subAgentType(call),
+		ToolCallId: r.CallID, Success: r.Success,
+	}, fromResult(r))
+}
+
+func approvalRequest(c loop.OpenCall) *eventv1.Chunk {
+	return step.ApprovalRequest(&eventv1.ToolApprovalRequest{
+		ToolCallId: c.ID, ToolName: clean(c.Name), ApprovalId: c.ApprovalID, Input: clean(string(c.Arguments)),
+	})
+}
+
+// approvalResponse returns the chunk of a human's decision about a call.
+func approvalResponse(callID string, d loop.Decision) *eventv1.Chunk { return step.Decision(callID, fromDecision(&d)) }
+
+func custom(e tool.Event) *eventv1.Chunk {
+	return step.Custom(&eventv1.Custom{EventName: clean(e.Name), Data: clean(string(e.Data)), Id: e.ID, Transient: e.Transient})
+}
+
+// notice returns the custom event about a refusal of a model.
+func notice(n loop.Notice) *eventv1.Chunk {
+	data, _ := json.Marshal(map[string]string{"kind": "refusal", "text": n.Text}) // texts always marshal
+	return custom(tool.Event{Name: "notice", ID: n.ID, Data: data})
+}
+
+func statePatch(patch []byte) *eventv1.Chunk { return step.StatePatch(clean(string(patch))) }
+
+func output(o loop.Outcome) *eventv1.Chunk { return step.Output(clean(string(o.Output))) }
 
 // terminal returns the end of the run for its readers.
 func terminal(runID string, o loop.Outcome, usage *eventv1.Usage) *streamv2.Terminal {
@@ -148,66 +123,23 @@ func terminal(runID string, o loop.Outcome, usage *eventv1.Usage) *streamv2.Term
 func lastChunk(o loop.Outcome, usage *eventv1.Usage) *eventv1.Chunk {
 	switch {
 	case o.Failure != nil:
-		return runError(*o.Failure)
+		return &eventv1.Chunk{Event: &eventv1.Chunk_Error{Error: &eventv1.Error{Error: clean(o.Failure.Error), Code: o.Failure.Code}}}
 	case o.Status == loop.StatusInterrupted:
 		return &eventv1.Chunk{Event: &eventv1.Chunk_RunInterrupted{RunInterrupted: &eventv1.RunInterrupted{Reason: clean(o.Reason)}}}
 	case isSuspended(o):
 		return &eventv1.Chunk{Event: &eventv1.Chunk_RunSuspended{RunSuspended: &eventv1.RunSuspended{Reason: suspensionReasons[o.Status]}}}
 	}
-	return runCompleted(o, usage)
+	return &eventv1.Chunk{Event: &eventv1.Chunk_RunCompleted{RunCompleted: &eventv1.RunCompleted{
+		Output: clean(string(o.Output)), FinishReason: string(o.FinishReason), Usage: usage, CompletionReason: o.CompletionReason,
+	}}}
 }
 
 // suspensionReasons has the reason of a suspension, for readers.
 var suspensionReasons = map[loop.Status]string{
-	loop.StatusSuspendedClientTool: "client_tool",
-	loop.StatusSuspendedChildren:   "awaiting_children",
-	loop.StatusSuspendedPartial:    "step_partial",
+	loop.StatusSuspendedClientTool: step.SuspendedClientTool,
+	loop.StatusSuspendedChildren:   step.SuspendedChildren,
+	loop.StatusSuspendedPartial:    step.SuspendedPartial,
 }
 
 // isSuspended reports whether the run waits for a client, a human or a sub-agent.
 func isSuspended(o loop.Outcome) bool { return suspensionReasons[o.Status] != "" }
-
-func runResumed(previous string, turn int32, messageID string) *eventv1.Chunk {
-	return &eventv1.Chunk{Event: &eventv1.Chunk_RunResumed{RunResumed: &eventv1.RunResumed{
-		PreviousRunId: previous, Turn: turn, MessageId: messageID,
-	}}}
-}
-
-func output(o loop.Outcome) *eventv1.Chunk {
-	return &eventv1.Chunk{Event: &eventv1.Chunk_Output{Output: &eventv1.Output{Output: clean(string(o.Output))}}}
-}
-
-func custom(e tool.Event) *eventv1.Chunk {
-	return &eventv1.Chunk{Event: &eventv1.Chunk_Custom{Custom: &eventv1.Custom{
-		EventName: clean(e.Name), Data: clean(string(e.Data)), Id: e.ID, Transient: e.Transient,
-	}}}
-}
-
-// noticeEvent is the name of the custom event about the refusals of a model.
-const noticeEvent = "notice"
-
-func notice(n loop.Notice) *eventv1.Chunk {
-	data, _ := json.Marshal(map[string]string{"kind": "refusal", "text": n.Text}) // texts always marshal
-	return custom(tool.Event{Name: noticeEvent, ID: n.ID, Data: data})
-}
-
-func statePatch(patch []byte) *eventv1.Chunk {
-	return &eventv1.Chunk{Event: &eventv1.Chunk_StatePatch{StatePatch: &eventv1.StatePatch{Patches: clean(string(patch))}}}
-}
-
-func approvalRequest(c loop.OpenCall) *eventv1.Chunk {
-	return &eventv1.Chunk{Event: &eventv1.Chunk_ToolApprovalRequest{ToolApprovalRequest: &eventv1.ToolApprovalRequest{
-		ToolCallId: c.ID, ToolName: clean(c.Name), ApprovalId: c.ApprovalID, Input: clean(string(c.Arguments)),
-	}}}
-}
-
-// approvalResponse returns the chunk of a human's decision about a call.
-func approvalResponse(callID string, d loop.Decision) *eventv1.Chunk {
-	decision := "reject"
-	if d.Approved {
-		decision = "approve"
-	}
-	return &eventv1.Chunk{Event: &eventv1.Chunk_ToolApprovalResponse{ToolApprovalResponse: &eventv1.ToolApprovalResponse{
-		ToolCallId: callID, Decision: decision, ApprovalId: d.ApprovalID, Reason: clean(d.Reason),
-	}}}
-}

@@ -113,15 +113,17 @@ func fromPart(p agent.Part) *eventv1.Part {
 			Text: clean(part.Text), ProviderData: string(part.ProviderData),
 		}}}
 	case agent.ToolCall:
-		return &eventv1.Part{Part: &eventv1.Part_ToolCall{ToolCall: &eventv1.ToolCallPart{
-			ToolCallId: part.ID, ToolName: clean(part.Name), Arguments: clean(string(part.Arguments)), Dynamic: part.Dynamic,
-		}}}
+		return &eventv1.Part{Part: &eventv1.Part_ToolCall{ToolCall: fromCall(part)}}
 	case agent.ToolResult:
 		return &eventv1.Part{Part: &eventv1.Part_ToolResult{ToolResult: fromResult(part)}}
 	case agent.File:
 		return &eventv1.Part{Part: &eventv1.Part_File{File: &eventv1.FilePart{MediaType: part.MediaType, Url: part.URL, Filename: part.Filename}}}
 	}
 	return &eventv1.Part{}
+}
+
+func fromCall(c agent.ToolCall) *eventv1.ToolCallPart {
+	return &eventv1.ToolCallPart{ToolCallId: c.ID, ToolName: clean(c.Name), Arguments: clean(string(c.Arguments)), Dynamic: c.Dynamic}
 }
 
 func fromResult(r agent.ToolResult) *eventv1.ToolResultPart {

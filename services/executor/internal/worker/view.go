@@ -112,11 +112,7 @@ func (v *view) showBegin(ctx context.Context, step int32) error {
 	if run.GetStepCount() > 0 {
 		return nil
 	}
-	begin := runStarted(run.GetTurn(), run.GetMessageId())
-	if v.claimed.continues() {
-		begin = runResumed(v.previous, run.GetTurn(), run.GetMessageId())
-	}
-	v.stamp(step, begin)
+	begin := v.stamp(step, runBegin(v.claimed, v.previous))
 	begin.Timestamp = cmp.Or(run.GetStartedAt(), begin.GetTimestamp())
 	return v.publisher.Show(ctx, begin)
 }

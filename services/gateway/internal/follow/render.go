@@ -2,25 +2,25 @@ package follow
 
 import (
 	"github.com/holdfast-run/holdfast/pkg/position"
+	"github.com/holdfast-run/holdfast/pkg/step"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/frame"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
 // renderStep returns the frames of a stored step. They have the same chunks as the live stream, in
-// the same order: see uistream.StepChunks. previous is the run that this run resumes or continues,
+// the same order: see step.Replay. previous is the run that this run resumes or continues,
 // needed only with the step that begins such a run.
 //
 //	the step begins a run     run_started or run_resumed
 //	the step                  its chunks, numbered (step, Stored, 1..)
 //	                          step_committed at Committed(step)
 //	the run ended there       its last chunk and its end at Ended(step)-1 and Ended(step)
-func renderStep(run *statev1.Run, previous string, step *statev1.StoredStep) []*frame.Frame {
-	number := step.GetStep()
-	chunks := uistream.StepChunks(number, step.GetMessages(), step.GetRecord())
-	if step.GetBeginsRun() {
+func renderStep(run *statev1.Run, previous string, stored *statev1.StoredStep) []*frame.Frame {
+	number := stored.GetStep()
+	chunks := step.Replay(number, stored.GetMessages(), stored.GetRecord())
+	if stored.GetBeginsRun() {
 		chunks = append([]*eventv1.Chunk{stamp(run, number-1, run.GetStartedAt(), firstChunk(run, previous))}, chunks...)
 	}
 	frames := make([]*frame.Frame, 0, len(chunks)+3) // plus the commit, the last chunk and the end
@@ -28,8 +28,8 @@ func renderStep(run *statev1.Run, previous string, step *statev1.StoredStep) []*
 		at := position.Position{Step: number, Attempt: position.Stored, N: int32(i + 1)} //nolint:gosec // see MaxChunks
 		frames = append(frames, frame.Chunk("", at.Sequence(), stamp(run, c.GetStep(), c.GetTimestamp(), c)))
 	}
-	committed := &eventv1.Chunk{Event: &eventv1.Chunk_StepCommitted{StepCommitted: &eventv1.StepCommitted{CheckpointId: step.GetCheckpointId()}}}
-	frames = append(frames, frame.Chunk("", position.Committed(number), stamp(run, number, step.GetCommittedAt(), committed)))
+	committed := stamp(run, number, stored.GetCommittedAt(), step.Committed(stored.GetCheckpointId()))
+	frames = append(frames, frame.Chunk("", position.Committed(number), committed))
 	if run.GetFinishStep() != number {
 		return frames
 	}
@@ -67,15 +67,15 @@ func renderOutside(run *statev1.Run, previous string, step int32) []*frame.Frame
 func firstChunk(run *statev1.Run, previous string) *eventv1.Chunk {
 	turn, message := run.GetTurn(), run.GetMessageId()
 	if resumes(run) {
-		return &eventv1.Chunk{Event: &eventv1.Chunk_RunResumed{RunResumed: &eventv1.RunResumed{PreviousRunId: previous, Turn: turn, MessageId: message}}}
+		return step.RunResumed(previous, turn, message)
 	}
-	return &eventv1.Chunk{Event: &eventv1.Chunk_RunStarted{RunStarted: &eventv1.RunStarted{Turn: turn, MessageId: message}}}
+	return step.RunStarted(turn, message)
 }
 
 var suspensions = map[statev1.RunStatus]string{
-	statev1.RunStatus_RUN_STATUS_SUSPENDED_CLIENT_TOOL:       "client_tool",
-	statev1.RunStatus_RUN_STATUS_SUSPENDED_AWAITING_CHILDREN: "awaiting_children",
-	statev1.RunStatus_RUN_STATUS_SUSPENDED_STEP_PARTIAL:      "step_partial",
+	statev1.RunStatus_RUN_STATUS_SUSPENDED_CLIENT_TOOL:       step.SuspendedClientTool,
+	statev1.RunStatus_RUN_STATUS_SUSPENDED_AWAITING_CHILDREN: step.SuspendedChildren,
+	statev1.RunStatus_RUN_STATUS_SUSPENDED_STEP_PARTIAL:      step.SuspendedPartial,
 }
 
 func lastChunk(run *statev1.Run) *eventv1.Chunk {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"testing"
 
+	"github.com/holdfast-run/holdfast/pkg/step"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
@@ -24,7 +25,7 @@ func TestMetadataOfAnAgentReachesTheMessageLiveAndStored(t *testing.T) {
 
 	var live []string
 	translator := uistream.New("m", 7)
-	for _, c := range uistream.StepChunks(1, []*eventv1.Message{reply}, record) {
+	for _, c := range step.Replay(1, []*eventv1.Message{reply}, record) {
 		for _, p := range translator.Chunk(1, c) {
 			if p.Type == "message-metadata" {
 				text, err := p.Append(nil)

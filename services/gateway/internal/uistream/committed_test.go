@@ -17,7 +17,7 @@ import (
 var differs = map[string]string{
 	"refused_model_on_version_6": "As in lost_and_failed.",
 	"lost_and_failed":            "No chunk of the protocol takes back the step-start of a step that is void, and nothing of that step is stored.",
-	"subagent":                   "A record has no place for the events of sub-agents, because no executor sends them.",
+	"subagent":                   "No step commits the second sub-agent, whose events come after the step.",
 }
 
 // TestScenariosAreStoredAsTheyAreStreamed commits the chunks of each scenario like an executor. It

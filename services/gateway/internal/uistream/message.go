@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/holdfast-run/holdfast/pkg/step"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 )
 
@@ -219,11 +220,11 @@ func (p *UIPart) addResult(r *eventv1.ToolResultPart) {
 		approved := v.GetApproved()
 		p.Approval = &Approval{ID: v.GetApprovalId(), Approved: &approved, Reason: v.GetReason()}
 		if !approved {
-			p.State, p.deniedError = "output-denied", cmp.Or(publicError(r), toolFailedText)
+			p.State, p.deniedError = "output-denied", cmp.Or(step.PublicError(r), toolFailedText)
 			return
 		}
 	}
-	p.setAnswer(Answer{Result: r.GetResult(), Error: publicError(r), Success: r.GetSuccess()})
+	p.setAnswer(Answer{Result: r.GetResult(), Error: step.PublicError(r), Success: r.GetSuccess()})
 }
 
 // setAnswer ends the call and drops an undecided approval.

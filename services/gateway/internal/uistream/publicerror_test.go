@@ -3,6 +3,7 @@ package uistream_test
 import (
 	"testing"
 
+	"github.com/holdfast-run/holdfast/pkg/step"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
@@ -14,7 +15,7 @@ func TestAStoredFailureShowsUsersItsPublicText(t *testing.T) {
 		{Id: "a1", Role: eventv1.Role_ROLE_ASSISTANT, Step: 1, Parts: []*eventv1.Part{{Part: &eventv1.Part_ToolCall{ToolCall: &eventv1.ToolCallPart{ToolCallId: "c1", ToolName: "fetch", Arguments: "{}"}}}}},
 		{Id: "t1", Role: eventv1.Role_ROLE_TOOL, Step: 1, Parts: []*eventv1.Part{{Part: &eventv1.Part_ToolResult{ToolResult: result}}}},
 	}
-	for _, c := range uistream.StepChunks(1, messages, nil) {
+	for _, c := range step.Replay(1, messages, nil) {
 		if end := c.GetToolEnd(); end != nil && end.GetError() != "The service failed." {
 			t.Errorf("the chunk says %q, want the public text", end.GetError())
 		}

@@ -8,65 +8,26 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/holdfast-run/holdfast/pkg/step"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// recordOf returns an executor's record of a step with these chunks.
+// recordOf returns an executor's record of a step with these chunks. An executor sends the input of a call before its
+// start. Here it may come with it.
 func recordOf(chunks []*eventv1.Chunk) *eventv1.StepRecord {
-	record := &eventv1.StepRecord{}
-	replied, spoken := false, false
-	add := func(c *eventv1.Chunk, e *eventv1.StepEvent) {
-		e.Timestamp = max(c.GetTimestamp(), record.GetStartedAt())
-		record.Events = append(record.Events, e)
-	}
+	var recorder step.Recorder
+	started := false
 	for _, c := range chunks {
-		if c.GetStepStarted() != nil {
-			record.StartedAt = c.GetTimestamp()
-			for _, e := range record.GetEvents() {
-				e.Timestamp = min(e.GetTimestamp(), record.GetStartedAt()-1)
-			}
+		started = started || c.GetStepStarted() != nil
+		if e := c.GetToolStart(); e != nil && started {
+			input := step.InputStart(e.GetToolCallId(), e.GetToolName(), e.GetDynamic())
+			input.Timestamp, input.Step = c.GetTimestamp(), c.GetStep()
+			recorder.Add(input)
 		}
-		// An executor sends the arguments of a call before its start. Here they may come with it.
-		speaks := c.GetTextDelta() != nil || c.GetToolArgStreamStart() != nil || c.GetToolStart() != nil && record.GetStartedAt() > 0
-		if (speaks || c.GetThinking() != nil) && !replied {
-			replied = true
-			add(c, &eventv1.StepEvent{Event: &eventv1.StepEvent_Reply{Reply: &eventv1.ReplyEvent{}}})
-		}
-		spoken = spoken || speaks
-		if e := eventOf(c); e != nil {
-			add(c, e)
-		}
+		recorder.Add(c)
 	}
-	if !spoken {
-		record.Events = slices.DeleteFunc(record.Events, func(e *eventv1.StepEvent) bool { return e.GetReply() != nil })
-	}
-	return record
-}
-
-// eventOf returns the chunk's event in a record; nil for none.
-func eventOf(c *eventv1.Chunk) *eventv1.StepEvent {
-	switch event := c.GetEvent().(type) {
-	case *eventv1.Chunk_ToolStart:
-		return &eventv1.StepEvent{Event: &eventv1.StepEvent_ToolStart{ToolStart: &eventv1.ToolStartEvent{
-			ToolCallId: event.ToolStart.GetToolCallId(), AwaitsClient: event.ToolStart.GetAwaitsClient(),
-		}}}
-	case *eventv1.Chunk_ToolEnd:
-		return &eventv1.StepEvent{Event: &eventv1.StepEvent_ToolEnd{ToolEnd: event.ToolEnd.GetToolCallId()}}
-	case *eventv1.Chunk_ToolApprovalRequest:
-		return &eventv1.StepEvent{Event: &eventv1.StepEvent_ToolApprovalRequest{ToolApprovalRequest: event.ToolApprovalRequest}}
-	case *eventv1.Chunk_ToolApprovalResponse:
-		return &eventv1.StepEvent{Event: &eventv1.StepEvent_ToolApprovalResponse{ToolApprovalResponse: event.ToolApprovalResponse}}
-	case *eventv1.Chunk_Custom:
-		if !event.Custom.GetTransient() {
-			return &eventv1.StepEvent{Event: &eventv1.StepEvent_Custom{Custom: event.Custom}}
-		}
-	case *eventv1.Chunk_StatePatch:
-		return &eventv1.StepEvent{Event: &eventv1.StepEvent_StatePatch{StatePatch: event.StatePatch}}
-	case *eventv1.Chunk_Output:
-		return &eventv1.StepEvent{Event: &eventv1.StepEvent_Output{Output: event.Output}}
-	}
-	return nil
+	return recorder.Record()
 }
 
 // drawEvents draws some events of a tool or hook.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/holdfast-run/holdfast/pkg/step"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 )
 
@@ -222,7 +223,7 @@ func (w *answerBuilder) addStep(messages []*eventv1.Message, record *eventv1.Ste
 		w.translator.commitStep()
 	}
 	var parts []Part
-	for _, chunk := range StepChunks(messages[0].GetStep(), messages, record) {
+	for _, chunk := range step.Replay(messages[0].GetStep(), messages, record) {
 		w.chunks++
 		parts = append(parts, w.translator.Chunk(w.chunks, chunk)...)
 	}

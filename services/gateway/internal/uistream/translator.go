@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/holdfast-run/holdfast/pkg/step"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 )
 
@@ -59,7 +60,7 @@ type Translator struct {
 
 	lastShown        int64 // the last sequence with a part
 	lastUnrepeatable int64 // the last sequence whose parts must not be repeated
-	step             step
+	step             openStep
 	stepCount        int   // number of steps begun
 	validSteps       int   // number of steps begun, without void ones
 	stepNumber       int32 // number of the last step
@@ -69,8 +70,8 @@ type Translator struct {
 	subAgents        map[string]int64 // calls whose sub-agents the message shows, with the sequences of their starts
 }
 
-// step is the current step of the client's message.
-type step struct {
+// openStep is the current step of the client's message.
+type openStep struct {
 	open        bool  // start-step is sent, finish-step is not
 	void        bool  // step_started is void; the next attempt, or the next step, reuses the start-step
 	shown       bool  // the client has more of the step than its start-step
@@ -218,7 +219,7 @@ func (t *Translator) startStep(sequence int64, number int32) []Part {
 	}
 	t.validSteps++
 	t.stepNumber = number
-	t.step = step{open: true, sequence: sequence, shownBefore: t.lastShown, number: number}
+	t.step = openStep{open: true, sequence: sequence, shownBefore: t.lastShown, number: number}
 	return parts
 }
 
@@ -228,7 +229,7 @@ func (t *Translator) finishStep() []Part {
 	if t.step.open && !t.step.void {
 		parts = append(parts, finishStep())
 	}
-	t.step = step{}
+	t.step = openStep{}
 	return parts
 }
 
@@ -264,7 +265,7 @@ func (t *Translator) voidStep() {
 func (t *Translator) emptyStep() {
 	t.forgetCalls(t.step.sequence)
 	t.lastShown = t.step.shownBefore
-	t.step = step{open: true, void: true, shownBefore: t.step.shownBefore}
+	t.step = openStep{open: true, void: true, shownBefore: t.step.shownBefore}
 }
 
 // Rewind withdraws everything after the position, which is never inside a step. If ok is false,
@@ -323,7 +324,7 @@ func (t *Translator) closeBlock() []Part {
 }
 
 func suspendedReason(reason string) string {
-	if reason == "client_tool" || reason == "step_partial" {
+	if reason == step.SuspendedClientTool || reason == step.SuspendedPartial {
 		return toolCalls
 	}
 	return other
