@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/pkg/step"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 )
@@ -222,20 +223,16 @@ func arguments(text string) json.RawMessage {
 
 // The chunks that have no chunk there: of results and calls of sub-agents there, and of approvals.
 
-func toolStart(call agent.ToolCall, awaitsClient bool) *eventv1.Chunk {
-	return &eventv1.Chunk{Event: &eventv1.Chunk_ToolStart{ToolStart: &eventv1.ToolStart{
-		ToolCallId: call.ID, ToolName: call.Name, Arguments: string(call.Arguments), AwaitsClient: awaitsClient, Dynamic: call.Dynamic,
-	}}}
+func toolStart(c agent.ToolCall, awaitsClient bool) *eventv1.Chunk {
+	return step.ToolStart(&eventv1.ToolCallPart{ToolCallId: c.ID, ToolName: c.Name, Arguments: string(c.Arguments), Dynamic: c.Dynamic}, awaitsClient)
 }
 
 func toolEnd(r agent.ToolResult) *eventv1.Chunk {
-	return &eventv1.Chunk{Event: &eventv1.Chunk_ToolEnd{ToolEnd: &eventv1.ToolEnd{
-		ToolCallId: r.CallID, ToolName: r.Name, Result: string(r.Result), Success: r.Success, Error: r.Error,
-	}}}
+	return step.ToolEnd(&eventv1.ToolResultPart{ToolCallId: r.CallID, ToolName: r.Name, Result: string(r.Result), Success: r.Success, Error: r.Error})
 }
 
 func approvalRequest(c loop.OpenCall) *eventv1.Chunk {
-	return &eventv1.Chunk{Event: &eventv1.Chunk_ToolApprovalRequest{ToolApprovalRequest: &eventv1.ToolApprovalRequest{
+	return step.ApprovalRequest(&eventv1.ToolApprovalRequest{
 		ToolCallId: c.ID, ToolName: c.Name, ApprovalId: c.ApprovalID, Input: string(c.Arguments),
-	}}}
+	})
 }

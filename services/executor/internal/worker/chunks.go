@@ -64,7 +64,9 @@ func planChunks(plan agent.Message, fates callFates) []*eventv1.Chunk {
 	return chunks
 }
 
-func toolStart(call agent.ToolCall, awaitsClient bool) *eventv1.Chunk { return step.ToolStart(fromCall(call), awaitsClient) }
+func toolStart(call agent.ToolCall, awaitsClient bool) *eventv1.Chunk {
+	return step.ToolStart(fromCall(call), awaitsClient)
+}
 
 func toolEnd(r agent.ToolResult) *eventv1.Chunk { return step.ToolEnd(fromResult(r)) }
 
@@ -86,7 +88,9 @@ func approvalRequest(c loop.OpenCall) *eventv1.Chunk {
 }
 
 // approvalResponse returns the chunk of a human's decision about a call.
-func approvalResponse(callID string, d loop.Decision) *eventv1.Chunk { return step.Decision(callID, fromDecision(&d)) }
+func approvalResponse(callID string, d loop.Decision) *eventv1.Chunk {
+	return step.Decision(callID, fromDecision(&d))
+}
 
 func custom(e tool.Event) *eventv1.Chunk {
 	return step.Custom(&eventv1.Custom{EventName: clean(e.Name), Data: clean(string(e.Data)), Id: e.ID, Transient: e.Transient})

@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/holdfast-run/holdfast/pkg/step"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 )
@@ -106,17 +107,14 @@ func textOf(c *eventv1.Chunk) string {
 
 // withText copies the chunk with a piece of its text. Only the last piece completes a block.
 func withText(c *eventv1.Chunk, text string, last bool) *eventv1.Chunk {
-	out := &eventv1.Chunk{AgentId: c.GetAgentId(), AgentType: c.GetAgentType(), Timestamp: c.GetTimestamp(), Step: c.GetStep()}
+	out := step.Text(text)
 	switch e := c.GetEvent().(type) {
-	case *eventv1.Chunk_TextDelta:
-		out.Event = &eventv1.Chunk_TextDelta{TextDelta: &eventv1.TextDelta{Delta: text}}
 	case *eventv1.Chunk_Thinking:
-		out.Event = &eventv1.Chunk_Thinking{Thinking: &eventv1.Thinking{Content: text, IsComplete: last && e.Thinking.GetIsComplete()}}
+		out = step.Thinking(text, last && e.Thinking.GetIsComplete())
 	case *eventv1.Chunk_ToolArgStreamDelta:
-		out.Event = &eventv1.Chunk_ToolArgStreamDelta{ToolArgStreamDelta: &eventv1.ToolArgStreamDelta{
-			ToolCallId: e.ToolArgStreamDelta.GetToolCallId(), Delta: text,
-		}}
+		out = step.InputDelta(e.ToolArgStreamDelta.GetToolCallId(), text)
 	}
+	out.AgentId, out.AgentType, out.Timestamp, out.Step = c.GetAgentId(), c.GetAgentType(), c.GetTimestamp(), c.GetStep()
 	return out
 }
 
