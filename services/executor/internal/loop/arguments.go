@@ -60,7 +60,7 @@ func checkArguments(s *agent.Schema, arguments json.RawMessage) string {
 	case bytes.TrimLeft(arguments, jsonSpace)[0] != '{':
 		return errArguments + "are not a JSON object"
 	}
-	if name, twice := repeatedMember(arguments); twice {
+	if name, repeated := repeatedMember(arguments); repeated {
 		return fmt.Sprintf(errArguments+"do not fit: the member %q is there twice; send it once", shortened(name))
 	}
 	if s == nil {
@@ -73,7 +73,7 @@ func checkArguments(s *agent.Schema, arguments json.RawMessage) string {
 }
 
 // repeatedMember returns the first member name that an object in the JSON text repeats.
-func repeatedMember(text json.RawMessage) (name string, twice bool) {
+func repeatedMember(text json.RawMessage) (name string, repeated bool) {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber()
 	var open []*members
@@ -87,7 +87,7 @@ func repeatedMember(text json.RawMessage) (name string, twice bool) {
 			continue
 		}
 		if len(open) > 0 {
-			if name, twice := open[len(open)-1].next(token); twice {
+			if name, repeated := open[len(open)-1].next(token); repeated {
 				return name, true
 			}
 		}
@@ -106,7 +106,7 @@ type members struct {
 }
 
 // next processes the next token of the object.
-func (m *members) next(token json.Token) (name string, twice bool) {
+func (m *members) next(token json.Token) (name string, repeated bool) {
 	if m.names == nil {
 		return "", false
 	}
@@ -115,9 +115,9 @@ func (m *members) next(token json.Token) (name string, twice bool) {
 		return "", false
 	}
 	name, _ = token.(string) // a member name is always a string
-	twice = m.names[name]
+	repeated = m.names[name]
 	m.names[name] = true
-	return name, twice
+	return name, repeated
 }
 
 func shortened(name string) string {

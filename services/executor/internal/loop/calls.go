@@ -32,19 +32,21 @@ type task struct {
 	end   *Ended
 	// begun means that the tool may have begun without a recorded end.
 	begun bool
-	// waits means that the recorded plan left the call to a client.
+	// waits means that the call waits for a client in the recorded plan.
 	waits bool
 	// awaits is the companion that answers the call, if any.
 	awaits *Awaited
 }
 
-// setEnd records the end of a call and reports whether a stop has cut it.
-func (t *task) setEnd(end Ended) (cut bool) {
+// setEnd records the end of a call and reports whether a stop ended it.
+func (t *task) setEnd(end Ended) (stopped bool) {
 	switch {
 	case t.Recorded:
 		end.Ops = t.Ops
 	case end.Awaits != nil:
-		t.class, t.awaits, t.begun = classOpen, end.Awaits, true
+		t.class = classOpen
+		t.awaits = end.Awaits
+		t.begun = true
 		return false
 	case end.Stopped && t.Result != nil:
 		end = Ended{Result: *t.Result}
@@ -66,11 +68,8 @@ func (t *task) result() *agent.ToolResult {
 
 func (t *task) fail(reason string) {
 	result := failedResult(t.ToolCall, reason)
-	t.Tool, t.Result = nil, &result
-}
-
-func (c *calls) task(id string) *task {
-	return c.tasks[slices.IndexFunc(c.tasks, func(t *task) bool { return t.ID == id })]
+	t.Tool = nil
+	t.Result = &result
 }
 
 // unfinished returns the tasks of some classes that have not ended.
@@ -109,15 +108,14 @@ const metadataAsks = "asks"
 // withAsks adds to the plan which calls wait for clients and so have not run. A new owner cannot learn this from
 // the agent, because the agent may decide differently later.
 func (c *calls) withAsks(plan agent.Message) agent.Message {
-	var places []int
-	calls := plan.Calls()
+	var indexes []int
 	for _, t := range c.open() {
-		places = append(places, slices.IndexFunc(calls, func(c agent.ToolCall) bool { return c.ID == t.ID }))
+		indexes = append(indexes, slices.IndexFunc(plan.Calls(), func(c agent.ToolCall) bool { return c.ID == t.ID }))
 	}
-	if len(places) == 0 {
+	if len(indexes) == 0 {
 		return plan
 	}
-	text, err := json.Marshal(places)
+	text, err := json.Marshal(indexes)
 	if err != nil { // numbers always marshal
 		panic(fmt.Sprintf("loop: the calls of a plan that are asked: %v", err))
 	}
@@ -142,12 +140,12 @@ func splitPlan(plan agent.Message) (message agent.Message, ids []string) {
 	if !ok {
 		return plan, nil
 	}
-	var places []int
+	var indexes []int
 	switch calls := plan.Calls(); {
-	case json.Unmarshal([]byte(text), &places) == nil:
-		for _, place := range places {
-			if place >= 0 && place < len(calls) {
-				ids = append(ids, calls[place].ID)
+	case json.Unmarshal([]byte(text), &indexes) == nil:
+		for _, i := range indexes {
+			if i >= 0 && i < len(calls) {
+				ids = append(ids, calls[i].ID)
 			}
 		}
 	case json.Unmarshal([]byte(text), &ids) != nil:
@@ -158,17 +156,6 @@ func splitPlan(plan agent.Message) (message agent.Message, ids []string) {
 		plan.Metadata = nil
 	}
 	return plan, ids
-}
-
-// restoreAsks restores the questions of a recorded plan, regardless of the agent's current rules. Call it for a whole
-// plan, before restore.
-func (c *calls) restoreAsks(ids []string) {
-	for _, t := range c.tasks {
-		t.waits = slices.Contains(ids, t.ID)
-		if t.waits && t.Tool != nil {
-			t.class = classOpen
-		}
-	}
 }
 
 // plannedClass returns the class of a call at the time of its plan.
@@ -193,7 +180,10 @@ func (c *calls) restore(results []Recorded) {
 	}
 	for _, t := range c.tasks {
 		if r, ok := recorded[t.ID]; ok {
-			t.Tool, t.Result, t.Ops, t.Recorded = nil, &r.Result, r.Ops, true
+			t.Tool = nil
+			t.Result = &r.Result
+			t.Ops = r.Ops
+			t.Recorded = true
 			if t.class == classOpen {
 				t.class = classKnown
 			}
@@ -288,17 +278,6 @@ func (c *calls) commitFollows(tasks []*task) bool {
 	}
 	runs := slices.ContainsFunc(finishing, func(t *task) bool { return t.Tool != nil })
 	return !runs || slices.Contains(tasks, finishing[0])
-}
-
-// results returns the tool messages of the step.
-func (c *calls) results(tasks []*task) []agent.Message {
-	var messages []agent.Message
-	for n, t := range tasks {
-		if result := t.result(); result != nil {
-			messages = append(messages, agent.Message{ID: c.run.messageID("tool", n), Role: agent.RoleTool, Parts: []agent.Part{*result}})
-		}
-	}
-	return messages
 }
 
 // hasContent reports whether a model message has content: providers refuse one with neither text nor a call.

@@ -44,8 +44,8 @@ func (c *compaction) visibleMessages(lessons learned, notices []agent.Message, n
 		return append(all, notices...), nil
 	}
 	transcript := lessons.leaveOut(slices.Concat(c.run.transcript, notes, notices))
-	groups := c.groups(lessons.convert(conversation(slices.DeleteFunc(slices.Clone(transcript), isNote))))
-	most := lessons.budget(policy.MaxTokens)
+	groups := c.groups(lessons.convert(conversation(nil, slices.DeleteFunc(slices.Clone(transcript), isNote))))
+	most := lower(max(policy.MaxTokens, 0), lessons.tokens)
 	keep := most / 2 // tokens that stay of a conversation above its budget
 	if policy.KeepTokens > 0 {
 		keep = min(policy.KeepTokens, most)

@@ -58,17 +58,20 @@ type ends struct {
 
 // commit returns the commit of the step, with its messages before and after the model's message.
 func (e *ends) commit(tasks []*task, notes ...agent.Message) Commit {
-	w := e.calls
-	c := Commit{Step: e.run.step, Answering: w.answering}
-	if !w.answering {
+	c := Commit{Step: e.run.step, Answering: e.calls.answering}
+	if !c.Answering {
 		c.Messages, c.Reported = e.answers.notices()
-		if hasContent(w.message) {
-			c.Messages = append(c.Messages, w.message)
+		if hasContent(e.calls.message) {
+			c.Messages = append(c.Messages, e.calls.message)
 		}
 	}
-	c.Messages = append(append(c.Messages, e.calls.results(tasks)...), notes...)
-	for _, t := range tasks {
-		if t.asked == nil || t.result() == nil {
+	for n, t := range tasks {
+		result := t.result()
+		if result == nil {
+			continue
+		}
+		c.Messages = append(c.Messages, agent.Message{ID: e.run.messageID("tool", n), Role: agent.RoleTool, Parts: []agent.Part{*result}})
+		if t.asked == nil {
 			continue
 		}
 		c.Consumed = append(c.Consumed, Consumed{t.ID, t.asked.Revision})
@@ -79,16 +82,17 @@ func (e *ends) commit(tasks []*task, notes ...agent.Message) Commit {
 			c.Decisions[t.ID] = *t.Decision
 		}
 	}
+	c.Messages = append(c.Messages, notes...)
 	return c
 }
 
 // settle commits a step whose calls have ended.
 func (e *ends) settle() Effect {
-	w := e.calls
 	var notes []agent.Message
 	var outcome *Outcome
-	if winner := w.finishingCall(); winner != nil && winner.result() != nil {
-		if e.run.start.Agent.Guard.OnOutput != nil && winner.Name != agent.FinishTool && winner.result().Success && e.verdict == nil && e.outputMismatch(winner) == "" {
+	if winner := e.calls.finishingCall(); winner != nil && winner.result() != nil {
+		judges := e.run.start.Agent.Guard.OnOutput != nil && e.verdict == nil && winner.Name != agent.FinishTool
+		if judges && winner.result().Success && e.outputMismatch(winner) == "" {
 			return e.consultGuard(false, winner.result().Result)
 		}
 		var feedback string
@@ -96,7 +100,7 @@ func (e *ends) settle() Effect {
 			notes = append(notes, e.run.note(0, feedback, nil))
 		}
 	}
-	c := e.commit(w.tasks, notes...)
+	c := e.commit(e.calls.tasks, notes...)
 	if outcome == nil {
 		var note *agent.Message
 		if outcome, note = e.afterStep(c); note != nil {
@@ -209,11 +213,10 @@ func (e *ends) oweNote(reason string) *agent.Message {
 
 // endText returns the effect after a reply without calls.
 func (e *ends) endText() Effect {
-	w := e.calls
 	if e.run.hasOutput() {
 		return e.endMissed()
 	}
-	text := quote(w.message.Text())
+	text := quote(e.calls.message.Text())
 	if e.run.start.Agent.Guard.OnReply != nil && e.verdict == nil {
 		return e.consultGuard(true, text)
 	}
@@ -228,7 +231,7 @@ func (e *ends) endText() Effect {
 		c.Messages = append(c.Messages, note)
 		c.Outcome, _ = e.afterStep(c)
 	default:
-		c.Outcome = &Outcome{Status: StatusCompleted, Output: text, FinishReason: w.finish}
+		c.Outcome = &Outcome{Status: StatusCompleted, Output: text, FinishReason: e.calls.finish}
 	}
 	return c
 }

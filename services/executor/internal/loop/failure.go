@@ -87,7 +87,10 @@ func missedFailure() Failure {
 }
 
 func unsupportedFailure(f Failure) Failure {
-	return Failure{Error: f.Error, Detail: "the model cannot be made to give an output of the agent's schema: " + f.Detail, Code: CodeSchemaUnsupported}
+	return Failure{
+		Error: f.Error, Detail: "the model cannot be made to give an output of the agent's schema: " + f.Detail,
+		Code: CodeSchemaUnsupported,
+	}
 }
 
 func contentFilteredFailure() Failure {

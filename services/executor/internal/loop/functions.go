@@ -50,7 +50,7 @@ func callFunction[A any](r *run, what string, f func() A) (answer A, err error) 
 func callDirectly(_ string, f func() any) (answer any, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			answer, err = nil, fmt.Errorf("it panicked: %v", cause)
+			err = fmt.Errorf("it panicked: %v", cause)
 		}
 	}()
 	return f(), nil

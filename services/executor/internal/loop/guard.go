@@ -30,7 +30,9 @@ func (v *verdict) failure() *Failure {
 	case v == nil:
 		return nil
 	case v.err != nil:
-		return &Failure{Error: "Something went wrong on our side.", Detail: "the completion guard failed: " + v.err.Error(), Code: CodeGuardFailed}
+		return &Failure{
+			Error: "Something went wrong on our side.", Detail: "the completion guard failed: " + v.err.Error(), Code: CodeGuardFailed,
+		}
 	case v.Fail != "":
 		return &Failure{Error: v.Fail, Detail: "the completion guard has refused the end of the run", Code: CodeGuardRefused}
 	}
@@ -40,8 +42,7 @@ func (v *verdict) failure() *Failure {
 // runFinishing returns the effect for the calls that finish the run: only the first is executed. The output of
 // __finish__ is judged before it becomes a result, the output of a tool afterwards.
 func (e *ends) runFinishing(last []*task) Effect {
-	w := e.calls
-	winner := w.finishingCall()
+	winner := e.calls.finishingCall()
 	for _, t := range last {
 		if t != winner && t.Result == nil {
 			t.fail(errSuperseded)
@@ -55,20 +56,17 @@ func (e *ends) runFinishing(last []*task) Effect {
 			winner.fail(failure.Error)
 			return e.settle()
 		}
-		winner.Result = e.finishResult(winner.ToolCall)
+		result := agent.ToolResult{CallID: winner.ID, Name: winner.Name, Success: true, Result: winner.Arguments}
+		switch v := e.verdict; {
+		case v == nil:
+		case v.Revise != "":
+			result = failedResult(winner.ToolCall, v.Revise)
+		case v.Replace != nil:
+			result.Result = v.Replace
+		}
+		winner.Result = &result
 	}
-	return e.calls.runCalls(last, w.planned)
-}
-
-// finishResult returns the result of __finish__: the output, or the guard's request.
-func (e *ends) finishResult(call agent.ToolCall) *agent.ToolResult {
-	result := agent.ToolResult{CallID: call.ID, Name: call.Name, Success: true, Result: call.Arguments}
-	if v := e.verdict; v != nil && v.Revise != "" {
-		result = failedResult(call, v.Revise)
-	} else if v != nil && v.Replace != nil {
-		result.Result = v.Replace
-	}
-	return &result
+	return e.calls.runCalls(last, e.calls.planned)
 }
 
 // finishOutcome returns the outcome of a finishing call, or the feedback for the model. Both are empty if the call

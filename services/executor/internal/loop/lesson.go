@@ -99,7 +99,7 @@ type learned struct {
 	plain         map[string]bool // ids of messages
 	unsummarized  map[string]bool // ids of messages
 	first         int             // index of the first message to send
-	left          []span
+	omitted       []span          // refused turns
 }
 
 // span is a part of the transcript: [from, to).
@@ -119,7 +119,9 @@ func learnedFrom(transcript []agent.Message, begin int, model string) learned {
 		if !ok || l.Model != model || l.Guess && i < begin && !wasKept(transcript[i+1:]) {
 			continue
 		}
-		s.tokens, s.output, s.mostTools = lower(s.tokens, l.Tokens), lower(s.output, l.Output), lower(s.mostTools, l.MostTools)
+		s.tokens = lower(s.tokens, l.Tokens)
+		s.output = lower(s.output, l.Output)
+		s.mostTools = lower(s.mostTools, l.MostTools)
 		s.noTemperature = s.noTemperature || l.NoTemperature
 		for _, digest := range l.Files {
 			s.files[digest] = l.Why
@@ -137,7 +139,7 @@ func learnedFrom(transcript []agent.Message, begin int, model string) learned {
 
 // addPlaces adds what the lesson of the note at an index says about the messages before it.
 func (s *learned) addPlaces(l lesson, transcript []agent.Message, note int) {
-	question := questionBefore(transcript, note)
+	question := beginOfQuestion(transcript[:note])
 	to := question
 	if l.Plain == plainAll {
 		to = note
@@ -151,7 +153,7 @@ func (s *learned) addPlaces(l lesson, transcript []agent.Message, note int) {
 		s.first = max(s.first, question)
 	}
 	if l.Turn && isOvertaken(transcript[note+1:]) {
-		s.left = append(s.left, span{question, note})
+		s.omitted = append(s.omitted, span{question, note})
 	}
 }
 
@@ -163,11 +165,7 @@ func lower(a, b int) int {
 	return a
 }
 
-// questionBefore returns the index of the first of the adjacent user messages that come last before the place, or 0.
-func questionBefore(transcript []agent.Message, place int) int {
-	return beginOfQuestion(transcript[:place])
-}
-
+// beginOfQuestion returns the index of the first of the last adjacent user messages, or 0.
 func beginOfQuestion(messages []agent.Message) int {
 	asks := func(m agent.Message) bool { return m.Role == agent.RoleUser && !m.Hidden }
 	at := len(messages)
@@ -210,11 +208,8 @@ func wasKept(after []agent.Message) bool {
 // changes reports whether any lesson counts.
 func (s learned) changes() bool {
 	return s.tokens != 0 || s.output != 0 || s.mostTools != 0 || s.noTemperature || s.first > 0 ||
-		len(s.files)+len(s.results)+len(s.tools)+len(s.plain)+len(s.left)+len(s.unsummarized) > 0
+		len(s.files)+len(s.results)+len(s.tools)+len(s.plain)+len(s.omitted)+len(s.unsummarized) > 0
 }
-
-// budget returns the budget of tokens for an agent's own; 0 for none.
-func (s learned) budget(own int) int { return lower(max(own, 0), s.tokens) }
 
 // accepted returns the tools accepted by the model. Tools that finish the run stay.
 func (s learned) accepted(tools []model.Tool, finishes func(name string) bool) []model.Tool {
@@ -231,28 +226,25 @@ func (s learned) accepted(tools []model.Tool, finishes func(name string) bool) [
 	})
 }
 
-// leaveOut returns the transcript without the messages that are not sent. A text stands in place of a turn.
+// leaveOut returns the transcript without the messages that are not sent. A text replaces a turn.
 func (s learned) leaveOut(transcript []agent.Message) []agent.Message {
-	if s.first == 0 && len(s.left) == 0 {
+	if s.first == 0 && len(s.omitted) == 0 {
 		return transcript
 	}
 	sent := make([]agent.Message, 0, len(transcript))
 	for i, m := range transcript {
-		at := slices.IndexFunc(s.left, func(left span) bool { return i >= left.from && i < left.to })
+		at := slices.IndexFunc(s.omitted, func(turn span) bool { return i >= turn.from && i < turn.to })
 		switch {
 		case i < s.first:
-		case at >= 0 && i == s.left[at].from:
-			sent = append(sent, hiddenUser(m.ID, "[A message of the user was left out here, because the model refused it.]"))
+		case at >= 0 && i == s.omitted[at].from:
+			const text = "[A message of the user was left out here, because the model refused it.]"
+			sent = append(sent, agent.Message{ID: m.ID, Role: agent.RoleUser, Hidden: true, Parts: []agent.Part{agent.Text{Text: text}}})
 		case at >= 0 && !isNote(m):
 		default:
 			sent = append(sent, m)
 		}
 	}
 	return sent
-}
-
-func hiddenUser(id, text string) agent.Message {
-	return agent.Message{ID: id, Role: agent.RoleUser, Hidden: true, Parts: []agent.Part{agent.Text{Text: text}}}
 }
 
 // digestOf identifies a file or a call in a lesson.

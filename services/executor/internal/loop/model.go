@@ -117,8 +117,8 @@ func (m *modelCalls) endWithUserMessage(messages []agent.Message) []agent.Messag
 }
 
 const summarySystem = "You summarise the beginning of a conversation between a user and an assistant, so that the assistant can go on " +
-	"without it. Keep what was asked and decided, facts, names, numbers and ids, results of tools that still matter, and what is left to do. " +
-	"Reply with the summary and nothing else."
+	"without it. Keep what was asked and decided, facts, names, numbers and ids, results of tools that still matter, and what is left " +
+	"to do. Reply with the summary and nothing else."
 
 // summaryCall returns the call of the agent's own model that summarizes the older messages.
 func (m *modelCalls) summaryCall(older []agent.Message, lessons learned) Compact {
@@ -126,7 +126,8 @@ func (m *modelCalls) summaryCall(older []agent.Message, lessons learned) Compact
 	if lessons.tokens > 0 {
 		older = m.compaction.newest(older, lessons.tokens)
 	}
-	request := m.request(name, slices.Concat(older, []agent.Message{m.run.note(2, "Summarise the conversation so far.", nil)}), lessons)
+	instruction := m.run.note(2, "Summarise the conversation so far.", nil)
+	request := m.request(name, append(slices.Clone(older), instruction), lessons)
 	request.System = summarySystem
 	request.Output = nil
 	request.Choice = model.ChoiceNone

@@ -27,18 +27,19 @@ func (s learned) convert(messages []agent.Message) []agent.Message {
 	return out
 }
 
-// convertParts puts texts in place of files and results.
+// convertParts replaces files and results by texts.
 func (s learned) convertParts(parts []agent.Part) []agent.Part {
 	out := slices.Clone(parts)
 	for i, part := range out {
 		switch part := part.(type) {
 		case agent.File:
-			if why, left := s.files[digestOf(part.URL)]; left {
+			if why, omitted := s.files[digestOf(part.URL)]; omitted {
 				out[i] = agent.Text{Text: fileLeftOut(part, why)}
 			}
 		case agent.ToolResult:
 			if s.results[digestOf(part.CallID)] {
-				part.Result, part.Error = quote("[This result was left out: the content policy of the model's provider refuses it.]"), ""
+				part.Result = quote("[This result was left out: the content policy of the model's provider refuses it.]")
+				part.Error = ""
 				part.Success = true
 				out[i] = part
 			}
@@ -77,7 +78,8 @@ func plainMessage(m agent.Message) agent.Message {
 	}
 	m.Parts = texts
 	if m.Role != agent.RoleAssistant && m.Role != agent.RoleUser {
-		m.Role, m.Hidden = agent.RoleUser, true
+		m.Role = agent.RoleUser
+		m.Hidden = true
 	}
 	return m
 }
@@ -113,7 +115,7 @@ const (
 	leastShortened   = 256
 )
 
-// shorten cuts long texts, arguments and results until the messages fit, except in the last question. It is for
+// shorten shortens long texts, arguments and results until the messages fit, except in the last question. It is for
 // conversations that have too much in one turn.
 func (c *compaction) shorten(messages []agent.Message, budget int) []agent.Message {
 	question, out := beginOfQuestion(messages), messages
@@ -157,5 +159,6 @@ func shortenText(text string, most int) string {
 		return text
 	}
 	head, tail := text[:most*3/4], text[len(text)-most/4:]
-	return strings.ToValidUTF8(head, "") + fmt.Sprintf("\n[… %d bytes were left out …]\n", len(text)-len(head)-len(tail)) + strings.ToValidUTF8(tail, "")
+	omitted := fmt.Sprintf("\n[… %d bytes were left out …]\n", len(text)-len(head)-len(tail))
+	return strings.ToValidUTF8(head, "") + omitted + strings.ToValidUTF8(tail, "")
 }

@@ -62,7 +62,12 @@ func (p *Planner) recover(j Journal) Effect {
 	plan, asks := splitPlan(j.Plan)
 	p.calls = newCalls(&p.run, plan)
 	p.calls.planned = true
-	p.calls.restoreAsks(asks)
+	for _, t := range p.calls.tasks { // the plan's questions remain, whatever the agent's rules are now
+		t.waits = slices.Contains(asks, t.ID)
+		if t.waits && t.Tool != nil {
+			t.class = classOpen
+		}
+	}
 	p.calls.restore(j.Results)
 	return p.proceed()
 }
@@ -141,7 +146,9 @@ func (p *Planner) State() agent.State { return p.run.currentState() }
 
 // NewReply begins the reply to a CallModel.
 func (p *Planner) NewReply() *Reply {
-	return newReply(p.run.tools, p.run.callIDs, salt(p.run.start, p.run.step))
+	r := &Reply{tools: p.run.tools, salt: salt(p.run.start, p.run.step), own: map[string]bool{}, calls: map[int]*block{}}
+	r.taken = func(id string) bool { return p.run.callIDs[id] || r.own[id] }
+	return r
 }
 
 // Replied answers CallModel with a complete reply. A completion in the JSON output format is converted to the
@@ -313,7 +320,8 @@ func (p *Planner) Ended(ends []Ended) {
 		panic(fmt.Sprintf("loop: %d results for %d calls", len(ends), len(calls)))
 	}
 	for i, end := range ends {
-		if p.calls.task(calls[i].ID).setEnd(end) {
+		at := slices.IndexFunc(p.calls.tasks, func(t *task) bool { return t.ID == calls[i].ID })
+		if p.calls.tasks[at].setEnd(end) {
 			p.run.awaitsStop = true
 		}
 	}

@@ -69,7 +69,11 @@ func (m *modelCalls) learnOfSummary(asked Compact, r model.Refusal) (note agent.
 		note = m.run.lessonNote(c.lesson, c.sentence)
 		lessons, _, older := m.view(asked.Model, note)
 		m.compaction.covers = refused
-		if len(older) == 0 || !sameMessages(m.summaryCall(older, lessons).Request.Messages, asked.Request.Messages) {
+		if len(older) == 0 {
+			return note, true
+		}
+		same := func(a, b agent.Message) bool { return a.Role == b.Role && reflect.DeepEqual(a.Parts, b.Parts) }
+		if !slices.EqualFunc(m.summaryCall(older, lessons).Request.Messages, asked.Request.Messages, same) {
 			return note, true
 		}
 	}
@@ -103,11 +107,6 @@ func requestDigest(r model.Request) string {
 		}
 	}
 	return digestOf(Digest(texts...))
-}
-
-// sameMessages reports whether a provider sees the same messages.
-func sameMessages(a, b []agent.Message) bool {
-	return slices.EqualFunc(a, b, func(a, b agent.Message) bool { return a.Role == b.Role && reflect.DeepEqual(a.Parts, b.Parts) })
 }
 
 // candidate is a lesson that may help, and its sentence for users.
@@ -154,7 +153,8 @@ func (m *modelCalls) shorterRequests(asked CallModel, r model.Refusal) (list []c
 	}
 	share = min(max(share, leastShare), largestShare) * safety
 	budget := max(int(share*float64(tokens+fixed))-fixed, leastTokens)
-	return append(list, candidate{lesson{Tokens: budget, Guess: guess}, "The conversation is longer than the model accepts. Its oldest part was left out."})
+	const sentence = "The conversation is longer than the model accepts. Its oldest part was left out."
+	return append(list, candidate{lesson{Tokens: budget, Guess: guess}, sentence})
 }
 
 func sumOf(numbers []int) (sum int) {
@@ -192,9 +192,14 @@ func (m *modelCalls) withoutFiles(asked CallModel, r model.Refusal) (list []cand
 	unanswered := filesOf(messages[answeredBefore(messages):], ofKind)
 	all := filesOf(messages, func(model.FileRef, agent.File) bool { return true })
 	for _, files := range [][]agent.File{named, oldest, unanswered, kind, all} {
-		if len(files) > 0 {
-			list = append(list, leaveOutFiles(files, r))
+		if len(files) == 0 {
+			continue
 		}
+		l := lesson{Why: fileProblem(r)}
+		for _, f := range files[:min(len(files), maxNamed)] {
+			l.Files = append(l.Files, digestOf(f.URL))
+		}
+		list = append(list, candidate{l, filesSentence(files, r)})
 	}
 	return list
 }
@@ -234,14 +239,6 @@ func answeredBefore(messages []agent.Message) int {
 	return 0
 }
 
-func leaveOutFiles(files []agent.File, r model.Refusal) candidate {
-	l := lesson{Why: fileProblem(r)}
-	for _, f := range files[:min(len(files), maxNamed)] {
-		l.Files = append(l.Files, digestOf(f.URL))
-	}
-	return candidate{l, filesSentence(files, r)}
-}
-
 // withoutContent leaves out results that no reply has followed. A question is not sent without its text: its run fails,
 // and later turns leave it out. If a turn was left out already and no reply has followed, the cause is older.
 func (m *modelCalls) withoutContent(asked CallModel) (list []candidate) {
@@ -255,7 +252,7 @@ func (m *modelCalls) withoutContent(asked CallModel) (list []candidate) {
 	if len(l.Results) > 0 && len(l.Results) <= maxNamed {
 		list = append(list, candidate{l, "The content policy of the model's provider refuses the result of a tool. It was left out."})
 	}
-	question := questionBefore(m.run.transcript, len(m.run.transcript))
+	question := beginOfQuestion(m.run.transcript)
 	for _, message := range slices.Backward(m.run.transcript[:question]) {
 		if l, ok := lessonOf(message); ok && l.Turn {
 			return append(list, candidate{lesson{Alone: true, Guess: true}, aloneSentence})
@@ -278,7 +275,8 @@ func (m *modelCalls) withoutTools(asked CallModel, r model.Refusal) []candidate 
 	case known && !m.run.tools.finishes(name):
 		return []candidate{{lesson{Tools: []string{name}}, fmt.Sprintf("The model does not accept the tool %q. It was left out.", name)}}
 	case r.Limit > 0 && int64(len(tools)) > r.Limit:
-		return []candidate{{lesson{MostTools: int(r.Limit)}, fmt.Sprintf("The model does not accept more than %d tools. The others were left out.", r.Limit)}}
+		sentence := fmt.Sprintf("The model does not accept more than %d tools. The others were left out.", r.Limit)
+		return []candidate{{lesson{MostTools: int(r.Limit)}, sentence}}
 	}
 	return nil
 }
@@ -288,7 +286,8 @@ func withoutParameter(r model.Refusal) []candidate {
 	case r.Name == "temperature":
 		return []candidate{{lesson{NoTemperature: true}, "The model does not accept the agent's temperature. It was left out."}}
 	case r.Name == "max_tokens" && r.Limit > 0:
-		return []candidate{{lesson{Output: int(r.Limit)}, fmt.Sprintf("The model's answers have at most %d tokens, fewer than the agent asks for.", r.Limit)}}
+		sentence := fmt.Sprintf("The model's answers have at most %d tokens, fewer than the agent asks for.", r.Limit)
+		return []candidate{{lesson{Output: int(r.Limit)}, sentence}}
 	case r.Name == "max_tokens":
 		return []candidate{{lesson{Output: -1}, "The model does not accept the agent's limit for answers. It was left out."}}
 	}
@@ -334,20 +333,21 @@ func refusalSentence(r model.Refusal) string {
 
 // filesSentence says which files were left out, and why.
 func filesSentence(files []agent.File, r model.Refusal) string {
-	left := "It was left out."
-	if len(files) > 1 {
-		left = "They were left out."
+	several := len(files) > 1
+	switch {
+	case r.Part != model.RefusedFile && several:
+		return "The model did not accept the request. Its files were left out."
+	case r.Part != model.RefusedFile:
+		return "The model did not accept the request. A file was left out."
 	}
-	if r.Part != model.RefusedFile {
-		return fmt.Sprintf("The model did not accept the request. %s left out.", map[bool]string{false: "A file was", true: "Its files were"}[len(files) > 1])
+	end := "It was left out."
+	switch {
+	case r.Reason == model.FilesTooMany:
+		end = "The oldest were left out."
+	case r.Reason == model.FileKindNotTaken, several:
+		end = "They were left out."
 	}
-	switch r.Reason {
-	case model.FilesTooMany:
-		left = "The oldest were left out."
-	case model.FileKindNotTaken:
-		left = "They were left out."
-	}
-	return fileRefused(r, subjectOf(files, r)) + ". " + left
+	return fileRefused(r, subjectOf(files, r)) + ". " + end
 }
 
 // fileRefused returns a sentence without its end.

@@ -44,13 +44,8 @@ type block struct {
 	part agent.Part // its kind: agent.Text, agent.Reasoning or agent.ToolCall
 	text strings.Builder
 	done bool
-	cut  bool // a call with incomplete arguments
-}
-
-func newReply(tools *toolbox, taken map[string]bool, salt string) *Reply {
-	r := &Reply{tools: tools, salt: salt, own: map[string]bool{}, calls: map[int]*block{}}
-	r.taken = func(id string) bool { return taken[id] || r.own[id] }
-	return r
+	// truncated means that the arguments of a call are incomplete.
+	truncated bool
 }
 
 // Add adds the next event and returns the events to publish: the same with session-wide call ids, and with ends
@@ -151,7 +146,8 @@ func (r *Reply) checkSize() error {
 		return invalidReply("the reply is larger than %d bytes", maxReplyBytes)
 	}
 	if len(r.calls) > 0 && (r.bytes > maxPlanBytes || r.IsComplete() && r.size() > maxPlanBytes) {
-		return invalidReply("the reply calls tools and is larger than %d bytes with their arguments; have the model send less at once", maxPlanBytes)
+		const format = "the reply calls tools and is larger than %d bytes with their arguments; have the model send less at once"
+		return invalidReply(format, maxPlanBytes)
 	}
 	return nil
 }
@@ -229,7 +225,7 @@ func (r *Reply) keptParts() []agent.Part {
 		case agent.Text:
 			parts = append(parts, agent.Text{Text: b.text.String()})
 		case agent.ToolCall:
-			if b.done && !b.cut {
+			if b.done && !b.truncated {
 				parts = append(parts, part)
 			}
 		}
@@ -384,10 +380,10 @@ func quote(text string) json.RawMessage {
 	return bytes.TrimSpace(quoted.Bytes())
 }
 
-// endCalls ends the calls left open by the provider, in the order of the reply. In a cut reply their arguments
+// endCalls ends the calls that the provider left open, in the order of the reply. In a truncated reply their arguments
 // are incomplete even if they are JSON, so they become a text, which no tool accepts. The same holds for an
 // ended last call without arguments, because the model may have been about to send them.
-func (r *Reply) endCalls(cut bool) []model.Event {
+func (r *Reply) endCalls(truncated bool) []model.Event {
 	indexes := make(map[*block]int, len(r.calls))
 	for index, b := range r.calls {
 		indexes[b] = index
@@ -404,14 +400,14 @@ func (r *Reply) endCalls(cut bool) []model.Event {
 			continue
 		}
 		var arguments json.RawMessage
-		if cut {
-			b.cut = true
+		if truncated {
+			b.truncated = true
 			arguments = quote(b.text.String())
 		}
 		ends = append(ends, b.endCall(index, arguments))
 	}
-	if cut && last != nil && last.trimmedArguments() == "" {
-		last.cut = true
+	if truncated && last != nil && last.trimmedArguments() == "" {
+		last.truncated = true
 		last.endCall(indexes[last], quote(""))
 	}
 	return ends

@@ -13,7 +13,7 @@ type Run struct{ Tenant, SessionID, RunID string }
 type Start struct {
 	Run   Run
 	Agent agent.Agent
-	// Transcript is the whole conversation of the session.
+	// Transcript is the complete conversation of the session.
 	Transcript []agent.Message
 	// Begin is the index in Transcript of the first message appended by this run, or by the run that it
 	// continues.
@@ -43,7 +43,7 @@ type Start struct {
 	// CallFunction calls functions of the agent. Nil calls them on the planner's goroutine, where a function that does
 	// not return blocks it.
 	CallFunction FunctionCaller
-	// Jitter returns numbers in [0, 1) to spread retries; nil spreads nothing.
+	// Jitter returns numbers in [0, 1) to spread retries; nil means 0.
 	Jitter func() float64
 }
 

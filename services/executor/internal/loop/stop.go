@@ -1,7 +1,6 @@
 package loop
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
@@ -41,18 +40,18 @@ func (e *ends) stopCalls(s Stop) Effect {
 // processedCalls returns the processed calls of an earlier step. With the last of them, it abandons the calls of
 // finishing tools.
 func (e *ends) processedCalls() []*task {
-	kept, left := 0, len(e.answers.pending)
+	kept, open := 0, len(e.answers.pending)
 	happened := func(t *task) bool { return t.end != nil || t.Recorded || t.begun }
 	for _, t := range e.calls.tasks {
 		if happened(t) {
 			kept++
 			if t.asked != nil {
-				left--
+				open--
 			}
 		}
 	}
 	return slices.DeleteFunc(slices.Clone(e.calls.tasks), func(t *task) bool {
-		return !happened(t) && (t.asked != nil || kept == 0 || left > 0)
+		return !happened(t) && (t.asked != nil || kept == 0 || open > 0)
 	})
 }
 
@@ -61,20 +60,20 @@ func (s Stop) Outcome() Outcome {
 	o := Outcome{Status: StatusFailed, FinishReason: model.FinishError}
 	switch s.Kind {
 	case StopAbort:
-		o.Failure = &Failure{Error: "The run was cancelled.", Detail: reasoned("the run was aborted", s.Reason), Code: CodeCancelled}
+		o.Failure = &Failure{Error: "The run was cancelled.", Detail: "the run was aborted", Code: CodeCancelled}
 	case StopDeadline:
-		o.Failure = &Failure{Error: "The run took longer than it may.", Detail: reasoned("the deadline of the run has passed", s.Reason), Code: CodeDeadlineExceeded}
+		o.Failure = &Failure{
+			Error: "The run took longer than it may.", Detail: "the deadline of the run has passed", Code: CodeDeadlineExceeded,
+		}
 	case StopAgentGone:
-		o.Failure = &Failure{Error: "The agent of this conversation is not available any more.", Detail: reasoned("the agent is gone", s.Reason), Code: CodeAgentGone}
+		o.Failure = &Failure{
+			Error: "The agent of this conversation is not available any more.", Detail: "the agent is gone", Code: CodeAgentGone,
+		}
 	default:
-		o = Outcome{Status: StatusInterrupted, FinishReason: model.FinishOther, Reason: s.Reason}
+		return Outcome{Status: StatusInterrupted, FinishReason: model.FinishOther, Reason: s.Reason}
+	}
+	if s.Reason != "" {
+		o.Failure.Detail += ": " + s.Reason
 	}
 	return o
-}
-
-func reasoned(what, reason string) string {
-	if reason == "" {
-		return what
-	}
-	return fmt.Sprintf("%s: %s", what, reason)
 }

@@ -27,10 +27,14 @@ func (e *ends) openCall(t *task) OpenCall {
 	case t.awaits != nil:
 		return OpenCall{ToolCall: t.ToolCall, SubAgent: t.awaits.AgentType, SessionID: t.awaits.SessionID, Begun: true}
 	case t.Tool.SubAgent != "":
-		call.SubAgent, call.SessionID, call.Message = t.Tool.SubAgent, e.run.start.NewSessionID(), firstMessage(t.Arguments)
+		call.SubAgent = t.Tool.SubAgent
+		call.SessionID = e.run.start.NewSessionID()
+		call.Message = firstMessage(t.Arguments)
 		call.AnswerWithin = toMillis(t.Tool.Timeout)
 	case !t.Tool.Client:
-		call.Approval, call.ApprovalID, call.Approvers = true, approvalID(e.run.start.Run, e.run.step, t.ID), t.Tool.Approvers
+		call.Approval = true
+		call.ApprovalID = approvalID(e.run.start.Run, e.run.step, t.ID)
+		call.Approvers = t.Tool.Approvers
 	}
 	return call
 }

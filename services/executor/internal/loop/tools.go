@@ -145,7 +145,7 @@ func (b *toolbox) envelope() *model.Output {
 	return &model.Output{Name: "completion", Schema: schema, Strict: b.agent.StrictOutput}
 }
 
-// embedSchema embeds a schema at a place inside another one and adjusts its references.
+// embedSchema embeds a schema in another one, at a JSON pointer, and adjusts its references.
 func embedSchema(raw json.RawMessage, at string) any {
 	var schema any
 	if err := json.Unmarshal(raw, &schema); err != nil {

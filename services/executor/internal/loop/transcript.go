@@ -35,26 +35,22 @@ const (
 )
 
 // IsRefused reports whether a call's result was known as soon as the model made the call: the tool does not exist,
-// the arguments are invalid, the reply has too many calls, or a stop or a failure cut the message. Such a call is never executed. The same
-// holds for the stored result.
+// the arguments are invalid, the reply has too many calls, or a stop or a failure interrupted the message. Such a call is
+// never executed. The same holds for the stored result.
 func IsRefused(message agent.Message, result agent.ToolResult) bool {
 	if result.Success || !result.Synthetic {
 		return false
 	}
 	return message.Metadata[agent.MetadataInterrupted] != "" || hasFailed(message) || result.Error == errNotOneFinish ||
-		strings.HasPrefix(result.Error, errTooMany) || strings.HasPrefix(result.Error, errNoTool) || strings.HasPrefix(result.Error, errArguments)
+		strings.HasPrefix(result.Error, errTooMany) || strings.HasPrefix(result.Error, errNoTool) ||
+		strings.HasPrefix(result.Error, errArguments)
 }
 
-// conversation returns the transcript for a model. Each assistant message with calls is followed by one tool
-// message with the results of all its calls, in order. An unanswered call receives a synthetic result. A cut
-// message loses its reasoning. A failed message is left out with its results, because it is not a reply of the
+// conversation appends the transcript for a model to messages. The transcript contains the calls of all its results. Each
+// assistant message with calls is followed by one tool message with the results of all its calls, in order. An
+// unanswered call receives a synthetic result. An interrupted message loses its reasoning. A failed message is left out with its results, because it is not a reply of the
 // model. The transcript itself does not change.
-func conversation(transcript []agent.Message) []agent.Message {
-	return appendConversation(make([]agent.Message, 0, len(transcript)), transcript)
-}
-
-// appendConversation appends the conversation of a transcript that contains the calls of all its results.
-func appendConversation(messages, transcript []agent.Message) []agent.Message {
+func conversation(messages, transcript []agent.Message) []agent.Message {
 	results := resultsByCall(transcript)
 	for _, m := range transcript {
 		if m.Role == agent.RoleTool {
@@ -104,9 +100,10 @@ type conversationCache struct {
 func (c *conversationCache) of(transcript []agent.Message) []agent.Message {
 	added := transcript[c.covered:]
 	if c.covered > 0 && hasForeignResults(added) { // for example the results of answered calls
-		*c, added = conversationCache{}, transcript
+		*c = conversationCache{}
+		added = transcript
 	}
-	c.messages = appendConversation(c.messages, added)
+	c.messages = conversation(c.messages, added)
 	c.covered = len(transcript)
 	c.summed = c.summed || slices.ContainsFunc(added, isSummary)
 	c.taught = c.taught || slices.ContainsFunc(added, isLesson)
