@@ -70,11 +70,12 @@ func salt(s Start, step int) string {
 // uniqueID returns a session-wide id for a provider's call id: with the salt if the provider may repeat the id,
 // and with the smallest free number as a suffix if the id is taken. It replaces an invalid id.
 func uniqueID(id, tool, salt string, taken func(string) bool) string {
-	again := isPredictable(id) || tool != "" && strings.Contains(id, tool)
+	predictable := wordID.MatchString(id) || tool != "" && strings.Contains(id, tool)
 	if !validID(id) {
-		id, again = "call_"+Digest(id), true
+		id = "call_" + Digest(id)
+		predictable = true
 	}
-	if again && salt != "" {
+	if predictable && salt != "" {
 		id += "_" + salt
 	}
 	if !taken(id) {
@@ -87,11 +88,8 @@ func uniqueID(id, tool, salt string, taken func(string) bool) string {
 	}
 }
 
-// wordID matches ids of words and numbers, such as call_0, "toolCall1" or functions.find:12.
+// wordID matches ids of words and numbers, such as call_0, "toolCall1" or functions.find:12, which a provider may repeat.
 var wordID = regexp.MustCompile(`^([A-Z]+|([A-Z]?[a-z]+)*)[0-9]*([^A-Za-z0-9]+([A-Z]+|([A-Z]?[a-z]+)*)[0-9]*)*$`)
-
-// isPredictable reports whether an id is not random, so the provider may repeat it.
-func isPredictable(id string) bool { return wordID.MatchString(id) }
 
 func validID(id string) bool {
 	return id != "" && len(id) <= maxCallID && utf8.ValidString(id) && !strings.ContainsFunc(id, unicode.IsControl)
