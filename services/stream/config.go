@@ -95,13 +95,16 @@ func (c Config) checkLocation() error {
 	case c.Replicas < 1 || c.Replicas > maxReplicas:
 		return configInvalid("HOLDFAST_STREAM_REPLICAS", "%d is not between 1 and %d", c.Replicas, maxReplicas)
 	case c.Bus != BusNATS && c.Replicas != 1:
-		return configInvalid("HOLDFAST_STREAM_REPLICAS", "the %s log has one copy, not %d: set it to 1, or HOLDFAST_STREAM_BUS to nats and HOLDFAST_STREAM_NATS_URL to a cluster", c.Bus, c.Replicas)
+		return configInvalid("HOLDFAST_STREAM_REPLICAS",
+			"the %s log has one copy, not %d: set it to 1, or HOLDFAST_STREAM_BUS to nats and HOLDFAST_STREAM_NATS_URL to a cluster",
+			c.Bus, c.Replicas)
 	case c.Bus == BusNATS && c.NATSURL == "":
 		return configInvalid("HOLDFAST_STREAM_NATS_URL", "it is empty")
 	case c.Bus == BusEmbedded && c.DataDir == "":
 		return configInvalid("HOLDFAST_STREAM_DATA_DIR", "the embedded server needs a directory")
 	case c.Bus == BusEmbedded && c.Sync != 0 && c.Sync < minSync:
-		return configInvalid("HOLDFAST_STREAM_SYNC", "%v is neither 0s, which is before each acknowledgement, nor %v or more", c.Sync, minSync)
+		return configInvalid("HOLDFAST_STREAM_SYNC",
+			"%v is neither 0s, which is before each acknowledgement, nor %v or more", c.Sync, minSync)
 	}
 	return nil
 }

@@ -90,8 +90,8 @@ const recordRoom = 8 << 10
 func (s *Service) open(ctx context.Context, c Config, logger *slog.Logger) (err error) {
 	endpoint := jetstream.Endpoint{URL: c.NATSURL, CredsFile: c.NATSCreds}
 	if c.Bus == BusNATS && isOpenToAll(c.NATSURL, c.NATSCreds) {
-		logger.WarnContext(ctx, "the NATS servers are reached without credentials: anyone who can reach them can read and write the live logs of all tenants; "+
-			"give the servers an account for Holdfast, and set HOLDFAST_STREAM_NATS_CREDS", "url", "HOLDFAST_STREAM_NATS_URL")
+		logger.WarnContext(ctx, "the NATS servers are reached without credentials: anyone who can reach them can read and write "+
+			"the live logs of all tenants; give the servers an account for Holdfast, and set HOLDFAST_STREAM_NATS_CREDS", "url", "HOLDFAST_STREAM_NATS_URL")
 	}
 	switch c.Bus {
 	case BusMemory:

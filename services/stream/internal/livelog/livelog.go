@@ -97,7 +97,8 @@ func (r Record) follows(last int64) bool {
 func Decide(t Tail, r Request) (store bool, err error) {
 	switch {
 	case r.Epoch < t.Epoch:
-		return false, t.named(fault.New(fault.Stale, "WRITER_FENCED", "epoch %d has written; epoch %d may not any more", t.Epoch, r.Epoch))
+		return false, t.named(fault.New(fault.Stale, "WRITER_FENCED",
+			"epoch %d has written; epoch %d may not any more", t.Epoch, r.Epoch))
 	case r.IsCheck():
 		if r.After == t.Last {
 			return false, nil
@@ -110,7 +111,8 @@ func Decide(t Tail, r Request) (store bool, err error) {
 		return false, t.named(fault.New(fault.Stale, "LOG_AHEAD",
 			"epoch %d has written up to %d, above %d: the database has lost commits", t.Epoch, t.Last, r.Records[0].Sequence))
 	}
-	return false, fault.New(fault.Stale, "RECORDS_LOST", "the log ends at %d and the request follows %d; begin a new attempt", t.Last, r.After)
+	return false, fault.New(fault.Stale, "RECORDS_LOST",
+		"the log ends at %d and the request follows %d; begin a new attempt", t.Last, r.After)
 }
 
 // named adds the tail to a fault.
@@ -128,18 +130,14 @@ func stored(t Tail, r Request) bool {
 	case last.Boundary != nil:
 		return last.Sequence == t.Last
 	}
-	return isLive(t.Last) && sameAttempt(t.Last, last.Last()) && last.Last() <= t.Last
+	p, tail := position.Of(last.Last()), position.Of(t.Last)
+	return isLive(t.Last) && p.Step == tail.Step && p.Attempt == tail.Attempt && last.Last() <= t.Last
 }
 
 // isLive reports whether the sequence belongs to an attempt: its beginning (n = 0) or one of its chunks.
 func isLive(sequence int64) bool {
 	p := position.Of(sequence)
 	return p.Step >= 1 && p.Attempt >= 1 && p.Attempt < position.Stored && p.N <= position.MaxChunks
-}
-
-func sameAttempt(a, b int64) bool {
-	p, q := position.Of(a), position.Of(b)
-	return p.Step == q.Step && p.Attempt == q.Attempt
 }
 
 // Validate checks a request by itself: Invalid (RECORD_INVALID).

@@ -29,7 +29,7 @@ func newLink(t *testing.T) *link {
 	l.group.Go(func() { l.accept(t.Context()) })
 	t.Cleanup(func() {
 		_ = listener.Close()
-		l.cut()
+		l.disconnect()
 		l.group.Wait()
 	})
 	return l
@@ -44,8 +44,8 @@ func (l *link) forward(to string) {
 	l.to = to
 }
 
-// cut makes the link refuse and closes its connections.
-func (l *link) cut() {
+// disconnect makes the link refuse and closes its connections.
+func (l *link) disconnect() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.to = ""
@@ -77,9 +77,9 @@ func (l *link) serve(ctx context.Context, in net.Conn) {
 		return
 	}
 	defer out.Close()
-	defer l.drop(in, out)
-	if !l.hold(to, in, out) {
-		return // cut meanwhile
+	defer l.remove(in, out)
+	if !l.add(to, in, out) {
+		return // disconnected or forwarded meanwhile
 	}
 	l.group.Go(func() { pipe(in, out) })
 	pipe(out, in)
@@ -92,7 +92,7 @@ func pipe(to, from net.Conn) {
 	_ = from.Close()
 }
 
-func (l *link) hold(to string, conns ...net.Conn) bool {
+func (l *link) add(to string, conns ...net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, c := range conns {
@@ -101,7 +101,7 @@ func (l *link) hold(to string, conns ...net.Conn) bool {
 	return l.to == to
 }
 
-func (l *link) drop(conns ...net.Conn) {
+func (l *link) remove(conns ...net.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, c := range conns {

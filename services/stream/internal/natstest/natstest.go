@@ -125,13 +125,13 @@ func (c *Cluster) start(t *testing.T, i int) {
 	}
 }
 
-// isolate cuts a node off from the other nodes and from clients.
+// isolate disconnects a node from the other nodes and from clients.
 func (c *Cluster) isolate(i int) {
-	c.nodes[i].front.cut()
+	c.nodes[i].front.disconnect()
 	for j, other := range c.nodes {
 		if j != i {
-			c.nodes[i].links[j].cut()
-			other.links[i].cut()
+			c.nodes[i].links[j].disconnect()
+			other.links[i].disconnect()
 		}
 	}
 }

@@ -58,5 +58,5 @@ func (s *Solo) Stop() {
 	s.server.Shutdown()
 	s.server.WaitForShutdown()
 	s.server = nil
-	s.front.cut()
+	s.front.disconnect()
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -15,7 +16,7 @@ import (
 )
 
 // maxDecisions is how often an append is decided while other writers change the tail. Of two writers, the one
-// with the older epoch is fenced at its next look-up.
+// with the older epoch is fenced at its next query.
 const maxDecisions = 8
 
 var errTailChanges = errors.New("other writers keep changing the tail")
@@ -24,10 +25,12 @@ var errTailChanges = errors.New("other writers keep changing the tail")
 func (s *Server) Append(ctx context.Context, r *streamv2.AppendRequest) (*streamv2.AppendResponse, error) {
 	began := time.Now()
 	err := s.append(ctx, r)
-	s.meters.appended(ctx, time.Since(began), err)
+	took := time.Since(began).Seconds()
 	if err != nil {
+		s.meters.appends.Record(ctx, took, outcome(cmp.Or(fault.ReasonOf(err), "INTERNAL")))
 		return nil, err
 	}
+	s.meters.appends.Record(ctx, took, s.meters.stored)
 	return &streamv2.AppendResponse{}, nil
 }
 
@@ -51,7 +54,12 @@ func (s *Server) append(ctx context.Context, r *streamv2.AppendRequest) error {
 		return err
 	}
 	if !request.IsCheck() {
-		s.meters.wrote(ctx, r, len(message.Body))
+		chunks := 0
+		for _, record := range request.Records {
+			chunks += record.Chunks
+		}
+		s.meters.chunks.Add(ctx, int64(chunks))
+		s.meters.bytes.Add(ctx, int64(len(message.Body)))
 	}
 	return nil
 }
@@ -62,11 +70,14 @@ func (s *Server) checkGrant(stream log.Stream, r *streamv2.AppendRequest) error 
 	if !s.keys.Enabled() {
 		return nil
 	}
-	held, err := s.keys.Verify(r.GetGrant(), time.Now())
-	if err == nil && (held.Run == "" || held.Epoch != r.GetEpoch() || log.Stream{Tenant: held.Tenant, Root: held.Root, Session: held.Session} != stream) {
-		err = grant.Refused("it is of another claim")
+	g, err := s.keys.Verify(r.GetGrant(), time.Now())
+	if err != nil {
+		return err
 	}
-	return err
+	if g.Run == "" || g.Epoch != r.GetEpoch() || (log.Stream{Tenant: g.Tenant, Root: g.Root, Session: g.Session}) != stream {
+		return grant.Refused("it is of another claim")
+	}
+	return nil
 }
 
 // write decides about the request and stores the message, and repeats both if the tail has changed. It refuses,
@@ -115,12 +126,13 @@ func (s *Server) cachedTail(stream log.Stream, r livelog.Request) (tail, bool) {
 }
 
 func (s *Server) readTail(ctx context.Context, stream log.Stream) (tail, error) {
-	known := tail{generation: s.log.Generation(stream)} // before the look-up, since it may rise meanwhile
+	known := tail{generation: s.log.Generation(stream)} // before the query, since it may rise meanwhile
 	last, err := s.log.Last(ctx, stream)
 	if err != nil || last == nil {
 		return known, err
 	}
-	known.Tail, known.offset = livelog.Tail{Epoch: last.Epoch, Last: last.Last}, last.Offset
+	known.Tail = livelog.Tail{Epoch: last.Epoch, Last: last.Last}
+	known.offset = last.Offset
 	s.tails.put(stream, known)
 	return known, nil
 }
@@ -137,9 +149,9 @@ type tail struct {
 	generation uint64 // generation of the offset
 }
 
-// tails caches the tails of recently written sessions, so an append needs no look-up. A tail may be outdated:
+// tails caches the tails of recently written sessions, so an append needs no query. A tail may be outdated:
 // the append expects it, and the log refuses if it differs. A full cache is cleared, which costs each writer one
-// look-up.
+// query.
 type tails struct {
 	mu sync.Mutex
 	of map[log.Stream]tail

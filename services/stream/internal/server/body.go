@@ -7,7 +7,6 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 	"github.com/holdfast-run/holdfast/services/stream/internal/livelog"
-	"github.com/holdfast-run/holdfast/services/stream/internal/log"
 )
 
 // The body of a message is its records in the encoding of SessionRecords, so readers receive the stored bytes.
@@ -85,15 +84,6 @@ func recordsAfter(body []byte, sequence int64) []byte {
 	return body
 }
 
-// addToSurvey adds the records of a message to the survey.
-func addToSurvey(attempts livelog.AttemptSurvey, m *log.Message) {
-	for body := m.Body; len(body) > 0; {
-		var last int64
-		_, body, last = splitRecord(body)
-		attempts.Add(m.Session, last)
-	}
-}
-
 // withoutSuperseded returns the records of a body without superseded attempts.
 func withoutSuperseded(attempts livelog.AttemptSurvey, session string, body []byte) []byte {
 	if len(attempts) == 0 {
@@ -113,7 +103,8 @@ func withoutSuperseded(attempts livelog.AttemptSurvey, session string, body []by
 // frameOf builds a frame from the records of a body without decoding them.
 func frameOf(session string, epoch int64, body []byte) *streamv2.ReadResponse {
 	writer := uint64(epoch) //nolint:gosec // above 0
-	size := protowire.SizeTag(fieldSession) + protowire.SizeBytes(len(session)) + len(body) + protowire.SizeTag(fieldEpoch) + protowire.SizeVarint(writer)
+	size := protowire.SizeTag(fieldSession) + protowire.SizeBytes(len(session)) +
+		len(body) + protowire.SizeTag(fieldEpoch) + protowire.SizeVarint(writer)
 	frame := make([]byte, 0, size+maxFrameHeader)
 	frame = protowire.AppendTag(frame, fieldRecords, protowire.BytesType)
 	frame = protowire.AppendVarint(frame, uint64(size))
@@ -125,10 +116,6 @@ func frameOf(session string, epoch int64, body []byte) *streamv2.ReadResponse {
 	response := &streamv2.ReadResponse{}
 	response.ProtoReflect().SetUnknown(frame)
 	return response
-}
-
-func changedFrame(session string) *streamv2.ReadResponse {
-	return &streamv2.ReadResponse{Frame: &streamv2.ReadResponse_Changed{Changed: &streamv2.Changed{SessionId: session}}}
 }
 
 func caughtUpFrame() *streamv2.ReadResponse {

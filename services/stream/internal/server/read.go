@@ -50,7 +50,7 @@ func (s *Server) Read(r *streamv2.ReadRequest, stream streamv2.StreamService_Rea
 	}
 	err = q.run(ctx)
 	if errors.Is(err, fault.Exhausted) {
-		s.meters.cut.Add(ctx, 1)
+		s.meters.slow.Add(ctx, 1)
 	}
 	return err
 }
@@ -77,7 +77,8 @@ func (q *reading) run(ctx context.Context) error {
 		case !errors.Is(err, log.ErrLagged):
 			return err
 		case lags == maxLags:
-			return fault.New(fault.Exhausted, "READER_TOO_SLOW", "the reader does not keep up with what is appended; read again from the last sequence")
+			return fault.New(fault.Exhausted, "READER_TOO_SLOW",
+				"the reader does not keep up with what is appended; read again from the last sequence")
 		}
 		q.lagged.Add(ctx, 1)
 		if err := q.replay(ctx); err != nil {
@@ -96,7 +97,7 @@ func (q *reading) replay(ctx context.Context) error {
 	first, attempts, end, err := q.survey(ctx)
 	for page := first; err == nil; page, err = q.page(ctx, q.cursor) {
 		for i, m := range page.Messages {
-			page.Messages[i] = nil // a reader that waits for its client must hold little memory
+			page.Messages[i] = nil // a reader that waits for its client must retain little memory
 			if m.Offset > end {
 				return nil
 			}
@@ -119,7 +120,11 @@ func (q *reading) survey(ctx context.Context) (first log.Page, attempts livelog.
 	first, err = q.page(ctx, q.cursor)
 	for page := first; err == nil; page, err = q.page(ctx, end) {
 		for _, m := range page.Messages {
-			addToSurvey(attempts, m)
+			for body := m.Body; len(body) > 0; {
+				_, rest, last := splitRecord(body)
+				attempts.Add(m.Session, last)
+				body = rest
+			}
 			end = m.Offset
 		}
 		if !page.More {
@@ -133,7 +138,7 @@ func (q *reading) page(ctx context.Context, after uint64) (log.Page, error) {
 	return q.log.Page(ctx, q.scope, after, pageMessages)
 }
 
-// A resuming reader searches its place backwards from the end of the log, in growing distances.
+// A resuming reader searches its cursor backwards from the end of the log, in growing distances.
 const (
 	firstDistance  = 64
 	distanceGrowth = 8
@@ -177,7 +182,8 @@ func (q *reading) follow(ctx context.Context, feed *log.Follower) (caughtUp bool
 		for i, m := range batch[:n] {
 			batch[i] = nil // an idle reader retains no message
 			if m.Offset == 0 {
-				if err := q.send(changedFrame(m.Session)); err != nil {
+				changed := &streamv2.ReadResponse_Changed{Changed: &streamv2.Changed{SessionId: m.Session}}
+				if err := q.send(&streamv2.ReadResponse{Frame: changed}); err != nil {
 					return caughtUp, err
 				}
 				continue
@@ -216,7 +222,8 @@ func scopeOf(r *streamv2.ReadRequest) (log.Scope, error) {
 		return log.Scope{}, err
 	}
 	if r.GetFamily() && stream.Session != stream.Root {
-		return log.Scope{}, fault.New(fault.Invalid, "ID_INVALID", "a family is read from its root: session_id and root_session_id differ")
+		return log.Scope{}, fault.New(fault.Invalid, "ID_INVALID",
+			"a family is read from its root: session_id and root_session_id differ")
 	}
 	if !position.Valid(r.GetFromSequence()) {
 		return log.Scope{}, fault.New(fault.Invalid, "SEQUENCE_INVALID", "from_sequence is %d, which is no position", r.GetFromSequence())
@@ -247,7 +254,8 @@ func (s *Server) Erase(ctx context.Context, r *streamv2.EraseRequest) (*streamv2
 		}
 	}
 	for _, ref := range r.GetStreams() {
-		if err := s.log.Erase(ctx, log.Stream{Tenant: ref.GetTenant(), Root: ref.GetRootSessionId(), Session: ref.GetSessionId()}); err != nil {
+		stream := log.Stream{Tenant: ref.GetTenant(), Root: ref.GetRootSessionId(), Session: ref.GetSessionId()}
+		if err := s.log.Erase(ctx, stream); err != nil {
 			return nil, err
 		}
 	}
@@ -256,13 +264,13 @@ func (s *Server) Erase(ctx context.Context, r *streamv2.EraseRequest) (*streamv2
 
 // checkErased checks a reference whose session, or session and root, may be empty: Invalid (ID_INVALID).
 func checkErased(ref *streamv2.StreamRef) error {
-	whole := &streamv2.StreamRef{Tenant: ref.GetTenant(), RootSessionId: ref.GetRootSessionId(), SessionId: ref.GetSessionId()}
-	if whole.GetSessionId() == "" {
-		whole.SessionId = "all"
-		if whole.GetRootSessionId() == "" {
-			whole.RootSessionId = "all"
+	filled := &streamv2.StreamRef{Tenant: ref.GetTenant(), RootSessionId: ref.GetRootSessionId(), SessionId: ref.GetSessionId()}
+	if filled.GetSessionId() == "" {
+		filled.SessionId = "all"
+		if filled.GetRootSessionId() == "" {
+			filled.RootSessionId = "all"
 		}
 	}
-	_, err := streamOf(whole)
+	_, err := streamOf(filled)
 	return err
 }

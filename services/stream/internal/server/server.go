@@ -1,7 +1,7 @@
 // Package server implements StreamService. It checks requests, asks the heart (package livelog) for decisions,
 // and uses the log.
 //
-//	Append   the tail (cached or looked up) ──▶ livelog.Decide ──▶ log.Append, expecting the tail
+//	Append   the tail (cached or read) ──▶ livelog.Decide ──▶ log.Append, expecting the tail
 //	Read     log.Follow ──▶ log.Page from the cursor ──▶ caught_up ──▶ the feed
 //
 // A reader joins the feed before it reads the stored messages, so no message falls between them. It skips
@@ -17,11 +17,9 @@ package server
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -57,7 +55,7 @@ type meters struct {
 	appends metric.Float64Histogram
 	stored  metric.MeasurementOption // the outcome of most appends
 	readers metric.Int64UpDownCounter
-	cut     metric.Int64Counter
+	slow    metric.Int64Counter // ended, because too slow
 	lagged  metric.Int64Counter
 	chunks  metric.Int64Counter
 	bytes   metric.Int64Counter
@@ -71,7 +69,7 @@ func (m *meters) open(meter metric.Meter) error {
 		metric.WithExplicitBucketBoundaries(.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10))
 	m.readers, errs[1] = meter.Int64UpDownCounter("holdfast.stream.readers", metric.WithUnit("{reader}"),
 		metric.WithDescription("open reads"))
-	m.cut, errs[2] = meter.Int64Counter("holdfast.stream.readers.cut", metric.WithUnit("{reader}"),
+	m.slow, errs[2] = meter.Int64Counter("holdfast.stream.readers.cut", metric.WithUnit("{reader}"),
 		metric.WithDescription("reads that were ended because the reader was too slow"))
 	m.lagged, errs[3] = meter.Int64Counter("holdfast.stream.readers.lagged", metric.WithUnit("{lag}"),
 		metric.WithDescription("returns of slow readers from the feed to the log"))
@@ -83,25 +81,6 @@ func (m *meters) open(meter metric.Meter) error {
 		return fmt.Errorf("make the instruments of the stream: %w", err)
 	}
 	return nil
-}
-
-// appended records the outcome of an append.
-func (m *meters) appended(ctx context.Context, took time.Duration, err error) {
-	became := m.stored
-	if err != nil {
-		became = outcome(cmp.Or(fault.ReasonOf(err), "INTERNAL"))
-	}
-	m.appends.Record(ctx, took.Seconds(), became)
-}
-
-// wrote counts what an append has stored.
-func (m *meters) wrote(ctx context.Context, r *streamv2.AppendRequest, bytes int) {
-	chunks := 0
-	for _, record := range r.GetRecords() {
-		chunks += len(record.GetChunks())
-	}
-	m.chunks.Add(ctx, int64(chunks))
-	m.bytes.Add(ctx, int64(bytes))
 }
 
 func outcome(name string) metric.MeasurementOption {

@@ -2,8 +2,8 @@
 // in servers at a URL.
 //
 // There are a few streams, the partitions, never one per session: a stream costs hundreds of kilobytes, a
-// subject some hundred bytes. A family lies in one partition, and the filter <tenant>.<root>.* selects the whole
-// family in one order. The offset of a message is its JetStream sequence.
+// subject some hundred bytes. A family lies in one partition, and the filter <tenant>.<root>.* selects all of its
+// sessions in one order. The offset of a message is its JetStream sequence.
 //
 //	append   publish holdfast.append.<partition>.<tenant>.<root>.<session> with the expected
 //	         last sequence of the subject; the server checks and stores atomically
@@ -76,16 +76,6 @@ type Endpoint struct {
 	CredsFile string                     // "" for none
 }
 
-func (e Endpoint) options() (string, []nats.Option) {
-	if e.InProcess != nil {
-		return "", []nats.Option{nats.InProcessServer(e.InProcess)}
-	}
-	if e.CredsFile != "" {
-		return e.URL, []nats.Option{nats.UserCredentials(e.CredsFile)}
-	}
-	return e.URL, nil
-}
-
 // Log is a log on JetStream.
 type Log struct {
 	options    Options
@@ -120,7 +110,8 @@ func Open(ctx context.Context, e Endpoint, o Options) (*Log, error) {
 		return nil, err
 	}
 	if deadline, _ := ctx.Deadline(); !l.nc.IsConnected() && e.InProcess == nil {
-		o.Log.WarnContext(ctx, "waiting for NATS, which cannot be reached yet", "address", l.address, "until", deadline.Format(time.TimeOnly), "patience", o.Boot)
+		o.Log.WarnContext(ctx, "waiting for NATS, which cannot be reached yet",
+			"address", l.address, "until", deadline.Format(time.TimeOnly), "patience", o.Boot)
 	}
 	if err := l.start(ctx); err != nil {
 		l.nc.Close()
@@ -146,7 +137,15 @@ func hosts(urls string) string {
 }
 
 func (l *Log) connect(e Endpoint) error {
-	address, options := e.options()
+	address := e.URL
+	var options []nats.Option
+	switch {
+	case e.InProcess != nil:
+		address = ""
+		options = append(options, nats.InProcessServer(e.InProcess))
+	case e.CredsFile != "":
+		options = append(options, nats.UserCredentials(e.CredsFile))
+	}
 	nc, err := nats.Connect(address, append(options,
 		nats.Name("holdfast-stream"),
 		nats.RetryOnFailedConnect(true),
@@ -213,7 +212,9 @@ func (l *Log) breakFeeds() {
 }
 
 func (l *Log) start(ctx context.Context) error {
-	if err := l.replies.listen(l.nc); err != nil {
+	l.replies.inbox = l.nc.NewInbox() + "."
+	l.replies.waiting = map[uint64]*waiter{}
+	if _, err := l.nc.Subscribe(l.replies.inbox+"*", l.replies.deliver); err != nil {
 		return fmt.Errorf("subscribe to the answers to appends: %w", err)
 	}
 	for _, p := range l.partitions {

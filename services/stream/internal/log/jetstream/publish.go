@@ -30,19 +30,13 @@ type waiter struct {
 // maxIdle is the number of waiters retained for reuse.
 const maxIdle = 1 << 10
 
-// listen subscribes to the answers.
-func (r *replies) listen(nc *nats.Conn) error {
-	r.inbox, r.waiting = nc.NewInbox()+".", map[uint64]*waiter{}
-	_, err := nc.Subscribe(r.inbox+"*", r.deliver)
-	return err
-}
-
 // expect returns a waiter for an answer, and the answer's subject.
 func (r *replies) expect() (number uint64, subject string, w *waiter) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if n := len(r.idle); n > 0 {
-		w, r.idle = r.idle[n-1], r.idle[:n-1]
+		w = r.idle[n-1]
+		r.idle = r.idle[:n-1]
 		w.limit.Reset(requestTimeout)
 	} else {
 		w = &waiter{answer: make(chan *nats.Msg, 1), limit: time.NewTimer(requestTimeout)}

@@ -39,7 +39,7 @@ func (l *Log) last(ctx context.Context, p *partition, s log.Scope) (*log.Message
 	case isCode(err, jetstream.JSErrCodeMessageNotFound), isMissing(err) && l.restore(ctx, p):
 		return nil, nil
 	case err != nil:
-		return nil, log.Unavailable("look at the end of "+p.name, err)
+		return nil, log.Unavailable("read the end of "+p.name, err)
 	}
 	_, m, err := decode(got.Message.Subject, got.Message.Sequence, got.Message.Data)
 	return m, err
@@ -63,8 +63,15 @@ func (l *Log) Page(ctx context.Context, s log.Scope, after uint64, limit int) (l
 			}
 		}
 		page, err := l.page(ctx, p, s, after, limit)
-		if err != nil || page.More || isComplete(page, after, last) {
+		if err != nil || page.More || last == nil {
 			return page, err
+		}
+		reached := after
+		if n := len(page.Messages); n > 0 {
+			reached = page.Messages[n-1].Offset
+		}
+		if reached >= last.Offset {
+			return page, nil
 		}
 		select {
 		case <-ctx.Done():
@@ -73,14 +80,6 @@ func (l *Log) Page(ctx context.Context, s log.Scope, after uint64, limit int) (l
 		}
 	}
 	return log.Page{}, log.Unavailable("read "+p.name, errLagging)
-}
-
-// isComplete reports whether a page reaches as far as the leader's last message.
-func isComplete(page log.Page, after uint64, last *log.Message) bool {
-	if n := len(page.Messages); n > 0 {
-		after = page.Messages[n-1].Offset
-	}
-	return last == nil || after >= last.Offset
 }
 
 // page reads a batch of messages from one replica.
