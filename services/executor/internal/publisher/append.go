@@ -2,10 +2,8 @@ package publisher
 
 import (
 	"context"
-	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
@@ -24,6 +22,15 @@ const (
 	firstCheckInterval = 5 * time.Second
 	maxCheckInterval   = 30 * time.Second
 )
+
+// checks are the times at which a silent publisher asks the log for its last record.
+type checks struct {
+	interval time.Duration
+	due      time.Time
+}
+
+// schedule sets the time of the next check.
+func (c *checks) schedule() { c.due = time.Now().Add(c.interval) }
 
 const reasonRecordsLost = "RECORDS_LOST"
 
@@ -51,20 +58,25 @@ func (p *Publisher) next(ctx context.Context, due *time.Timer) *request {
 			p.mu.Unlock()
 			return nil
 		}
-		for len(p.queue) > 0 {
-			if r := p.take(); r != nil {
-				defer p.mu.Unlock()
-				return p.startRequest(r)
+		r, spoiled := p.queue.take(p.limits)
+		if spoiled != 0 {
+			p.markPartial(spoiled)
+		}
+		if r == nil {
+			p.wakeWaiters() // the spoiled chunks have left the queue
+		}
+		if r == nil && p.attempt.begun && len(p.attempt.sent) > 0 {
+			if wait := time.Until(p.checks.due); wait > 0 {
+				due.Reset(wait)
+			} else {
+				r = p.queue.newRequest()
 			}
 		}
-		p.wakeWaiters() // take may have dropped void entries
-		check := p.check()
-		if check != nil && !time.Now().Before(p.checkAt) {
-			defer p.mu.Unlock()
-			return p.startRequest(check)
-		}
-		if check != nil {
-			due.Reset(time.Until(p.checkAt))
+		if r != nil {
+			r.since = time.Now()
+			p.queue.inflight = r
+			p.mu.Unlock()
+			return r
 		}
 		p.mu.Unlock()
 		select {
@@ -76,27 +88,16 @@ func (p *Publisher) next(ctx context.Context, due *time.Timer) *request {
 	}
 }
 
-// startRequest makes the request the one in flight. The caller holds mu.
-func (p *Publisher) startRequest(r *request) *request {
-	p.inflight, r.since = r, time.Now()
-	return r
-}
-
-// check returns a request that asks whether the log still has the records of the step in flight; nil if there
-// are none.
-func (p *Publisher) check() *request {
-	if !p.marked || len(p.queue) > 0 || len(p.kept) == 0 {
-		return nil
-	}
-	return &request{after: p.after, last: p.after, before: p.at, voided: make(chan struct{})}
-}
-
 // append sends the request until its outcome is known or irrelevant.
 func (p *Publisher) append(ctx context.Context, r *request) {
 	p.patience.Reset(p.config.Patience)
 	defer p.patience.Stop()
 	for wait := firstWait; ; wait = min(2*wait, lastWait) {
-		err := p.send(ctx, r)
+		call, cancel := context.WithTimeout(ctx, p.config.CallTimeout)
+		_, err := p.client.Append(call, &streamv2.AppendRequest{
+			Stream: p.claim.Stream, Epoch: p.claim.Epoch, After: r.after, Records: r.records, Grant: p.claim.Grant,
+		})
+		cancel()
 		if p.handleOutcome(r, err) {
 			return
 		}
@@ -108,37 +109,25 @@ func (p *Publisher) append(ctx context.Context, r *request) {
 		case <-ctx.Done():
 		}
 		timer.Stop()
-		p.abandon(r)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		r.stopRepeating()
+		p.queue.inflight = nil
+		p.wakeRun()
 		return
 	}
-}
-
-func (p *Publisher) send(ctx context.Context, r *request) error {
-	ctx, cancel := context.WithTimeout(ctx, p.config.CallTimeout)
-	defer cancel()
-	_, err := p.client.Append(ctx, &streamv2.AppendRequest{Stream: p.claim.Stream, Epoch: p.claim.Epoch, After: r.after, Records: r.records, Grant: p.claim.Grant})
-	return err
 }
 
 // markUnreachable marks the log as unreachable, so callers stop waiting for it.
 func (p *Publisher) markUnreachable() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.inflight == nil || p.unreachable || time.Since(p.inflight.since) < p.config.Patience {
+	if r := p.queue.inflight; r == nil || p.unreachable || time.Since(r.since) < p.config.Patience {
 		return
 	}
 	p.log.Warn("the log does not answer; the run goes on without", "patience", p.config.Patience)
 	p.unreachable = true
-	p.dropBacklog()
-	p.wakeRun()
-}
-
-// abandon ends a request whose outcome is irrelevant.
-func (p *Publisher) abandon(r *request) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	r.stopRepeating()
-	p.inflight = nil
+	p.queue.dropBacklog(p.attempt.step)
 	p.wakeRun()
 }
 
@@ -148,18 +137,24 @@ func (p *Publisher) handleOutcome(r *request, err error) bool {
 	defer p.mu.Unlock()
 	kind, reason := fault.KindOf(err), fault.ReasonOf(err)
 	switch {
-	case err != nil && kind == fault.Stale && reason != reasonRecordsLost:
-		p.end(fenced(err))
+	case err != nil && kind == fault.Stale && reason != reasonRecordsLost: // every later call fails
+		p.err = fenced(err)
+		p.queue.set(nil)
+		p.attempt.sent = nil
+	case err == nil && r.check():
+		p.checks.interval = min(2*p.checks.interval, maxCheckInterval)
 	case err == nil:
-		p.acknowledge(r)
+		p.queue.after = r.last
+		p.checks.interval = firstCheckInterval
+		p.attempt.retain(chunksOf(r.entries, p.attempt.step))
 	case r.void:
 	case reason == reasonRecordsLost:
 		p.publishAgain(r)
 	case kind == fault.Invalid, kind == fault.TooLarge:
 		p.handleRefusal(r, err)
 	case r.check(): // the next check asks again
-		p.inflight = nil
-		p.checkAt = time.Now().Add(p.interval)
+		p.queue.inflight = nil
+		p.checks.schedule()
 		return true
 	default:
 		p.answered = true
@@ -171,69 +166,50 @@ func (p *Publisher) handleOutcome(r *request, err error) bool {
 		p.log.Info("the log answers again")
 		p.unreachable = false
 	}
-	p.inflight = nil
-	p.checkAt = time.Now().Add(p.interval)
+	p.queue.inflight = nil
+	p.checks.schedule()
 	p.wakeRun()
 	return true
-}
-
-func (p *Publisher) acknowledge(r *request) {
-	if r.check() {
-		p.interval = min(2*p.interval, maxCheckInterval)
-		return
-	}
-	p.after, p.interval = r.last, firstCheckInterval
-	p.retain(chunksOf(r.entries, p.step))
 }
 
 // publishAgain publishes lost records again. Of a committed step it repeats only the boundary.
 func (p *Publisher) publishAgain(r *request) {
 	switch {
-	case r.check() || r.entries[0].step == p.step && r.entries[0].boundary == nil:
-		p.log.Warn("the log has lost records; the step in flight is shown again", "step", p.step)
+	case r.check() || r.entries[0].step == p.attempt.step && r.entries[0].boundary == nil:
+		p.log.Warn("the log has lost records; the step in flight is shown again", "step", p.attempt.step)
 		p.restart(reasonLogLost, func(*eventv1.Chunk) bool { return true })
 	case r.entries[0].boundary != nil: // the log is past it already
-		p.requeue(r, r.entries[1:])
+		p.queue.requeue(r, r.entries[1:])
 	default:
 		step := r.entries[0].step
-		p.requeue(r, r.entries)
+		p.queue.requeue(r, r.entries)
 		p.markPartial(step)
-		p.queue = slices.DeleteFunc(p.queue, func(e entry) bool { return e.step == step && e.boundary == nil })
-		p.measure()
+		p.queue.remove(func(e entry) bool { return e.step == step && e.boundary == nil })
 	}
 }
 
 // handleRefusal handles a request that the log will never accept unchanged. A large request is sent in smaller ones. A
 // chunk that cannot be made smaller is left out: readers receive it with the committed step.
 func (p *Publisher) handleRefusal(r *request, err error) {
-	unit := r.entries[:min(len(r.entries), unitLength(r.entries))]
-	switch {
-	case r.check():
+	if r.check() {
 		p.log.Error("the log refuses a check", "error", err)
-	case r.trimmed:
-		p.requeue(r, r.entries)
-	case len(r.entries) > len(unit):
-		p.appendLimit = sizeOf(r.entries) / 2
-		p.requeue(r, r.entries)
-	default:
-		tooLarge := fault.KindOf(err) == fault.TooLarge || strings.HasSuffix(fault.ReasonOf(err), "_TOO_LARGE")
-		p.requeue(r, p.shrink(unit, tooLarge, err))
+		return
 	}
-}
-
-// shrink makes refused entries smaller or drops them, and returns the entries to send.
-func (p *Publisher) shrink(unit []entry, tooLarge bool, err error) []entry {
-	last := len(unit) - 1
-	e := &unit[last]
+	entries := r.entries
+	unit := unitLength(entries)
+	last := &entries[unit-1]
+	tooLarge := fault.KindOf(err) == fault.TooLarge || strings.HasSuffix(fault.ReasonOf(err), "_TOO_LARGE")
 	switch {
-	case tooLarge && e.boundary != nil && shrinkBoundary(e.boundary.GetBoundary()):
-		e.partial = true
-		return unit
-	case tooLarge && e.chunk != nil && isHalvable(e.chunk):
-		p.deltaLimit = len(*delta(e.chunk))/2 + utf8.UTFMax - 1 // the cut falls between two runes
-		return unit
+	case r.trimmed: // the rest may be accepted
+	case len(entries) > unit:
+		p.limits.append = sizeOf(entries) / 2
+	case tooLarge && last.boundary != nil && dropOutput(last.boundary.GetBoundary()):
+		last.partial = true
+	case tooLarge && last.chunk != nil && p.limits.halve(last.chunk): // sent again in two
+	default:
+		p.log.Error("the log refuses a record, which is not shown", "error", err)
+		p.markPartial(last.step)
+		entries = entries[:unit-1]
 	}
-	p.log.Error("the log refuses a record, which is not shown", "error", err)
-	p.markPartial(e.step)
-	return unit[:last]
+	p.queue.requeue(r, entries)
 }

@@ -9,6 +9,9 @@
 // The next append takes all queued entries, up to a size: the rest of a step, its boundary, and the attempt that
 // begins the next step. An idle system adds no delay, and a loaded one sends larger chunks in fewer requests.
 //
+// Four values share the lock of the publisher: attempt is the step in flight and how it is shown now, queue is what the log
+// lacks and the request in flight, limits are the sizes that the log accepts, and checks are the times of its next check.
+//
 // # Attempts
 //
 // Chunks have positions (step, attempt, n): see package position. The publisher retains the chunks of the step

@@ -14,7 +14,6 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/pkg/position"
-	"github.com/holdfast-run/holdfast/pkg/step"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 )
@@ -36,8 +35,8 @@ func (e *FencedError) Error() string {
 // Unwrap returns ErrFenced.
 func (e *FencedError) Unwrap() error { return ErrFenced }
 
-// fenced returns the error of a publisher whose append was refused for good: a FencedError if the refusal names the end of
-// the log.
+// fenced returns the error of a publisher whose append the log has refused for good: a FencedError if the refusal names
+// the end of the log.
 func fenced(refusal error) error {
 	f, _ := fault.From(refusal)
 	epoch, err := strconv.ParseInt(f.Meta["lastEpoch"], 10, 64)
@@ -97,56 +96,26 @@ type Publisher struct {
 	mu          sync.Mutex
 	changed     chan struct{} // closed and reset at every change; nil without a waiter
 	err         error         // why the publisher ended
-	unreachable bool          // the log is unreachable
+	answered    bool          // the log has answered an append, or could not
+	unreachable bool          // the log has not answered for Config.Patience
 
-	// The step in flight.
-	step    int32
-	stands  int64 // the session's position
-	claims  int32
-	attempt int32
-	first   int32 // the range of usable attempts
-	last    int32
-	reason  string
-	marked  bool // the start record of the attempt is queued or was sent
-	silent  bool // no attempt remains: nothing is streamed until the commit
-	partial bool // the live log lacks a part of the step
-	kept    []*eventv1.Chunk
-	record  step.Recorder
-
-	// The queue to the log.
-	queue    []entry
-	queued   int // bytes in queue
-	inflight *request
-	// Limits of a delta and of an append with several entries, in bytes. They fall when the log refuses one.
-	deltaLimit, appendLimit int
-
-	at       position.Position // of the last sent frame
-	after    int64             // sequence of the last acknowledged frame
-	answered bool              // the log has answered an append, or could not
-	interval time.Duration     // until the next check
-	checkAt  time.Time
+	attempt attempt // of the step in flight
+	queue   queue
+	limits  limits
+	checks  checks
 }
 
 // New returns a publisher. It appends nothing before Run.
 func New(client streamv2.StreamServiceClient, claim Claim, c Config, log *slog.Logger) *Publisher {
 	p := &Publisher{
 		config: c, client: client, claim: claim, log: log, wake: make(chan struct{}, 1),
-		deltaLimit: min(c.MaxDeltaBytes, maxAppendBytes), appendLimit: maxAppendBytes, interval: firstCheckInterval,
+		attempt: newAttempt(claim.Step, claim.Position, claim.Claims), checks: checks{interval: firstCheckInterval},
+		limits: limits{delta: min(c.MaxDeltaBytes, maxAppendBytes), append: maxAppendBytes},
 	}
-	p.begin(claim.Step, claim.Position, claim.Claims)
 	if claim.TakenOver {
-		p.reason = ReasonExecutorLost
+		p.attempt.reason = ReasonExecutorLost
 	}
 	return p
-}
-
-// begin makes the step the one in flight.
-func (p *Publisher) begin(number int32, stands int64, claims int32) {
-	p.step, p.stands, p.claims = number, stands, claims
-	p.first, p.last = position.Attempts(claims)
-	p.attempt = p.first
-	p.silent = p.attempt == 0
-	p.reason, p.marked, p.partial, p.kept, p.record = "", false, false, nil, step.Recorder{Step: p.step}
 }
 
 // Show streams chunks of the step in flight and takes ownership of them. Chunks of one call stay together. Show
@@ -155,17 +124,12 @@ func (p *Publisher) begin(number int32, stands int64, claims int32) {
 func (p *Publisher) Show(ctx context.Context, chunks ...*eventv1.Chunk) error {
 	p.mu.Lock()
 	for _, chunk := range chunks {
-		p.record.Add(chunk)
-		if p.silent {
-			p.partial = true
-			continue
-		}
-		p.queueStart()
+		p.attempt.record.Add(chunk)
 		p.push(chunk)
 	}
 	p.wakeRun()
 	p.mu.Unlock()
-	return p.wait(ctx, func() bool { return p.unreachable || p.queued <= p.config.MaxQueuedBytes })
+	return p.wait(ctx, func() bool { return p.unreachable || p.queue.bytes <= p.config.MaxQueuedBytes })
 }
 
 // Retry voids the streamed chunks of the step in flight at once, and begins a new attempt if a reader may have
@@ -173,22 +137,8 @@ func (p *Publisher) Show(ctx context.Context, chunks ...*eventv1.Chunk) error {
 func (p *Publisher) Retry(reason string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.takeBack(reason)
+	p.voidStep(reason)
 	p.wakeRun()
-}
-
-func (p *Publisher) takeBack(reason string) {
-	p.record.Retry()
-	ofStep := func(chunk *eventv1.Chunk) bool { return chunk.GetStep() >= p.step }
-	if slices.ContainsFunc(p.kept, ofStep) || slices.ContainsFunc(p.inflightChunks(), ofStep) {
-		p.restart(reason, func(chunk *eventv1.Chunk) bool { return !ofStep(chunk) })
-		return
-	}
-	p.queue = slices.DeleteFunc(p.queue, func(e entry) bool { return e.chunk != nil && e.step == p.step && ofStep(e.chunk) })
-	if n := len(p.queue); n > 0 && p.attempt == p.first && p.queue[n-1].mark != nil && p.queue[n-1].step == p.step {
-		p.queue, p.marked = p.queue[:n-1], false // nothing follows it yet
-	}
-	p.measure()
 }
 
 // MarkDifferent announces that the step in flight will be committed with another content than streamed. Its boundary
@@ -196,7 +146,7 @@ func (p *Publisher) takeBack(reason string) {
 func (p *Publisher) MarkDifferent() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.partial = true
+	p.attempt.partial = true
 }
 
 // Commit announces that the step in flight is durable. committed is its chunk step_committed. If e is set, the
@@ -204,35 +154,32 @@ func (p *Publisher) MarkDifferent() {
 func (p *Publisher) Commit(committed *eventv1.Chunk, e *Ended) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	sequence := position.Committed(p.step)
+	sequence := position.Committed(p.attempt.step)
 	boundary := &streamv2.Boundary{StepCommitted: committed}
 	if e != nil {
-		sequence = position.Ended(p.step)
+		sequence = position.Ended(p.attempt.step)
 		boundary.RunEnded, boundary.End = e.Chunk, e.Terminal
 	}
-	p.queueBoundary(sequence, boundary)
-	p.begin(p.step+1, sequence, 0)
-	p.dropBacklog()
+	p.endStep(sequence, boundary)
 }
 
 // End announces that the run has ended outside of a step. It voids the streamed chunks of the step in flight.
 func (p *Publisher) End(e Ended) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.takeBack(ReasonStepRetried)
-	sequence := position.OutsideStep(p.step, p.claims)
-	p.queueBoundary(sequence, &streamv2.Boundary{RunEnded: e.Chunk, End: e.Terminal})
-	p.begin(p.step+1, sequence, 0)
-	p.silent = true // the run has ended
-	p.dropBacklog()
+	p.voidStep(ReasonStepRetried)
+	p.endStep(position.OutsideStep(p.attempt.step, p.attempt.claims), &streamv2.Boundary{RunEnded: e.Chunk, End: e.Terminal})
+	p.attempt.exhausted = true // the run has ended
 }
 
-// queueBoundary queues the boundary of the step in flight.
-func (p *Publisher) queueBoundary(sequence int64, boundary *streamv2.Boundary) {
-	p.queue = append(p.queue, entry{
-		step: p.step, attempt: p.attempt, partial: p.partial || p.silent || !p.marked,
-		boundary: &streamv2.Record{Sequence: sequence, Boundary: boundary},
-	})
+// endStep queues the boundary of the step in flight. The next step is then in flight, and everything behind the boundary
+// is void.
+func (p *Publisher) endStep(sequence int64, boundary *streamv2.Boundary) {
+	p.queue.entries = append(p.queue.entries, p.attempt.boundary(sequence, boundary))
+	p.attempt = newAttempt(p.attempt.step+1, sequence, 0)
+	if p.unreachable {
+		p.queue.dropBacklog(p.attempt.step)
+	}
 	p.wakeRun()
 }
 
@@ -240,12 +187,12 @@ func (p *Publisher) queueBoundary(sequence int64, boundary *streamv2.Boundary) {
 func (p *Publisher) Record() *eventv1.StepRecord {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.record.Record()
+	return p.attempt.record.Record()
 }
 
 // Flush waits until the log has all streamed chunks, counts as unreachable, or ctx ends. The error is ErrFenced.
 func (p *Publisher) Flush(ctx context.Context) error {
-	return p.wait(ctx, func() bool { return p.unreachable || p.isFlushed() })
+	return p.wait(ctx, func() bool { return p.unreachable || p.queue.isFlushed() })
 }
 
 // confirmWait is how long a write to the state service waits for the first answer of the log. Usually the answer comes
@@ -256,19 +203,14 @@ const confirmWait = time.Second
 // be ahead of the database, and a step that was committed now would have the number of a lost one.
 func (p *Publisher) Confirm(ctx context.Context) error {
 	p.mu.Lock()
-	idle := p.err == nil && (p.answered || p.isFlushed())
+	confirmed := p.err == nil && (p.answered || p.queue.isFlushed())
 	p.mu.Unlock()
-	if idle {
+	if confirmed { // usually, and then without a timer
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, confirmWait)
 	defer cancel()
-	return p.wait(ctx, func() bool { return p.answered || p.isFlushed() })
-}
-
-// isFlushed reports whether the log has all streamed chunks. The caller holds mu.
-func (p *Publisher) isFlushed() bool {
-	return len(p.queue) == 0 && (p.inflight == nil || p.inflight.check())
+	return p.wait(ctx, func() bool { return p.answered || p.queue.isFlushed() })
 }
 
 // Err returns ErrFenced after another executor took the run, otherwise nil.
@@ -299,7 +241,9 @@ func (p *Publisher) wait(ctx context.Context, done func() bool) error {
 	}
 }
 
-// wakeRun wakes Run and all waiters. The caller holds mu.
+// The caller of the following methods holds mu.
+
+// wakeRun wakes Run and all waiters.
 func (p *Publisher) wakeRun() {
 	select {
 	case p.wake <- struct{}{}:
@@ -308,7 +252,6 @@ func (p *Publisher) wakeRun() {
 	p.wakeWaiters()
 }
 
-// wakeWaiters wakes all waiters. The caller holds mu.
 func (p *Publisher) wakeWaiters() {
 	if p.changed != nil {
 		close(p.changed)
@@ -316,75 +259,83 @@ func (p *Publisher) wakeWaiters() {
 	}
 }
 
-// end makes every later call fail.
-func (p *Publisher) end(err error) {
-	p.err, p.queue, p.kept = err, nil, nil
-	p.measure()
-	p.wakeRun()
-}
-
-// queueStart queues the start record of the attempt, once.
-func (p *Publisher) queueStart() {
-	if p.marked {
+// push queues a chunk of the step in flight, after the start of its attempt.
+func (p *Publisher) push(chunk *eventv1.Chunk) {
+	if p.attempt.exhausted {
+		p.attempt.partial = true
 		return
 	}
-	p.marked = true
-	p.queue = append(p.queue, entry{
-		step: p.step, attempt: p.attempt,
-		mark: &streamv2.Attempt{Stands: p.stands, RunId: p.claim.RunID, Reason: p.reason},
-	})
+	p.begin()
+	p.queue.push(&p.attempt, chunk, p.limits)
+}
+
+// begin queues the start of the attempt, once.
+func (p *Publisher) begin() {
+	if !p.attempt.begun {
+		p.attempt.begun = true
+		p.queue.entries = append(p.queue.entries, p.attempt.start(p.claim.RunID))
+	}
+}
+
+// voidStep voids the chunks of the step itself. Unless the log may have some of them, the attempt continues.
+func (p *Publisher) voidStep(reason string) {
+	a, q := &p.attempt, &p.queue
+	a.record.Retry()
+	ofStep := func(chunk *eventv1.Chunk) bool { return chunk.GetStep() >= a.step }
+	if slices.ContainsFunc(a.sent, ofStep) || slices.ContainsFunc(q.sending(a.step), ofStep) {
+		p.restart(reason, func(chunk *eventv1.Chunk) bool { return !ofStep(chunk) })
+		return
+	}
+	q.remove(func(e entry) bool { return e.chunk != nil && e.step == a.step && ofStep(e.chunk) })
+	if n := len(q.entries); n > 0 && a.number == a.first && q.entries[n-1].start != nil && q.entries[n-1].step == a.step {
+		q.entries = q.entries[:n-1] // nothing follows it yet
+		a.begun = false
+	}
 }
 
 // restart begins a new attempt at the step in flight with the valid chunks so far. It reuses an unsent attempt.
-func (p *Publisher) restart(reason string, stands func(*eventv1.Chunk) bool) {
-	chunks := p.kept
-	for _, chunk := range p.inflightChunks() { // they may be in flight
+func (p *Publisher) restart(reason string, valid func(*eventv1.Chunk) bool) {
+	a, q := &p.attempt, &p.queue
+	chunks := a.sent
+	for _, chunk := range q.sending(a.step) { // a retry of the request may still send them
 		chunks = append(chunks, proto.CloneOf(chunk))
 	}
-	p.trim()
-	begun := p.marked
-	p.queue = slices.DeleteFunc(p.queue, func(e entry) bool {
-		if e.step != p.step {
+	q.trimRequest(a.step)
+	begun := a.begun
+	q.remove(func(e entry) bool {
+		if e.step != a.step {
 			return false
 		}
 		if e.chunk != nil {
 			chunks = append(chunks, e.chunk)
 		}
-		begun = begun && e.mark == nil
+		begun = begun && e.start == nil
 		return true
 	})
-	p.kept, p.marked = nil, false
-	p.measure()
-	if begun && p.attempt >= p.last {
-		p.log.Warn("the rest of the step is not shown live: its attempts are used up", "step", p.step, "attempts", p.last)
-		p.silent, p.partial = true, true
+	a.sent, a.begun = nil, false
+	if begun && a.number >= a.last {
+		p.log.Warn("the rest of the step is not shown live: its attempts are used up", "step", a.step, "attempts", a.last)
+		a.exhausted, a.partial = true, true
 		return
 	}
 	if begun {
-		p.attempt, p.reason = p.attempt+1, reason
+		a.number++
+		a.reason = reason
 	}
-	if p.attempt > p.first { // it voids the previous attempt's chunks
-		p.queueStart()
+	if a.number > a.first { // it voids the previous attempt's chunks
+		p.begin()
 	}
 	for _, chunk := range chunks {
-		if stands(chunk) {
-			p.queueStart()
+		if valid(chunk) {
 			p.push(chunk)
 		}
 	}
 }
 
-// trim removes the step in flight from the request in flight. The request's entries of earlier steps remain to
-// be shown. Its place in the log is below a new attempt's.
-func (p *Publisher) trim() {
-	r := p.inflight
-	if r == nil {
-		return
+// markPartial records that the live log lacks a part of the step.
+func (p *Publisher) markPartial(step int32) {
+	if step == p.attempt.step {
+		p.attempt.partial = true
 	}
-	before := len(r.entries)
-	r.entries = slices.DeleteFunc(r.entries, func(e entry) bool { return e.step == p.step })
-	r.trimmed = r.trimmed || len(r.entries) < before
-	if len(r.entries) == 0 {
-		r.stopRepeating()
-	}
+	p.queue.markPartial(step)
 }

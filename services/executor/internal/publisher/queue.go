@@ -3,7 +3,6 @@ package publisher
 import (
 	"slices"
 	"time"
-	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 
@@ -12,19 +11,19 @@ import (
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 )
 
-// Limits of one append. A larger chunk or boundary goes alone.
-const (
-	maxEntries     = 64
-	maxAppendBytes = 192 << 10
-)
+// queue has what the log lacks, and the place in the log behind which it goes.
+type queue struct {
+	entries  []entry
+	bytes    int // of the chunks among the entries
+	inflight *request
+	at       position.Position // of the last sent frame
+	after    int64             // sequence of the last acknowledged frame
+}
 
-// maxMerged limits merged deltas: large enough for few chunks, small enough to copy for each delta.
-const maxMerged = 4 << 10
-
-// entry is one queued item: a start record, a chunk or a boundary.
+// entry is one queued item: the start of an attempt, a chunk or a boundary.
 type entry struct {
 	step, attempt int32
-	mark          *streamv2.Attempt // begins the attempt
+	start         *streamv2.Attempt
 	chunk         *eventv1.Chunk
 	boundary      *streamv2.Record
 	partial       bool // for a boundary: the live log lacks a part of the step
@@ -56,127 +55,137 @@ func (r *request) stopRepeating() {
 	}
 }
 
-// push queues a chunk of the attempt in flight. The caller holds mu.
-func (p *Publisher) push(chunk *eventv1.Chunk) {
-	for _, piece := range split(chunk, p.deltaLimit) {
-		if last := len(p.queue) - 1; last >= 0 && p.queue[last].chunk != nil && p.queue[last].step == p.step {
-			before := size(p.queue[last].chunk)
-			if merge(p.queue[last].chunk, piece, min(maxMerged, p.deltaLimit)) {
-				p.queued += size(p.queue[last].chunk) - before
-				continue
-			}
+// newRequest returns a request without records: a check.
+func (q *queue) newRequest() *request {
+	return &request{after: q.after, last: q.after, before: q.at, voided: make(chan struct{})}
+}
+
+// isFlushed reports whether the log has everything.
+func (q *queue) isFlushed() bool {
+	return len(q.entries) == 0 && (q.inflight == nil || q.inflight.check())
+}
+
+// push adds a chunk of the attempt. It merges small deltas and splits large ones.
+func (q *queue) push(a *attempt, chunk *eventv1.Chunk, l limits) {
+	for chunk != nil {
+		rest := l.split(chunk)
+		last := len(q.entries) - 1
+		if last >= 0 && q.entries[last].chunk != nil && q.entries[last].step == a.step && merge(q.entries[last].chunk, chunk, min(maxMerged, l.delta)) {
+			q.bytes += len(*delta(chunk))
+		} else {
+			q.entries = append(q.entries, entry{step: a.step, attempt: a.number, chunk: chunk})
+			q.bytes += size(chunk)
 		}
-		p.queue = append(p.queue, entry{step: p.step, attempt: p.attempt, chunk: piece})
-		p.queued += size(piece)
+		chunk = rest
 	}
 }
 
-// retain retains the attempt's chunks stored in the log. The caller holds mu.
-func (p *Publisher) retain(chunks []*eventv1.Chunk) {
-	for _, chunk := range chunks {
-		if last := len(p.kept) - 1; last < 0 || !merge(p.kept[last], chunk, maxMerged) {
-			p.kept = append(p.kept, chunk)
-		}
+// pop removes and returns the first entry.
+func (q *queue) pop() entry {
+	e := q.entries[0]
+	if e.chunk != nil {
+		q.bytes -= size(e.chunk)
 	}
+	q.entries[0] = entry{}
+	q.entries = q.entries[1:]
+	return e
 }
 
-// measure recomputes the queued bytes.
-func (p *Publisher) measure() {
-	p.queued = 0
-	for _, e := range p.queue {
+// remove removes the matching entries.
+func (q *queue) remove(matches func(entry) bool) { q.set(slices.DeleteFunc(q.entries, matches)) }
+
+// requeue queues entries of the request again, which the log has not stored.
+func (q *queue) requeue(r *request, entries []entry) {
+	q.at = r.before
+	q.set(slices.Concat(entries, q.entries))
+}
+
+func (q *queue) set(entries []entry) {
+	q.entries, q.bytes = entries, 0
+	for _, e := range entries {
 		if e.chunk != nil {
-			p.queued += size(e.chunk)
+			q.bytes += size(e.chunk)
 		}
 	}
 }
 
-// take builds a request from the queue; nil if nothing in it is valid any more. The caller holds mu, and the
-// queue is not empty.
-func (p *Publisher) take() *request {
-	r := &request{after: p.after, before: p.at, voided: make(chan struct{})}
-	for bytes := 0; len(p.queue) > 0 && len(r.entries) < maxEntries; {
-		if p.queue[0].chunk != nil && p.at.N >= position.MaxChunks {
-			spoiled := p.pop()
-			p.markPartial(spoiled.step)
+// take builds a request from the first entries; nil if none of them can be shown. spoiled is the step with more chunks
+// than an attempt may have; 0 for none.
+func (q *queue) take(l limits) (r *request, spoiled int32) {
+	r = q.newRequest()
+	for bytes := 0; len(q.entries) > 0 && len(r.entries) < maxEntries; {
+		if q.entries[0].chunk != nil && q.at.N >= position.MaxChunks {
+			spoiled = q.pop().step
+			q.markPartial(spoiled) // its boundary may be queued
 			continue
 		}
-		count := unitLength(p.queue)
-		p.shorten(count - 1)
-		bytes += sizeOf(p.queue[:count])
-		if len(r.entries) > 0 && bytes > p.appendLimit {
+		count := unitLength(q.entries)
+		if last := q.entries[count-1]; last.chunk != nil { // the limit may have fallen since
+			if rest := l.split(last.chunk); rest != nil {
+				q.set(slices.Insert(q.entries, count, entry{step: last.step, attempt: last.attempt, chunk: rest}))
+			}
+		}
+		bytes += sizeOf(q.entries[:count])
+		if len(r.entries) > 0 && bytes > l.append {
 			break
 		}
 		for range count {
-			p.add(r, p.pop())
+			q.send(r, q.pop())
 		}
 	}
 	if len(r.entries) == 0 {
-		return nil
+		return nil, spoiled
 	}
-	r.last = p.at.Sequence()
-	return r
+	r.last = q.at.Sequence()
+	return r, spoiled
 }
 
 // unitLength returns how many of the first entries belong together: the first chunk of an attempt is in the
 // attempt's first record.
 func unitLength(entries []entry) int {
-	if len(entries) > 1 && entries[0].mark != nil && entries[1].chunk != nil {
+	if len(entries) > 1 && entries[0].start != nil && entries[1].chunk != nil {
 		return 2
 	}
 	return 1
 }
 
-// shorten cuts a delta queued under a higher limit.
-func (p *Publisher) shorten(place int) {
-	e := p.queue[place]
-	if e.chunk == nil {
-		return
-	}
-	if text := delta(e.chunk); text != nil && len(*text) > p.deltaLimit {
-		rest := cutAt(e.chunk, p.deltaLimit)
-		p.queue = slices.Insert(p.queue, place+1, entry{step: e.step, attempt: e.attempt, chunk: rest})
-		p.measure()
-	}
-}
-
-// add adds an entry to the request. A chunk extends the last record of its attempt.
-func (p *Publisher) add(r *request, e entry) {
+// send adds an entry to the request. A chunk extends the last record of its attempt.
+func (q *queue) send(r *request, e entry) {
 	r.entries = append(r.entries, e)
 	switch {
 	case e.boundary != nil:
 		b := e.boundary.GetBoundary()
 		b.Last = 0
-		if !e.partial && p.at.Step == e.step && p.at.Attempt == e.attempt {
-			b.Last = p.at.Sequence()
+		if !e.partial && q.at.Step == e.step && q.at.Attempt == e.attempt {
+			b.Last = q.at.Sequence()
 		}
-		p.at = position.Of(e.boundary.GetSequence())
+		q.at = position.Of(e.boundary.GetSequence())
 		r.records = append(r.records, e.boundary)
 		return
-	case e.mark != nil:
-		p.at = position.Position{Step: e.step, Attempt: e.attempt}
-		r.records = append(r.records, &streamv2.Record{Sequence: p.at.Sequence(), Attempt: e.mark})
+	case e.start != nil:
+		q.at = position.Position{Step: e.step, Attempt: e.attempt}
+		r.records = append(r.records, &streamv2.Record{Sequence: q.at.Sequence(), Attempt: e.start})
 		return
 	}
-	p.at.N++
+	q.at.N++
 	if n := len(r.records); n == 0 || r.records[n-1].GetBoundary() != nil {
 		r.records = append(r.records, &streamv2.Record{})
 	}
 	record := r.records[len(r.records)-1]
 	if len(record.Chunks) == 0 {
-		record.Sequence = p.at.Sequence()
+		record.Sequence = q.at.Sequence()
 	}
 	record.Chunks = append(record.Chunks, e.chunk)
 }
 
-// inflightChunks returns the chunks of the step in flight within the request in flight.
-func (p *Publisher) inflightChunks() []*eventv1.Chunk {
-	if p.inflight == nil {
+// sending returns the chunks of a step in the request in flight.
+func (q *queue) sending(step int32) []*eventv1.Chunk {
+	if q.inflight == nil {
 		return nil
 	}
-	return chunksOf(p.inflight.entries, p.step)
+	return chunksOf(q.inflight.entries, step)
 }
 
-// chunksOf returns the chunks of a step.
 func chunksOf(entries []entry, step int32) (chunks []*eventv1.Chunk) {
 	for _, e := range entries {
 		if e.chunk != nil && e.step == step {
@@ -186,180 +195,60 @@ func chunksOf(entries []entry, step int32) (chunks []*eventv1.Chunk) {
 	return chunks
 }
 
-// pop removes and returns the first entry.
-func (p *Publisher) pop() entry {
-	e := p.queue[0]
-	if e.chunk != nil {
-		p.queued -= size(e.chunk)
+// trimRequest removes a step from the request in flight, whose place in the log is below that of a new attempt. The
+// request's entries of earlier steps remain to be shown.
+func (q *queue) trimRequest(step int32) {
+	r := q.inflight
+	if r == nil {
+		return
 	}
-	p.queue[0] = entry{}
-	p.queue = p.queue[1:]
-	return e
-}
-
-// requeue queues entries again that the log has not stored.
-func (p *Publisher) requeue(r *request, entries []entry) {
-	p.at = r.before
-	p.queue = slices.Concat(entries, p.queue)
-	p.measure()
+	before := len(r.entries)
+	r.entries = slices.DeleteFunc(r.entries, func(e entry) bool { return e.step == step })
+	r.trimmed = r.trimmed || len(r.entries) < before
+	if len(r.entries) == 0 {
+		r.stopRepeating()
+	}
 }
 
 // markPartial records that the live log lacks a part of the step.
-func (p *Publisher) markPartial(step int32) {
-	if step == p.step {
-		p.partial = true
-	}
-	for i := range p.queue {
-		if p.queue[i].step == step {
-			p.queue[i].partial = true
+func (q *queue) markPartial(step int32) {
+	for i := range q.entries {
+		if q.entries[i].step == step {
+			q.entries[i].partial = true
 		}
 	}
 }
 
-// dropBacklog drops queued entries of committed steps while the log is unreachable, except the last boundary:
-// readers get them from the state service. The caller holds mu.
-func (p *Publisher) dropBacklog() {
-	if !p.unreachable {
-		return
-	}
+// dropBacklog drops entries of steps before the given one, except the last boundary: readers get these steps from the
+// state service.
+func (q *queue) dropBacklog(step int32) {
 	boundary := -1
-	for i, e := range p.queue {
-		if e.step < p.step && e.boundary != nil {
+	for i, e := range q.entries {
+		if e.step < step && e.boundary != nil {
 			boundary = i
 		}
 	}
 	if boundary < 0 {
 		return
 	}
-	if p.inflight != nil { // older than the boundary
-		p.inflight.stopRepeating()
+	if q.inflight != nil { // older than the boundary
+		q.inflight.stopRepeating()
 	}
-	p.queue = slices.Clone(p.queue[boundary:])
-	p.queue[0].partial = true
-	p.measure()
+	q.set(slices.Clone(q.entries[boundary:]))
+	q.entries[0].partial = true
 }
 
-// delta points to the text of a chunk that can be merged and split; nil for other chunks.
-func delta(chunk *eventv1.Chunk) *string {
-	switch e := chunk.GetEvent().(type) {
-	case *eventv1.Chunk_TextDelta:
-		return &e.TextDelta.Delta
-	case *eventv1.Chunk_Thinking:
-		return &e.Thinking.Content
-	case *eventv1.Chunk_ToolArgStreamDelta:
-		return &e.ToolArgStreamDelta.Delta
-	}
-	return nil
-}
-
-// size returns the approximate size of the chunk in memory.
-func size(chunk *eventv1.Chunk) int {
-	if text := delta(chunk); text != nil {
-		return 64 + len(*text)
-	}
-	return proto.Size(chunk)
-}
-
-// bytes returns the size of the entry in a record.
-func (e entry) bytes() int {
-	switch {
-	case e.chunk != nil:
-		return proto.Size(e.chunk)
-	case e.boundary != nil:
-		return proto.Size(e.boundary)
-	}
-	return proto.Size(e.mark)
-}
-
+// sizeOf returns the size of the entries in records.
 func sizeOf(entries []entry) (bytes int) {
 	for _, e := range entries {
-		bytes += e.bytes()
-	}
-	return bytes
-}
-
-// isHalvable reports whether the chunk is a delta of several characters.
-func isHalvable(chunk *eventv1.Chunk) bool {
-	text := delta(chunk)
-	return text != nil && len(*text) >= 2*utf8.UTFMax
-}
-
-// merge appends the delta of next to last if both belong to one block and the sum is within the limit. It
-// reports whether it did.
-func merge(last, next *eventv1.Chunk, limit int) bool {
-	if last.GetStep() != next.GetStep() || last.GetAgentId() != next.GetAgentId() || !sameBlock(last, next) {
-		return false
-	}
-	into, from := delta(last), delta(next)
-	if len(*into)+len(*from) > limit {
-		return false
-	}
-	*into += *from
-	if thinking := last.GetThinking(); thinking != nil {
-		thinking.IsComplete = next.GetThinking().GetIsComplete()
-	}
-	return true
-}
-
-func sameBlock(last, next *eventv1.Chunk) bool {
-	switch e := last.GetEvent().(type) {
-	case *eventv1.Chunk_TextDelta:
-		return next.GetTextDelta() != nil
-	case *eventv1.Chunk_Thinking:
-		return next.GetThinking() != nil && !e.Thinking.GetIsComplete()
-	case *eventv1.Chunk_ToolArgStreamDelta:
-		return next.GetToolArgStreamDelta() != nil && next.GetToolArgStreamDelta().GetToolCallId() == e.ToolArgStreamDelta.GetToolCallId()
-	}
-	return false
-}
-
-// split cuts a large delta between runes. Only the last piece ends a block.
-func split(chunk *eventv1.Chunk, limit int) []*eventv1.Chunk {
-	text := delta(chunk)
-	if text == nil || len(*text) <= limit {
-		return []*eventv1.Chunk{chunk}
-	}
-	var pieces []*eventv1.Chunk
-	for len(*delta(chunk)) > limit {
-		rest := cutAt(chunk, limit)
-		pieces = append(pieces, chunk)
-		chunk = rest
-	}
-	return append(pieces, chunk)
-}
-
-// cutAt leaves at most limit bytes of a longer delta in the chunk, cut between runes, and returns the rest. Only
-// the rest ends a block.
-func cutAt(chunk *eventv1.Chunk, limit int) *eventv1.Chunk {
-	text := delta(chunk)
-	all := *text
-	at := limit
-	for at > 0 && !utf8.RuneStart(all[at]) {
-		at--
-	}
-	if at == 0 { // the limit is below one rune
-		for at = limit; at < len(all) && !utf8.RuneStart(all[at]); at++ {
+		switch {
+		case e.chunk != nil:
+			bytes += proto.Size(e.chunk)
+		case e.boundary != nil:
+			bytes += proto.Size(e.boundary)
+		default:
+			bytes += proto.Size(e.start)
 		}
 	}
-	rest := proto.CloneOf(chunk)
-	*text, *delta(rest) = all[:at], all[at:]
-	if thinking := chunk.GetThinking(); thinking != nil {
-		thinking.IsComplete = false
-	}
-	return rest
-}
-
-// shrinkBoundary drops the run's output, which the state service has.
-func shrinkBoundary(b *streamv2.Boundary) bool {
-	completed, end := b.GetRunEnded().GetRunCompleted(), b.GetEnd().GetEnd()
-	if completed.GetOutput() == "" && end.GetOutput() == "" {
-		return false
-	}
-	if completed != nil {
-		completed.Output = ""
-	}
-	if end != nil {
-		end.Output = ""
-	}
-	return true
+	return bytes
 }
