@@ -70,7 +70,8 @@ func (a Agent) Problems() []Problem {
 	}
 	for _, m := range a.mounts {
 		for _, name := range m.absent() {
-			problems = append(problems, Problem{Part: Part{Kind: ToolPart, Name: name, Agent: a.Name}, Text: fmt.Sprintf("the MCP server %q has no such tool", m.name)})
+			part := Part{Kind: ToolPart, Name: name, Agent: a.Name}
+			problems = append(problems, Problem{Part: part, Text: fmt.Sprintf("the MCP server %q has no such tool", m.name)})
 		}
 	}
 	return problems
@@ -87,8 +88,8 @@ func (a Agent) UnusedOptions() []string {
 	var texts []string
 	for _, provider := range slices.Sorted(maps.Keys(a.ProviderOptions)) {
 		if !used[provider] {
-			texts = append(texts, fmt.Sprintf("%s: agent %q: providerOptions.%s has no effect: the providers of its models are %s", a.File, a.Name, provider,
-				strings.Join(slices.Sorted(maps.Keys(used)), ", ")))
+			texts = append(texts, fmt.Sprintf("%s: agent %q: providerOptions.%s has no effect: the providers of its models are %s",
+				a.File, a.Name, provider, strings.Join(slices.Sorted(maps.Keys(used)), ", ")))
 		}
 	}
 	return texts

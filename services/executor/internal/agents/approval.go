@@ -15,17 +15,11 @@ import (
 type approval struct {
 	always     bool
 	conditions []condition // any one is enough
-	arguments  []argument
-}
-
-// argument is an argument in a condition.
-type argument struct {
-	condition *object
-	name      string
 }
 
 // condition is the tests of a field of the input or of the state. All must hold.
 type condition struct {
+	place     string // in the settings of the tool
 	path      []string
 	fromState bool
 	tests     []test
@@ -34,63 +28,56 @@ type condition struct {
 // test tests a value. exists is false for a missing value.
 type test func(v any, exists bool) bool
 
-// readApproval reads "always", "never" or {when: [conditions]}; nil if the field is missing.
-func readApproval(o *object) *approval {
-	v, ok := o.field("approval")
-	if !ok {
-		return nil
-	}
-	if _, ok := v.text(); ok {
-		return &approval{always: o.oneOf("approval", "always", "never") == "always"}
-	}
-	rule := newObject(v, o.what+": approval")
-	a := &approval{}
-	for _, item := range rule.list("when") {
-		a.readCondition(newObject(item, rule.what))
-	}
-	rule.end()
-	if len(a.conditions) == 0 {
-		rule.mistakeAt("when", `approval is "always", "never", or {when: [...]} with conditions`)
-	}
-	return a
+// conditionFields is a condition as a file has it.
+type conditionFields struct {
+	Field, State                                              string
+	Equals, NotEquals, GreaterThan, LessThan, Matches, Exists json.RawMessage
 }
 
-func (a *approval) readCondition(o *object) {
-	field, state := o.text("field"), o.text("state")
-	if (field == "") == (state == "") {
-		o.mistakeAt("field", "a condition tests either a field of the input or a key of the state: give field or state")
+// readApproval reads "always", "never" or {when: [conditions]}; nil for none.
+func readApproval(s *section, text json.RawMessage) *approval {
+	if text == nil {
+		return nil
 	}
-	c := condition{path: strings.Split(field+state, "."), fromState: state != ""}
-	if field != "" {
-		a.arguments = append(a.arguments, argument{o, c.path[0]})
-	}
-	for _, operator := range []struct {
-		name string
-		make func(json.RawMessage) (test, error)
-	}{
-		{"equals", equals},
-		{"notEquals", notEquals},
-		{"greaterThan", greaterThan},
-		{"lessThan", lessThan},
-		{"matches", matches},
-		{"exists", exists},
-	} {
-		operand := o.json(operator.name)
-		if operand == nil {
+	var rule struct{ When []conditionFields }
+	_ = json.Unmarshal(text, &rule) // "always" and "never" have no conditions
+	a := &approval{always: string(text) == `"always"`}
+	for i, f := range rule.When {
+		c := condition{place: fmt.Sprintf("approval.when.%d", i), path: strings.Split(f.Field+f.State, "."), fromState: f.State != ""}
+		if s.wrong[c.place] {
 			continue
 		}
-		t, err := operator.make(operand)
-		if err != nil {
-			o.mistakeAt(operator.name, "%s %v", operator.name, err)
-			continue
+		for _, operator := range []struct {
+			name    string
+			operand json.RawMessage
+			make    func(json.RawMessage) (test, error)
+		}{
+			{"equals", f.Equals, equals},
+			{"notEquals", f.NotEquals, notEquals},
+			{"greaterThan", f.GreaterThan, greaterThan},
+			{"lessThan", f.LessThan, lessThan},
+			{"matches", f.Matches, matches},
+			{"exists", f.Exists, exists},
+		} {
+			if operator.operand == nil {
+				continue
+			}
+			t, err := operator.make(operator.operand)
+			if err != nil {
+				s.mistakeAt(c.place+"."+operator.name, "approval: %s %v", operator.name, err)
+				continue
+			}
+			c.tests = append(c.tests, t)
 		}
-		c.tests = append(c.tests, t)
+		if (f.Field == "") == (f.State == "") {
+			s.mistakeAt(c.place+".field", "approval: a condition tests either a field of the input or a key of the state: give field or state")
+		}
+		if len(c.tests) == 0 && !s.wrong[c.place] {
+			s.mistakeAt(c.place+".field", "approval: a condition needs one of equals, notEquals, greaterThan, lessThan, matches, exists")
+		}
+		a.conditions = append(a.conditions, c)
 	}
-	o.end()
-	if len(c.tests) == 0 {
-		o.mistakeAt("field", "a condition needs one of equals, notEquals, greaterThan, lessThan, matches, exists")
-	}
-	a.conditions = append(a.conditions, c)
+	return a
 }
 
 // apply sets the approval of a tool.
@@ -174,14 +161,14 @@ func (c condition) holds(input any, state agent.State) bool {
 
 // checkArguments reports conditions on unknown arguments. Such a condition has the same result for every
 // call, and usually lets all calls through.
-func (a *approval) checkArguments(t agent.Tool) {
+func (a *approval) checkArguments(s *section, t agent.Tool) {
 	if a == nil {
 		return
 	}
 	known, all := arguments(t.InputSchema)
-	for _, arg := range a.arguments {
-		if all && !slices.Contains(known, arg.name) {
-			arg.condition.mistakeAt("field", "the tool %q has no argument %q%s", t.Name, arg.name, suggest(arg.name, known))
+	for _, c := range a.conditions {
+		if name := c.path[0]; all && !c.fromState && name != "" && !slices.Contains(known, name) {
+			s.mistakeAt(c.place+".field", "approval: the tool %q has no argument %q%s", t.Name, name, suggest(name, known))
 		}
 	}
 }
@@ -197,7 +184,9 @@ func arguments(schema json.RawMessage) (names []string, all bool) {
 	if more, ok := members["additionalProperties"]; ok && string(more) != "false" {
 		return nil, false
 	}
-	for _, elsewhere := range []string{"$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "dependentSchemas", "patternProperties", "unevaluatedProperties"} {
+	for _, elsewhere := range []string{
+		"$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "dependentSchemas", "patternProperties", "unevaluatedProperties",
+	} {
 		if _, ok := members[elsewhere]; ok {
 			return nil, false
 		}

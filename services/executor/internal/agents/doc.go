@@ -1,5 +1,9 @@
-// Package agents reads agents from YAML files. docs/agents-yaml.md describes their grammar, and Schema is their JSON
-// Schema for editors.
+// Package agents reads agents from YAML files. docs/agents-yaml.md describes their grammar, and Schema states it.
+//
+// A file is read in two steps. First each section (a provider, a tool, an MCP server, an agent, an entry of its tools) is
+// checked by its definition in Schema and decoded into a struct. A value that does not fit is a mistake at its line, and the
+// struct lacks it. Then the rules that no schema can state are checked: names that refer to each other, addresses,
+// secrets, fields that contradict each other.
 //
 // # Security
 //

@@ -3,9 +3,10 @@ package agents
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
-	"time"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
@@ -34,8 +35,9 @@ type file struct {
 // value is a value of a file. Aliases, anchors and tags are resolved.
 type value struct {
 	place
-	file *file
-	node ast.Node // nil for null, and for a value that is missing
+	file     *file
+	node     ast.Node // nil for null
+	defaults []member // supply missing fields
 }
 
 // mistake records what is wrong with the value.
@@ -103,6 +105,40 @@ func shownLine(data []byte, number int) string {
 
 func (f *file) at(line, column int) value { return value{file: f, place: place{line, column}} }
 
+// at returns the value at a path such as http.url or tools.0, for its place. It returns the value around one that is
+// missing. Item 0 of what is no list is the value itself.
+func (v value) at(path string) value {
+	name, rest, _ := strings.Cut(path, ".")
+	members, _ := v.members()
+	for _, m := range members {
+		if m.name == name {
+			return m.at(rest)
+		}
+	}
+	items, isList := v.items()
+	switch i, err := strconv.Atoi(name); {
+	case err == nil && i < len(items):
+		return items[i].at(rest)
+	case err == nil && !isList && rest != "":
+		return v.at(rest)
+	}
+	return v
+}
+
+// field returns a field of an object, and null for a missing one.
+func (v value) field(name string) value {
+	members, _ := v.members()
+	for _, m := range members {
+		if m.name == name {
+			return m.value
+		}
+	}
+	return value{file: v.file, place: v.place}
+}
+
+// has reports whether an object has a field, other than null.
+func (v value) has(name string) bool { return v.field(name).node != nil }
+
 // placed returns the place of a node without its value. A block mapping is placed at its first key:
 // its own token is a colon.
 func (f *file) placed(node ast.Node) value {
@@ -160,8 +196,8 @@ type member struct {
 	value
 }
 
-// members returns the fields of an object in order, followed by the fields of merged objects (<<). Own
-// fields override merged ones. ok is false for any other value.
+// members returns the fields of an object in order, followed by the fields of merged objects (<<) and by
+// the defaults. Own fields override merged ones. ok is false for any other value.
 func (v value) members() (list []member, ok bool) { return v.membersWithin(maxDepth) }
 
 func (v value) membersWithin(depth int) (list []member, ok bool) {
@@ -184,7 +220,7 @@ func (v value) membersWithin(depth int) (list []member, ok bool) {
 		}
 		merged = append(merged, below...)
 	}
-	for _, m := range merged {
+	for _, m := range append(merged, v.defaults...) {
 		if !slices.ContainsFunc(list, func(own member) bool { return own.name == m.name }) {
 			list = append(list, m)
 		}
@@ -216,18 +252,28 @@ func (v value) text() (text string, ok bool) {
 	return "", false
 }
 
-func (v value) integer() (int, bool) {
-	n, ok := v.node.(*ast.IntegerNode)
-	if !ok {
-		return 0, false
+// kind is the JSON type of a value, "" for a value without JSON such as .inf. A number without a fraction is an integer.
+func (v value) kind() string {
+	switch n := v.node.(type) {
+	case nil:
+		return "null"
+	case *ast.MappingNode:
+		return "object"
+	case *ast.SequenceNode:
+		return "array"
+	case *ast.StringNode, *ast.LiteralNode:
+		return "string"
+	case *ast.BoolNode:
+		return "boolean"
+	case *ast.IntegerNode:
+		return "integer"
+	case *ast.FloatNode:
+		if n.Value == math.Trunc(n.Value) {
+			return "integer"
+		}
+		return "number"
 	}
-	switch i := n.Value.(type) {
-	case int64:
-		return int(i), true
-	case uint64:
-		return int(i), i < 1<<62
-	}
-	return 0, false
+	return ""
 }
 
 // isInfinite reports whether the value is .inf, or Infinity as in JavaScript.
@@ -235,21 +281,4 @@ func (v value) isInfinite() bool {
 	n, ok := v.node.(*ast.InfinityNode)
 	text, _ := v.text()
 	return ok && n.Value > 0 || text == "Infinity"
-}
-
-func (v value) number() (float64, bool) {
-	if n, ok := v.node.(*ast.FloatNode); ok {
-		return n.Value, true
-	}
-	i, ok := v.integer()
-	return float64(i), ok
-}
-
-func (v value) duration() (time.Duration, bool) {
-	text, ok := v.text()
-	if !ok {
-		return 0, false
-	}
-	d, err := time.ParseDuration(text)
-	return d, err == nil
 }

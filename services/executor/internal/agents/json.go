@@ -3,6 +3,7 @@ package agents
 import (
 	"bytes"
 	"encoding/json"
+	"math"
 
 	"github.com/goccy/go-yaml/ast"
 )
@@ -10,64 +11,73 @@ import (
 // maxJSON bounds the JSON of one value, in bytes. Aliases can make a short file long.
 const maxJSON = 1 << 20
 
-// json returns the value as JSON, with fields in order. It returns nil, with a mistake, for a value that
-// is too deep or too large, or has no JSON, for example .inf.
+// json returns the value as JSON, with fields in order. It returns nil for a value without JSON, for example .inf.
 func (v value) json() json.RawMessage {
 	var out bytes.Buffer
-	if !v.writeJSON(&out, maxDepth) {
+	if _, problem := v.writeJSON(&out, maxDepth); problem != "" {
 		return nil
 	}
 	return out.Bytes()
 }
 
-func (v value) writeJSON(out *bytes.Buffer, depth int) bool {
+// writeJSON writes the value as JSON, with fields in order. For a value without JSON it returns the part that is wrong, and the
+// problem with it.
+func (v value) writeJSON(out *bytes.Buffer, depth int) (bad value, problem string) {
 	if depth == 0 || out.Len() > maxJSON {
-		v.mistake("the value is nested too deeply or is too large")
-		return false
+		return v, "the value is nested too deeply or is too large"
 	}
 	if members, ok := v.members(); ok {
-		return writeAll(out, "{}", len(members), func(i int) bool {
-			writeScalar(out, members[i].name)
+		out.WriteByte('{')
+		for i, m := range members {
+			if i > 0 {
+				out.WriteByte(',')
+			}
+			writeScalar(out, m.name)
 			out.WriteByte(':')
-			return members[i].writeJSON(out, depth-1)
-		})
+			if bad, problem := m.writeJSON(out, depth-1); problem != "" {
+				return bad, problem
+			}
+		}
+		out.WriteByte('}')
+		return v, ""
 	}
 	if items, ok := v.items(); ok {
-		return writeAll(out, "[]", len(items), func(i int) bool { return items[i].writeJSON(out, depth-1) })
+		out.WriteByte('[')
+		for i, item := range items {
+			if i > 0 {
+				out.WriteByte(',')
+			}
+			if bad, problem := item.writeJSON(out, depth-1); problem != "" {
+				return bad, problem
+			}
+		}
+		out.WriteByte(']')
+		return v, ""
 	}
 	if text, ok := v.text(); ok {
-		return writeScalar(out, text)
+		writeScalar(out, text)
+		return v, ""
 	}
 	switch n := v.node.(type) {
 	case nil:
-		return writeScalar(out, nil)
+		writeScalar(out, nil)
 	case *ast.BoolNode:
-		return writeScalar(out, n.Value)
+		writeScalar(out, n.Value)
 	case *ast.IntegerNode:
-		return writeScalar(out, n.Value)
+		writeScalar(out, n.Value)
 	case *ast.FloatNode:
-		return writeScalar(out, n.Value)
+		if math.IsInf(n.Value, 0) {
+			return v, "JSON has no value like " + v.node.GetToken().Value
+		}
+		writeScalar(out, n.Value)
+	default:
+		return v, "JSON has no value like " + v.node.GetToken().Value
 	}
-	v.mistake("JSON has no value like %s", v.node.GetToken().Value)
-	return false
+	return v, ""
 }
 
-func writeAll(out *bytes.Buffer, brackets string, count int, write func(i int) bool) bool {
-	out.WriteByte(brackets[0])
-	for i := range count {
-		if i > 0 {
-			out.WriteByte(',')
-		}
-		if !write(i) {
-			return false
-		}
-	}
-	out.WriteByte(brackets[1])
-	return true
-}
-
-func writeScalar(out *bytes.Buffer, scalar any) bool {
-	text, err := json.Marshal(scalar)
+// writeScalar writes a value that always has JSON.
+func writeScalar(out *bytes.Buffer, scalar any) {
+	text, _ := json.Marshal(scalar)
 	out.Write(text)
-	return err == nil
 }

@@ -2,7 +2,6 @@ package agents
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -11,7 +10,6 @@ import (
 	"sync"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
-	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool/mcptool"
 )
 
@@ -84,20 +82,19 @@ type server struct {
 // declare reads how an MCP server is reached. Several files may declare the same server.
 func (s *servers) declare(m member) {
 	before := m.file.count()
-	o := newObject(m.value, fmt.Sprintf("MCP server %q", m.name))
-	c := mcptool.Config{
-		Name: m.name, Command: readCommand(o), Env: o.texts("env"), Dir: o.text("dir"),
-		URL: o.text("url"), Headers: o.texts("headers"),
-		Include: o.distinct("include"), Exclude: o.distinct("exclude"), Prefix: o.text("prefix"),
-		Approve: o.distinct("approve"), Safe: o.distinct("safe"), ReadOnly: o.distinct("readOnly"), TrustHints: o.isTrue("trustHints"),
-		Timeout: o.duration("timeout"), ConnectTimeout: o.duration("connectTimeout"),
+	var f struct {
+		mcptool.Config
+		Args []string
 	}
+	checked := read(m.value, "mcpServer", fmt.Sprintf("MCP server %q", m.name), &f)
+	c := f.Config
+	c.Name = m.name
+	c.Command = append(c.Command, f.Args...)
 	if c.Dir != "" {
 		c.Dir = m.file.path(c.Dir)
 	}
-	o.end()
-	if m.file.count() == before {
-		reportServer(o, c.Check(s.known.MCP))
+	if len(checked.wrong) == 0 {
+		checked.reportFields("", c.Check(s.known.MCP))
 	}
 	if former, ok := s.declared[m.name]; ok {
 		if !reflect.DeepEqual(c, former.config) {
@@ -106,34 +103,6 @@ func (s *servers) declare(m member) {
 		return
 	}
 	s.declared[m.name] = &server{at: m.value, config: c, wrong: m.file.count() > before}
-}
-
-// readCommand reads a program with its arguments: a list, or a string with args beside it.
-func readCommand(o *object) []string {
-	v, _ := o.field("command")
-	var command []string
-	if text, ok := v.text(); ok {
-		command = []string{text}
-	} else {
-		command = o.words("command")
-	}
-	return append(command, o.words("args")...)
-}
-
-// reportServer reports each line of a server's error at its field.
-func reportServer(o *object, err error) {
-	if err == nil {
-		return
-	}
-	f, ok := errors.AsType[*fault.Fault](err)
-	if !ok || f.Reason != "MCP_INVALID" {
-		o.mistake("%s: %s", o.what, detail(err))
-		return
-	}
-	for line := range strings.SplitSeq(f.Detail, "\n") {
-		field, _, _ := strings.Cut(line, ":")
-		o.mistakeAt(field, "%s", line)
-	}
 }
 
 // connect connects all servers concurrently.
@@ -162,15 +131,21 @@ func (s *servers) connect(ctx context.Context) {
 }
 
 // mount reads {mcp: server}: the tools of an MCP server, or some of them.
-func (r *reader) mount(o, entry *object) ([]placedTool, *Mount) {
+func (r *reader) mount(what string, item value) ([]placedTool, *Mount) {
+	name, _ := item.field("mcp").text()
 	s, before := r.servers, r.count()
-	name := entry.text("mcp")
-	entry.what = fmt.Sprintf("%s: MCP server %q", o.what, name)
-	mount := &Mount{name: name, only: entry.distinct("tools"), required: entry.isTrue("required"), behaviour: readBehaviour(entry)}
-	if a := mount.behaviour.approval; a != nil {
-		a.arguments = nil // the mount outlives the file
+	var f struct {
+		behaviour
+		MCP      string
+		Tools    []string
+		Required bool
 	}
-	entry.end()
+	entry := read(item, "mountedTools", named(what, "MCP server", name), &f)
+	f.rule = readApproval(entry, f.Approval)
+	mount := &Mount{name: name, only: f.Tools, required: f.Required, behaviour: f.behaviour}
+	if entry.wrong["mcp"] {
+		return nil, nil
+	}
 	declared, ok := s.declared[name]
 	if !ok {
 		known := slices.Sorted(maps.Keys(s.declared))
@@ -199,10 +174,9 @@ func (r *reader) mount(o, entry *object) ([]placedTool, *Mount) {
 	if wrong {
 		return nil, nil // for example an approval that cannot be read
 	}
-	at, _ := entry.field("mcp")
 	var placed []placedTool
 	for _, t := range mount.tools() {
-		placed = append(placed, placedTool{tool: t, at: at, mounted: true})
+		placed = append(placed, placedTool{tool: t, at: item.at("mcp"), mounted: true})
 	}
 	return placed, mount
 }

@@ -14,10 +14,9 @@ import (
 // placeholder matches {{state.key}}, {{state.key.below}}, the escape `\{{`, and any other {{.
 var placeholder = regexp.MustCompile(`\\?\{\{(?:\s*state((?:\.[^\s{}.]+)+)\s*\}\})?`)
 
-// readPrompt reads a prompt with placeholders; nil if the field is missing. A placeholder of a property that the
+// readPrompt reads a prompt with placeholders; nil for none. A placeholder of a property that the
 // state schema does not have is a mistake, if the schema names its properties and allows no others.
-func readPrompt(o *object, stateSchema json.RawMessage) func(agent.State) string {
-	text := o.prose("prompt")
+func readPrompt(s *section, text string, stateSchema json.RawMessage) func(agent.State) string {
 	if text == "" {
 		return nil
 	}
@@ -34,11 +33,11 @@ func readPrompt(o *object, stateSchema json.RawMessage) func(agent.State) string
 		case text[found[0]] == '\\':
 			pieces = append(pieces, piece{text: text[found[0]+1 : found[1]]})
 		case found[2] < 0:
-			o.mistakeAt("prompt", `prompt: a placeholder must be {{state.key}}, for example {{state.name}}; write \{{ for the braces themselves`)
+			s.mistakeAt("prompt", `prompt: a placeholder must be {{state.key}}, for example {{state.name}}; write \{{ for the braces themselves`)
 		default:
 			path := strings.Split(text[found[2]+1:found[3]], ".")
 			if p := unknownProperty(stateSchema, path); p != "" {
-				o.mistakeAt("prompt", "prompt: {{state.%s}}: %s", strings.Join(path, "."), p)
+				s.mistakeAt("prompt", "prompt: {{state.%s}}: %s", strings.Join(path, "."), p)
 			}
 			pieces = append(pieces, piece{path: path})
 		}

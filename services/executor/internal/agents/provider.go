@@ -1,7 +1,9 @@
 package agents
 
 import (
+	"cmp"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -53,115 +55,75 @@ func (p *provider) equals(s Settings, l model.ProviderLimits) bool {
 // declare reads the settings of a provider, and opens it.
 func (p *providers) declare(m member) {
 	before := m.file.count()
-	o := newObject(m.value, m.name)
-	s := Settings{
-		Name: m.name, Provider: o.text("provider"), API: o.oneOf("api", "chat", "responses"),
-		BaseURL: o.text("baseURL"), APIKeyEnv: o.text("apiKeyEnv"), IdleTimeout: o.duration("idleTimeout"),
+	var f struct {
+		Settings
+		Profile       json.RawMessage
+		ModelProfiles map[string]json.RawMessage
+		File          string
+		Limits        model.Limits
+		ModelLimits   map[string]model.Limits
 	}
-	if s.Provider == "" {
-		s.Provider = m.name
+	o := read(m.value, "provider", m.name, &f)
+	s := f.Settings
+	s.Name, s.Provider = m.name, cmp.Or(s.Provider, m.name)
+	s.Profile = o.profile("profile", f.Profile)
+	profiles := map[string]json.RawMessage{}
+	for _, name := range slices.Sorted(maps.Keys(f.ModelProfiles)) {
+		if text := o.profile("modelProfiles: "+name, f.ModelProfiles[name]); text != "" {
+			profiles[name] = json.RawMessage(text)
+		}
 	}
-	s.Profile = readProfile(o)
-	s.ModelProfiles = readModelProfiles(o)
-	script := readScript(o, &s)
-	limits := readProviderLimits(o, m.name)
-	o.end()
+	if len(profiles) > 0 {
+		text, _ := json.Marshal(profiles) // they were decoded from JSON
+		s.ModelProfiles = string(text)
+	}
+	script := (s.Script != "") != (f.File != "")
+	if f.File != "" {
+		source, err := m.file.trail.read(m.file.path(f.File))
+		if err != nil {
+			o.mistakeAt("file", "file cannot be read: %v", err)
+		}
+		s.Script = cmp.Or(s.Script, string(source.Data))
+	}
+	if m.has("limits") && !model.CanBeLimited(m.name, "") {
+		o.mistakeAt("limits", "limits: the name of the provider has at most 255 bytes without control characters")
+	}
+	limited, _ := m.field("modelLimits").members()
+	for _, l := range limited {
+		if f.ModelLimits != nil && (l.name == "" || !model.CanBeLimited(m.name, l.name)) {
+			l.mistake("%s: modelLimits: provider/name has at most 256 bytes without control characters, not %.300q", m.name, m.name+"/"+l.name)
+		}
+	}
 	switch known := p.known.Providers; {
 	case strings.Contains(m.name, "/") || m.name == "":
 		m.mistake("the provider name %q is empty or has a slash", m.name)
 	case !slices.Contains(known, s.Provider):
 		m.mistake("there is no provider %q; known: %s%s", s.Provider, strings.Join(known, ", "), suggest(s.Provider, known))
 	case s.Provider == "scripted" && (s.BaseURL != "" || s.APIKeyEnv != "" || s.IdleTimeout != 0):
-		o.mistake("%s: baseURL, apiKeyEnv and idleTimeout are not for the scripted provider", m.name)
+		m.mistake("%s: baseURL, apiKeyEnv and idleTimeout are not for the scripted provider", m.name)
 	case s.Provider == "scripted" && !script:
-		o.mistake("%s: give either script, with the script itself, or file", m.name)
-	case s.Provider != "scripted" && script:
-		o.mistake("%s: script and file are for the scripted provider only", m.name)
+		m.mistake("%s: give either script, with the script itself, or file", m.name)
+	case s.Provider != "scripted" && (s.Script != "" || f.File != ""):
+		m.mistake("%s: script and file are for the scripted provider only", m.name)
 	case s.Provider != "openai" && s.API != "":
-		o.mistake("%s: api is for the openai provider only", m.name)
+		m.mistake("%s: api is for the openai provider only", m.name)
 	case s.Provider != "openai" && (s.Profile != "" || s.ModelProfiles != ""):
-		o.mistake("%s: profile and modelProfiles are for the openai provider only", m.name)
+		m.mistake("%s: profile and modelProfiles are for the openai provider only", m.name)
 	}
-	p.open(m.value, s, limits, m.file.count() > before)
+	p.open(m.value, s, model.ProviderLimits{Limits: f.Limits, Models: f.ModelLimits}, m.file.count() > before)
 }
 
-// readScript reads the script of a scripted model. ok is false for none, and for two.
-func readScript(o *object, s *Settings) (ok bool) {
-	s.Script = o.text("script")
-	if !o.has("file") {
-		return s.Script != ""
-	}
-	if source, ok := o.content("file"); ok && s.Script == "" {
-		s.Script = string(source.Data)
-		return true
-	}
-	return s.Script == ""
-}
-
-// readProfile reads the profile of a server: a name, or an object of fields.
-func readProfile(o *object) string {
-	v, ok := o.field("profile")
-	if !ok {
+// profile returns a profile as JSON, "" for one with a mistake.
+func (s *section) profile(name string, text json.RawMessage) string {
+	path := strings.Replace(name, ": ", ".", 1)
+	if s.wrong[path] {
 		return ""
 	}
-	return profileOf(v, o.prefix()+"profile")
-}
-
-func readModelProfiles(o *object) string {
-	profiles := map[string]json.RawMessage{}
-	for _, m := range o.entries("modelProfiles") {
-		if text := profileOf(m.value, o.prefix()+"modelProfiles: "+m.name); text != "" {
-			profiles[m.name] = json.RawMessage(text)
-		}
-	}
-	if len(profiles) == 0 {
-		return ""
-	}
-	// What was written as JSON can be encoded.
-	text, _ := json.Marshal(profiles)
-	return string(text)
-}
-
-// profileOf returns a profile as JSON, "" for one with a mistake.
-func profileOf(v value, what string) string {
-	text := v.json()
 	if _, err := profile.ParseOverride(text); err != nil {
-		v.mistake("%s: %v", what, err)
+		s.mistakeAt(path, "%s: %v", name, err)
 		return ""
 	}
 	return string(text)
-}
-
-// readProviderLimits reads the limits of a provider and of its models.
-func readProviderLimits(o *object, provider string) (l model.ProviderLimits) {
-	if v, ok := o.field("limits"); ok {
-		l.Limits = readLimits(v, o.prefix()+"limits")
-		if !model.CanBeLimited(provider, "") {
-			v.mistake("%slimits: the name of the provider has at most 255 bytes without control characters", o.prefix())
-		}
-	}
-	for _, m := range o.entries("modelLimits") {
-		if l.Models == nil {
-			l.Models = map[string]model.Limits{}
-		}
-		if m.name == "" || !model.CanBeLimited(provider, m.name) {
-			m.mistake("%smodelLimits: provider/name has at most 256 bytes without control characters, not %.300q", o.prefix(), provider+"/"+m.name)
-		}
-		l.Models[m.name] = readLimits(m.value, o.prefix()+"modelLimits: "+m.name)
-	}
-	return l
-}
-
-func readLimits(v value, what string) model.Limits {
-	before := v.file.count()
-	o := newObject(v, what)
-	limit := func(name string) int64 { return int64(o.integer(name, 1, model.MaxLimit)) }
-	l := model.Limits{RequestsPerMinute: limit("requestsPerMinute"), TokensPerMinute: limit("tokensPerMinute"), Concurrency: limit("concurrency")}
-	o.end()
-	if l == (model.Limits{}) && v.file.count() == before {
-		v.mistake("%s: give at least one of requestsPerMinute, tokensPerMinute and concurrency", what)
-	}
-	return l
 }
 
 // open opens a provider, once for all files with the same settings.
@@ -186,11 +148,10 @@ func (p *providers) open(at value, s Settings, limits model.ProviderLimits, wron
 }
 
 // find returns the model of a provider/name. ok is false if the provider is unknown or has a mistake.
-func (p *providers) find(o *object, at value, full string) (m model.Model, ok bool) {
+func (p *providers) find(s *section, path string, at value, full string) (m model.Model, ok bool) {
 	name, rest, ok := strings.Cut(full, "/")
 	if !ok || name == "" || rest == "" {
-		o.wrong = append(o.wrong, "model", "fallbacks")
-		at.mistake("%s: the model is %q, it must be provider/name, for example openai/gpt-5", o.what, full)
+		s.record(at, path, s.what, fmt.Sprintf("the model is %q, it must be provider/name, for example openai/gpt-5", full))
 		return nil, false
 	}
 	if declared, ok := p.declared[name]; ok {
@@ -203,13 +164,13 @@ func (p *providers) find(o *object, at value, full string) (m model.Model, ok bo
 		known := slices.AppendSeq(slices.Clone(p.known.Providers), maps.Keys(p.declared))
 		slices.Sort(known)
 		known = slices.Compact(known)
-		at.mistake("%s: there is no provider %q; known: %s%s", o.what, name, strings.Join(known, ", "), suggest(name, known))
+		at.mistake("%s: there is no provider %q; known: %s%s", s.what, name, strings.Join(known, ", "), suggest(name, known))
 		return nil, false
 	}
 	// A known provider needs no settings. If it cannot be opened without, each agent reports it.
 	m, err := p.known.Open(Settings{Name: name, Provider: name})
 	if err != nil {
-		at.mistake("%s: the provider %q has no settings under \"models\", and without them: %v", o.what, name, err)
+		at.mistake("%s: the provider %q has no settings under \"models\", and without them: %v", s.what, name, err)
 		return nil, false
 	}
 	p.declared[name] = &provider{at: at, settings: Settings{Name: name, Provider: name}, model: m}

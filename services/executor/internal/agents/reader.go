@@ -2,7 +2,9 @@ package agents
 
 import (
 	"context"
+	"maps"
 	"path/filepath"
+	"slices"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
@@ -20,15 +22,9 @@ type reader struct {
 	providers *providers
 	tools     *tools
 	servers   *servers
-	agents    []declaration
+	agents    []value
 	unread    []string  // files
 	implied   []Problem // of agents that need a part with a mistake
-}
-
-// declaration is an agent in a file.
-type declaration struct {
-	value
-	defaults *object // of its file; may be nil
 }
 
 func newReader(known Known) *reader {
@@ -76,27 +72,20 @@ func (r *reader) unreadable(path, reason string) {
 }
 
 // include reads the files that a file includes.
-func (r *reader) include(o *object) {
-	for _, item := range o.list("include") {
-		pattern, ok := item.text()
-		if !ok || pattern == "" {
-			item.mistake("include must be a list of files, folders or patterns")
+func (r *reader) include(item value, pattern string) {
+	pattern = item.file.path(pattern)
+	found := r.trail.find(pattern)
+	if len(found) == 0 && !mayMatchNothing(pattern) {
+		item.mistake("there is no file %q to include", pattern)
+	}
+	for _, path := range found {
+		source, err := r.trail.read(path)
+		if err != nil {
+			item.mistake("the included file cannot be read: %v", err)
+			r.unread = append(r.unread, path)
 			continue
 		}
-		pattern = o.file.path(pattern)
-		found := r.trail.find(pattern)
-		if len(found) == 0 && !mayMatchNothing(pattern) {
-			item.mistake("there is no file %q to include", pattern)
-		}
-		for _, path := range found {
-			source, err := r.trail.read(path)
-			if err != nil {
-				item.mistake("the included file cannot be read: %v", err)
-				r.unread = append(r.unread, path)
-				continue
-			}
-			r.take(source, path)
-		}
+		r.take(source, path)
 	}
 }
 
@@ -127,33 +116,47 @@ func (r *reader) take(s Source, path string) {
 	r.declare(f)
 }
 
+// declare collects the declarations of a file.
 func (r *reader) declare(f *file) {
-	o := newObject(f.root, "")
-	r.include(o)
-	for _, m := range o.entries("models") {
+	read(f.root, "", "", nil)
+	included, _ := f.root.field("include").items()
+	for _, item := range included {
+		if pattern, _ := item.text(); pattern != "" {
+			r.include(item, pattern)
+		}
+	}
+	models, _ := f.root.field("models").members()
+	for _, m := range models {
 		leave := r.within(Part{Kind: ProviderPart, Name: m.name})
 		r.providers.declare(m)
 		leave()
 	}
-	for _, item := range o.list("tools") {
+	tools, _ := f.root.field("tools").items()
+	for _, item := range tools {
 		r.tools.declare(item)
 	}
-	for _, m := range o.entries("mcpServers") {
+	servers, _ := f.root.field("mcpServers").members()
+	for _, m := range servers {
 		leave := r.within(Part{Kind: ServerPart, Name: m.name})
 		r.servers.declare(m)
 		leave()
 	}
-	var defaults *object
-	if v, ok := o.field("defaults"); ok {
-		defaults = newObject(v, "defaults")
-		if defaults.has("name") {
-			defaults.mistakeAt("name", "defaults must not have a name")
+	defaults, _ := f.root.field("defaults").members()
+	known := grammar().Defs["agent"].Properties
+	for _, m := range defaults {
+		if _, ok := known[m.name]; !ok {
+			m.mistake("defaults: there is no field %q%s", m.name, suggest(m.name, slices.Sorted(maps.Keys(known))))
+		}
+		if m.name == "name" {
+			m.mistake("defaults must not have a name")
 		}
 	}
-	for _, item := range o.list("agents") {
-		r.agents = append(r.agents, declaration{item, defaults})
+	defaults = slices.DeleteFunc(defaults, func(m member) bool { return m.name == "name" || known[m.name] == nil })
+	agents, _ := f.root.field("agents").items()
+	for _, item := range agents {
+		item.defaults = defaults
+		r.agents = append(r.agents, item)
 	}
-	o.end()
 }
 
 // set makes the agents of all files.
@@ -164,10 +167,9 @@ func (r *reader) set(ctx context.Context) (*Set, error) {
 	r.servers.connect(ctx)
 	set := &Set{Versions: r.trail, Incomplete: map[string]bool{}, Unread: r.unread}
 	seen := map[string]value{}
-	ended := map[*object]bool{}
-	for _, d := range r.agents {
+	for _, v := range r.agents {
 		before := len(r.implied) + r.count()
-		a, at, usable := r.agent(d)
+		a, at, usable := r.agent(v)
 		former, twice := seen[a.Name]
 		if twice && a.Name != "" {
 			leave := r.within(Part{Kind: AgentPart, Name: a.Name})
@@ -181,12 +183,6 @@ func (r *reader) set(ctx context.Context) (*Set, error) {
 			set.Agents = append(set.Agents, a)
 		}
 		seen[a.Name] = at
-	}
-	for _, d := range r.agents { // all agents of a file have read their defaults
-		if d.defaults != nil && !ended[d.defaults] {
-			d.defaults.end()
-			ended[d.defaults] = true
-		}
 	}
 	err := r.err() // sorts the mistakes
 	set.Problems = append(r.problems(), r.implied...)

@@ -19,30 +19,31 @@ type stateSetter struct {
 }
 
 // readSetState reads setState: an object of keys with constants, {result: path} or {argument: path}.
-func readSetState(o *object) []stateSetter {
+func readSetState(s *section) []stateSetter {
 	var setters []stateSetter
-	for _, m := range o.entries("setState") {
-		s := stateSetter{at: m.value, key: m.name}
+	members, _ := s.field("setState").members()
+	for _, m := range members {
+		setter := stateSetter{at: m.value, key: m.name}
 		if members, ok := m.members(); ok && len(members) == 1 && (members[0].name == "result" || members[0].name == "argument") {
 			path, isText := members[0].text()
 			if !isText || path == "" && members[0].name == "argument" {
-				m.mistake("%ssetState.%s: %s must be a path, as a.b", o.prefix(), m.name, members[0].name)
+				s.record(m.value, "setState", s.what, fmt.Sprintf("setState.%s: %s must be a path, as a.b", m.name, members[0].name))
 			}
-			s.from = members[0].name
+			setter.from = members[0].name
 			if path != "" {
-				s.path = strings.Split(path, ".")
+				setter.path = strings.Split(path, ".")
 			}
 		} else if constant, err := decode(m.json()); err == nil {
-			s.value = constant
+			setter.value = constant
 		}
-		setters = append(setters, s)
+		setters = append(setters, setter)
 	}
 	return setters
 }
 
 // withSetState returns the tool with the writes of setState after each success. Keys that the state schema of the
 // agent does not name are mistakes, if it names any.
-func (t placedTool) withSetState(o *object, stateSchema json.RawMessage) agent.Tool {
+func (t placedTool) withSetState(what string, stateSchema json.RawMessage) agent.Tool {
 	if len(t.setState) == 0 {
 		return t.tool
 	}
@@ -52,11 +53,11 @@ func (t placedTool) withSetState(o *object, stateSchema json.RawMessage) agent.T
 	_ = json.Unmarshal(stateSchema, &schema) // a broken schema is reported at its own place
 	for _, s := range t.setState {
 		if _, known := schema.Properties[s.key]; !known && schema.Properties != nil {
-			s.at.mistake("%s: tool %q: the stateSchema has no property %q, which setState writes", o.what, t.tool.Name, s.key)
+			s.at.mistake("%s: tool %q: the stateSchema has no property %q, which setState writes", what, t.tool.Name, s.key)
 		}
 	}
 	if t.tool.Execute == nil {
-		t.at.mistake("%s: tool %q: setState is for tools that the executor runs, not for client tools and sub-agents", o.what, t.tool.Name)
+		t.at.mistake("%s: tool %q: setState is for tools that the executor runs, not for client tools and sub-agents", what, t.tool.Name)
 		return t.tool
 	}
 	run := t.tool.Execute

@@ -2,45 +2,42 @@ package agents
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 )
 
-// readStopWhen reads a rule that ends a run after a step: {tool: name} or {stateEquals: {key: value}}. In
-// a list of rules, any one is enough. Nil if the field is missing. The tools may be incomplete, while an MCP server cannot
+// stopRule is a rule that ends a run after a step, by a call of a tool or by the state.
+type stopRule struct {
+	Tool        string
+	StateEquals json.RawMessage
+}
+
+// readStopWhen returns whether any rule ends a run; nil without rules. The tools may be incomplete, while an MCP server cannot
 // be reached.
-func readStopWhen(o *object, tools []agent.Tool, complete bool) func(agent.Progress) bool {
-	v, ok := o.field("stopWhen")
-	if !ok {
-		return nil
-	}
-	items, ok := v.items()
-	if !ok {
-		items = []value{v}
-	}
+func readStopWhen(s *section, rules []stopRule, tools []agent.Tool, complete bool) func(agent.Progress) bool {
 	var names []string
 	for _, t := range tools {
 		names = append(names, t.Name)
 	}
-	var rules []func(agent.Progress) bool
-	for _, item := range items {
-		rule := newObject(item, o.what+": stopWhen")
-		tool, state := rule.text("tool"), rule.json("stateEquals")
-		rule.end()
+	var ends []func(agent.Progress) bool
+	for i, rule := range rules {
 		switch {
-		case (tool == "") == (state == nil):
-			rule.mistakeAt("tool", "give either {tool: name} or {stateEquals: {key: value}}")
-		case tool != "" && complete && !slices.Contains(names, tool):
-			rule.mistakeAt("tool", "the agent has no tool %q%s", tool, suggest(tool, names))
-		case tool != "":
-			rules = append(rules, calledTool(tool))
+		case rule.Tool == "" && rule.StateEquals == nil: // it has a mistake
+		case rule.Tool != "" && complete && !slices.Contains(names, rule.Tool):
+			s.mistakeAt(fmt.Sprintf("stopWhen.%d.tool", i), "stopWhen: the agent has no tool %q%s", rule.Tool, suggest(rule.Tool, names))
+		case rule.Tool != "":
+			ends = append(ends, calledTool(rule.Tool))
 		default:
-			rules = append(rules, stateEquals(rule, state))
+			ends = append(ends, stateEquals(rule.StateEquals))
 		}
 	}
+	if len(rules) == 0 {
+		return nil
+	}
 	return func(p agent.Progress) bool {
-		return slices.ContainsFunc(rules, func(rule func(agent.Progress) bool) bool { return rule(p) })
+		return slices.ContainsFunc(ends, func(ends func(agent.Progress) bool) bool { return ends(p) })
 	}
 }
 
@@ -52,12 +49,9 @@ func calledTool(tool string) func(agent.Progress) bool {
 }
 
 // stateEquals is true while the state has all the values.
-func stateEquals(o *object, text json.RawMessage) func(agent.Progress) bool {
-	decoded, err := decode(text)
-	want, ok := decoded.(map[string]any)
-	if err != nil || !ok || len(want) == 0 {
-		o.mistakeAt("stateEquals", "stateEquals must be an object of keys and values")
-	}
+func stateEquals(text json.RawMessage) func(agent.Progress) bool {
+	decoded, _ := decode(text) // the JSON of an object
+	want, _ := decoded.(map[string]any)
 	return func(p agent.Progress) bool {
 		for key, v := range want {
 			if is, ok := p.State[key]; !ok || !isEqual(is, v) {

@@ -74,17 +74,18 @@ func nameOf(v value) string {
 
 // readTools reads the tools of an agent: names, {use: name}, {mcp: server}, {subAgent: type} and declarations. They are
 // complete unless an MCP server has not named its tools yet, or a tool cannot be read.
-func (r *reader) readTools(o *object) (placed []placedTool, mounts []*Mount, complete bool) {
+func (r *reader) readTools(s *section) (placed []placedTool, mounts []*Mount, complete bool) {
 	seen := map[string]bool{}
 	complete = true
-	for _, item := range o.list("tools") {
+	items, _ := s.field("tools").items()
+	for _, item := range items {
 		part := Part{Kind: ToolPart, Name: nameOf(item), Agent: r.part.Name}
-		if members, _ := item.members(); slices.ContainsFunc(members, func(m member) bool { return m.name == "mcp" }) {
+		if item.has("mcp") {
 			part.Kind = ServerPart
 		}
 		before := r.count()
 		leave := r.within(part)
-		found, mount := r.readTool(o, item)
+		found, mount := r.readTool(s.what, item)
 		leave()
 		wrong := mount == nil && r.count() > before // its settings, for example the approval, may be incomplete
 		if mount != nil {
@@ -97,7 +98,7 @@ func (r *reader) readTools(o *object) (placed []placedTool, mounts []*Mount, com
 			name := t.tool.Name
 			if seen[name] && name != "" {
 				leave := r.within(Part{Kind: ToolPart, Name: name, Agent: r.part.Name})
-				t.at.mistake("%s: the tool %q is listed twice", o.what, name)
+				t.at.mistake("%s: the tool %q is listed twice", s.what, name)
 				leave()
 				excludeTwice(placed, t)
 				continue
@@ -111,78 +112,77 @@ func (r *reader) readTools(o *object) (placed []placedTool, mounts []*Mount, com
 
 // excludeTwice leaves out a tool that is listed twice with settings of its own: either entry may be the one that was
 // meant. A tool of an MCP server yields to one of the agent.
-func excludeTwice(placed []placedTool, again placedTool) {
-	first := slices.IndexFunc(placed, func(t placedTool) bool { return t.tool.Name == again.tool.Name })
+func excludeTwice(placed []placedTool, second placedTool) {
+	first := slices.IndexFunc(placed, func(t placedTool) bool { return t.tool.Name == second.tool.Name })
 	switch {
-	case again.mounted:
+	case second.mounted:
 	case placed[first].mounted:
-		placed[first] = again
+		placed[first] = second
 	default:
 		placed[first].wrong = true
 	}
 }
 
-func (r *reader) readTool(o *object, item value) ([]placedTool, *Mount) {
-	if name, ok := item.text(); ok {
-		return r.tools.find(o, item, name), nil
-	}
-	if _, ok := item.members(); !ok {
-		item.mistake("%s: a tool is a name, an object with use, mcp or subAgent, or a declaration", o.what)
+func (r *reader) readTool(what string, item value) ([]placedTool, *Mount) {
+	switch kind := item.kind(); {
+	case kind == "string":
+		name, _ := item.text()
+		return r.tools.find(what, item, name), nil
+	case kind != "object":
+		item.mistake("%s: %s", what, grammar().Defs["tool"].Extra["errorMessage"])
 		return nil, nil
+	case item.has("mcp"):
+		return r.mount(what, item)
+	case item.has("subAgent"):
+		name, _ := item.field("subAgent").text()
+		t := agent.SubAgent[agent.Task](name, "")
+		s := read(item, "subAgent", named(what, "sub-agent", name), &t)
+		return []placedTool{{tool: t, at: item.at("subAgent"), wrong: len(s.wrong) > 0}}, nil
+	case item.has("use"):
+		return r.tools.use(what, item), nil
 	}
-	entry := newObject(item, o.what+": tools")
-	switch {
-	case entry.has("mcp"):
-		return r.mount(o, entry)
-	case entry.has("subAgent"):
-		return []placedTool{readSubAgent(o, entry)}, nil
-	case entry.has("use"):
-		return r.tools.use(o, entry), nil
-	}
-	return []placedTool{r.tools.read(item, o.what)}, nil
+	return []placedTool{r.tools.read(item, what)}, nil
 }
 
-// readSubAgent reads {subAgent: type}: a tool whose calls another agent answers.
-func readSubAgent(o, entry *object) placedTool {
-	before := entry.file.count()
-	at, _ := entry.field("subAgent")
-	t := agent.SubAgent[agent.Task](entry.text("subAgent"), entry.prose("description"))
-	entry.what = fmt.Sprintf("%s: sub-agent %q", o.what, t.SubAgent)
-	if entry.has("inputSchema") {
-		t.InputSchema = entry.schema("inputSchema")
+// named begins the mistakes of an entry under the tools of an agent.
+func named(what, kind, name string) string {
+	if name == "" {
+		return what + ": tools"
 	}
-	t.OutputSchema, t.Timeout = entry.schema("outputSchema"), entry.duration("timeout")
-	t.Strict, t.FinishWith = entry.isTrue("strict"), entry.isTrue("finishWith")
-	entry.end()
-	return placedTool{tool: t, at: at, wrong: entry.file.count() > before}
+	return fmt.Sprintf("%s: %s %q", what, kind, name)
 }
 
 // use reads {use: name}: a tool by name, with other settings for the agent.
-func (ts *tools) use(o, entry *object) []placedTool {
-	at, _ := entry.field("use")
-	used := ts.find(o, at, entry.text("use"))
+func (ts *tools) use(what string, item value) []placedTool {
+	name, _ := item.field("use").text()
+	var f struct {
+		behaviour
+		Use      string
+		SetState json.RawMessage
+	}
+	s := read(item, "usedTool", named(what, "tool", name), &f)
+	if s.wrong["use"] {
+		return nil
+	}
+	used := ts.find(what, item.at("use"), name)
 	for i := range used {
 		t := &used[i]
-		entry.what = fmt.Sprintf("%s: tool %q", o.what, t.tool.Name)
-		b := readBehaviour(entry)
-		b.apply(&t.tool)
-		if entry.has("setState") {
-			t.setState = readSetState(entry)
+		f.rule = readApproval(s, f.Approval)
+		f.apply(&t.tool)
+		if f.SetState != nil {
+			t.setState = readSetState(s)
 		}
-		b.approval.checkArguments(t.tool)
-		t.wrong = t.wrong || len(entry.wrong) > 0
+		f.rule.checkArguments(s, t.tool)
+		t.wrong = t.wrong || len(s.wrong) > 0
 		if t.request != nil && !t.wrong {
 			t.tool, _ = httptool.New(t.tool, *t.request, ts.peers) // the declaration was made with the same request
 		}
-	}
-	if len(used) > 0 {
-		entry.end()
 	}
 	return used
 }
 
 // find returns a list with the tool of a name, or an empty list with a mistake.
-func (ts *tools) find(o *object, at value, name string) []placedTool {
+func (ts *tools) find(what string, at value, name string) []placedTool {
 	if t, ok := ts.declared[name]; ok {
 		return []placedTool{{tool: t.tool, at: at, wrong: t.wrong, request: t.request, setState: t.setState}}
 	}
@@ -192,80 +192,94 @@ func (ts *tools) find(o *object, at value, name string) []placedTool {
 	known := slices.Collect(maps.Keys(ts.builtIn))
 	known = slices.AppendSeq(known, maps.Keys(ts.declared))
 	slices.Sort(known)
-	at.mistake("%s: there is no tool %q; known: %s%s", o.what, name, strings.Join(known, ", "), suggest(name, known))
+	at.mistake("%s: there is no tool %q; known: %s%s", what, name, strings.Join(known, ", "), suggest(name, known))
 	return nil
 }
 
 // read reads the declaration of a client tool or an HTTP tool.
 func (ts *tools) read(v value, what string) placedTool {
 	before := v.file.count()
-	o := newObject(v, what)
-	t := agent.Tool{Name: o.text("name"), Description: o.prose("description"), InputSchema: json.RawMessage(anyInput)}
-	at, _ := o.field("name")
-	if t.Name == "" {
-		o.mistakeAt("name", "the tool has no name")
-	} else {
-		o.what = fmt.Sprintf("%s: tool %q", what, t.Name)
+	var f struct {
+		Name, Description         string
+		InputSchema, OutputSchema json.RawMessage
+		Client                    bool
+		HTTP                      *struct {
+			httptool.Config
+			Body json.RawMessage
+		}
+		SetState json.RawMessage
+		behaviour
 	}
-	if o.has("inputSchema") {
-		t.InputSchema = o.schema("inputSchema")
+	name, _ := v.field("name").text()
+	own := what
+	if name != "" {
+		own = fmt.Sprintf("%s: tool %q", what, name)
 	}
-	t.OutputSchema = o.schema("outputSchema")
-	t.Client = o.isTrue("client")
-	b := readBehaviour(o)
-	b.apply(&t)
-	b.approval.checkArguments(t)
-	setters := readSetState(o)
-	var request *httptool.Config
-	switch http, ok := o.field("http"); {
-	case t.Client == ok:
-		o.mistakeAt("http", "a declared tool has either client: true, and a client answers it, or http with a request")
-	case ok:
-		request, t = ts.readHTTP(newObject(http, o.what+": http"), t)
+	s := read(v, "declaredTool", own, &f)
+	if name == "" && !s.wrong["name"] && v.kind() == "object" {
+		s.mistakeAt("name", "the tool has no name")
 	}
-	o.end()
-	return placedTool{tool: t, at: at, wrong: v.file.count() > before, request: request, setState: setters}
+	t := agent.Tool{Name: f.Name, Description: f.Description, InputSchema: f.InputSchema, OutputSchema: f.OutputSchema, Client: f.Client}
+	if t.InputSchema == nil {
+		t.InputSchema = json.RawMessage(anyInput)
+	}
+	f.rule = readApproval(s, f.Approval)
+	f.apply(&t)
+	f.rule.checkArguments(s, t)
+	read := placedTool{tool: t, at: v.at("name")}
+	if f.SetState != nil {
+		read.setState = readSetState(s)
+	}
+	switch {
+	case s.wrong["client"] || s.wrong["http"] && f.HTTP == nil:
+	case f.Client == (f.HTTP != nil):
+		s.mistakeAt("http", "a declared tool has either client: true, and a client answers it, or http with a request")
+	case f.HTTP != nil:
+		read.request = &f.HTTP.Config
+		if json.Unmarshal(f.HTTP.Body, &read.request.Body) != nil { // no body, or a template
+			read.request.BodyTemplate = f.HTTP.Body
+		}
+		made, err := httptool.New(t, *read.request, ts.peers)
+		if err == nil {
+			read.tool = made
+		}
+		s.reportFields("http", err)
+	}
+	read.wrong = v.file.count() > before
+	return read
 }
 
 // behaviour is how calls of a tool are handled. Missing settings leave the tool as it is.
 type behaviour struct {
-	retry                        agent.Retry
-	timeout, answerWithin        time.Duration
-	strict, readOnly, finishWith *bool
-	approval                     *approval
-	approvers                    string // any or others; empty if missing
-}
-
-func readBehaviour(o *object) behaviour {
-	return behaviour{
-		retry:   agent.Retry(o.oneOf("retry", string(agent.RetryNever), string(agent.RetrySafe))),
-		timeout: o.duration("timeout"), answerWithin: o.duration("answerWithin"),
-		strict: o.boolean("strict"), readOnly: o.boolean("readOnly"), finishWith: o.boolean("finishWith"),
-		approval: readApproval(o), approvers: o.oneOf("approvers", "any", string(agent.Others)),
-	}
+	Retry                        agent.Retry
+	Timeout, AnswerWithin        time.Duration
+	Strict, ReadOnly, FinishWith *bool
+	Approval                     json.RawMessage
+	rule                         *approval // read from Approval
+	Approvers                    string    // any or others; empty if missing
 }
 
 func (b behaviour) apply(t *agent.Tool) {
-	t.Retry = cmp.Or(b.retry, t.Retry)
-	t.Timeout = cmp.Or(b.timeout, t.Timeout)
-	t.AnswerWithin = cmp.Or(b.answerWithin, t.AnswerWithin)
-	if b.strict != nil {
-		t.Strict = *b.strict
+	t.Retry = cmp.Or(b.Retry, t.Retry)
+	t.Timeout = cmp.Or(b.Timeout, t.Timeout)
+	t.AnswerWithin = cmp.Or(b.AnswerWithin, t.AnswerWithin)
+	if b.Strict != nil {
+		t.Strict = *b.Strict
 	}
 	switch {
-	case b.readOnly != nil:
-		t.ReadOnly = *b.readOnly
-	case b.retry == agent.RetryNever: // a read-only call would be repeated
+	case b.ReadOnly != nil:
+		t.ReadOnly = *b.ReadOnly
+	case b.Retry == agent.RetryNever: // a read-only call would be repeated
 		t.ReadOnly = false
 	}
-	if b.finishWith != nil {
-		t.FinishWith = *b.finishWith
+	if b.FinishWith != nil {
+		t.FinishWith = *b.FinishWith
 	}
-	b.approval.apply(t)
-	if b.approvers != "" {
+	b.rule.apply(t)
+	if b.Approvers != "" {
 		t.Approvers = agent.Anyone
 	}
-	if b.approvers == string(agent.Others) {
+	if b.Approvers == string(agent.Others) {
 		t.Approvers = agent.Others
 	}
 }
