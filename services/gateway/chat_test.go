@@ -68,8 +68,8 @@ func TestAChatStreamsTheRunAndEndsWithDone(t *testing.T) {
 	if got := start.GetMessages()[0]; got.GetId() != "u-hi" || got.GetRole() != eventv1.Role_ROLE_USER || got.GetParts()[0].GetText().GetText() != "hi" {
 		t.Errorf("message: got %v", got)
 	}
-	if start.GetAgentType() != "demo" || start.GetRequestKey() == "" {
-		t.Errorf("start: got %v", start)
+	if agent := h.State.Newest("default", "s1").GetAgentType(); agent != "demo" || start.GetRequestKey() == "" {
+		t.Errorf("start: got %v of the agent %s", start, agent)
 	}
 	if got := start.GetTraceparent(); !strings.HasPrefix(got, "00-0af7651916cd43dd8448eb211c80319c-") {
 		t.Errorf("traceparent: got %q", got)

@@ -135,8 +135,8 @@ func TestAnEditOfAnUnknownMessageIsSent(t *testing.T) {
 			if got := mergeDeltas(dataLines(stream.rest())); got != mergeDeltas(uncut) {
 				t.Errorf("got %s", got)
 			}
-			if got := lastStart(h); got.GetAgentType() != "demo" || len(got.GetMessages()) != 1 {
-				t.Errorf("got %v", got)
+			if got, agent := lastStart(h), h.State.Newest("default", "s1").GetAgentType(); agent != "demo" || len(got.GetMessages()) != 1 {
+				t.Errorf("got %v of the agent %s", got, agent)
 			}
 		})
 	}

@@ -182,19 +182,21 @@ func TestTheCallsOfOneRequestShareOneOutageLimit(t *testing.T) {
 	bubble(t, func(t *testing.T, w *World, client *http.Client) {
 		for _, tc := range []struct {
 			name        string
-			first, more int // failed calls at first, and after the start of the run
+			first, more int // failed calls at first, and before the conversation is sent
 			status      int
 		}{
 			{"two short absences", 5, 5, http.StatusOK},
 			{"two that are too long together", nearlyAsLong, nearlyAsLong, http.StatusServiceUnavailable},
 		} {
 			w.State.FailNext(tc.first)
-			w.State.HoldStarts(func(*statev1.StartRunRequest) {
-				w.State.HoldStarts(nil)
-				w.State.FailNext(tc.more)
+			w.State.HoldStarts(func(r *statev1.StartRunRequest) {
+				if len(r.GetHistory()) > 0 { // the session is unknown
+					w.State.HoldStarts(nil)
+					w.State.FailNext(tc.more)
+				}
 			})
 			began := time.Now()
-			response := post(t, client, chatBody(strings.ReplaceAll(tc.name, " ", "-"), "hi"))
+			response := post(t, client, postOf(strings.ReplaceAll(tc.name, " ", "-"), imported()...))
 			if got := time.Since(began); response.StatusCode != tc.status || got > 13*time.Second {
 				t.Errorf("%s: got %d after %v, want %d within about ten seconds", tc.name, response.StatusCode, got, tc.status)
 			}

@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 
-	"github.com/holdfast-run/holdfast/pkg/fault"
 	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
@@ -15,9 +14,9 @@ func (s *Server) ListAgents(ctx context.Context, _ *agentv1.ListAgentsRequest) (
 	if err != nil {
 		return nil, err
 	}
-	fallback, err := s.Sessions.Default(ctx)
-	if err != nil && fault.ReasonOf(err) != "AGENT_REQUIRED" {
-		return nil, err
+	fallback := s.Sessions.DefaultAgent
+	if agents := announced.GetAgents(); fallback == "" && len(agents) == 1 {
+		fallback = agents[0].GetAgentType()
 	}
 	return &agentv1.ListAgentsResponse{DefaultAgent: fallback, Problems: problems(ctx, announced.GetProblems()), Agents: each(announced.GetAgents(), func(a *statev1.Agent) *agentv1.Agent {
 		return &agentv1.Agent{

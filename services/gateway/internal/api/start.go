@@ -59,7 +59,7 @@ func (s *Server) startRequest(ctx context.Context, tenant string, r *agentv1.Sta
 	messages = append(messages, userMessage(r.GetMessage())...)
 	start := &statev1.StartRunRequest{
 		Tenant: tenant, SessionId: r.GetSessionId(), AgentType: r.GetAgentType(), RequestKey: r.GetRequestKey(),
-		UserId: r.GetUserId(), OrganizationId: r.GetOrganizationId(), Tags: r.GetTags(), Metadata: r.GetMetadata(), CustomState: r.GetState(),
+		DefaultAgentType: s.Sessions.DefaultAgent, UserId: r.GetUserId(), OrganizationId: r.GetOrganizationId(), Tags: r.GetTags(), Metadata: r.GetMetadata(), CustomState: r.GetState(),
 		Messages: messages, OnBusy: busyPolicies[r.GetOnBusy()], TimeoutMs: r.GetTimeoutMs(), Priority: r.GetPriority(),
 	}
 	// With an id and a key the start is safe to repeat.
@@ -68,13 +68,6 @@ func (s *Server) startRequest(ctx context.Context, tenant string, r *agentv1.Sta
 	}
 	if start.RequestKey == "" {
 		start.RequestKey = s.NewID()
-	}
-	if start.AgentType == "" {
-		agent, err := s.Sessions.AgentFor(ctx, tenant, start.SessionId)
-		if err != nil {
-			return nil, err
-		}
-		start.AgentType = agent
 	}
 	start.Traceparent, start.Tracestate = telemetry.Traceparent(ctx)
 	return start, nil

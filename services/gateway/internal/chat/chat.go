@@ -42,7 +42,12 @@
 //	answer      SubmitCalls, with go_on
 //	edit        StartRun{edit}
 //	regenerate  StartRun{regenerate}
-//	attach      nothing
+//	attach      GetSession, which writes nothing
+//
+// Its response has all that the exchange needs: the session, the runs of the message and the open calls. A second command
+// follows in two cases. If the state service does not know the session, the client's conversation is sent with it. If a
+// message would wait and answers calls that the state service does not know, the live log is read first: a call of the
+// step in flight cannot be answered yet.
 package chat
 
 import (

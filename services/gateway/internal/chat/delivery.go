@@ -58,20 +58,20 @@ type delivery struct {
 func (d *delivery) deliver() error {
 	d.out.Begin()
 	d.reset()
-	if d.resent != nil && d.resent.partial != nil {
+	if d.resent != nil && d.resent.awaited != nil {
 		return d.closePartial()
 	}
-	if err := d.findRuns(); err != nil {
-		return err
+	if d.resent != nil {
+		d.copy = d.resent.copy.clone()
+	}
+	d.writers = runIDs(d.runs)
+	d.start = d.runs[0].GetStartPosition()
+	if conversation.Waiting(d.run) {
+		d.start = d.session.GetPosition()
 	}
 	if err := d.begin(); err != nil {
 		return err
 	}
-	return d.follow()
-}
-
-// follow reads the run until its end has been written.
-func (d *delivery) follow() error {
 	for d.cursor = d.start; ; {
 		d.following = d.chat.follower.FollowRun(follow.Request{
 			Tenant: d.session.GetTenant(), SessionID: d.session.GetSessionId(), RunID: d.run.GetRunId(), After: d.cursor, SeenLive: d.after.Sequence, LiveBelow: true, NewRun: d.beginsRun,
@@ -81,24 +81,6 @@ func (d *delivery) follow() error {
 			return err
 		}
 	}
-}
-
-// findRuns finds the runs of the message.
-func (d *delivery) findRuns() error {
-	var runs []*statev1.Run
-	if d.resent != nil {
-		runs, d.copy = d.resent.runs, d.resent.copy.clone()
-	} else {
-		var err error
-		if runs, err = d.chat.sessions.RunsOfMessage(d.ctx, d.session.GetTenant(), d.run); err != nil {
-			return err
-		}
-	}
-	d.writers, d.start = runIDs(runs), runs[0].GetStartPosition()
-	if conversation.Waiting(d.run) {
-		d.start = d.session.GetPosition()
-	}
-	return nil
 }
 
 // unstartedEnd returns the end of a run without a start, and so without a message.
@@ -245,7 +227,7 @@ func (d *delivery) writeDescendants(calls map[string]bool) {
 	if len(calls) == 0 {
 		return
 	}
-	whole, err := d.loadSession(answeredTimeout)
+	whole, err := d.loadSession()
 	if err != nil {
 		return
 	}

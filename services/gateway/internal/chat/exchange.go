@@ -38,7 +38,7 @@ type Effects struct {
 type ReopenRequest struct {
 	Tenant    string
 	SessionID string
-	RunID     string         // "" for the newest
+	RunID     string         // whose message is read, up to its newest run; "" for the newest message
 	Major     uistream.Major // as in Request
 	After     Place          // of the client in the stream; zero for its start
 	HasAfter  bool           // the client has sent After, even if it is zero
@@ -65,6 +65,7 @@ type Exchange struct {
 	path    string // for logs and traces
 	session *statev1.Session
 	run     *statev1.Run
+	runs    []*statev1.Run // of the message, the newest last
 	major   uistream.Major
 	after   Place
 	effects Effects
@@ -77,13 +78,12 @@ type Exchange struct {
 // resent is the client's copy of the message, compared with the stored one.
 type resent struct {
 	reply *reply
-	runs  []*statev1.Run // of the message, the newest last
-	copy  *clientCopy    // before the delivery
+	copy  *clientCopy // before the delivery; nil if awaited is all that is delivered
 
 	// below: the client's last step has answered calls of sessions below the root. The stored message does not
 	// have them.
 	below   bool
-	partial *statev1.GetSessionResponse // the session if more answers are awaited, and only that is delivered; else nil
+	awaited []*statev1.Call // the open calls if the client has answered only some of them, and only that is delivered; else nil
 	// idle: the client has sent answers and all were known. The end of the stream must not make it
 	// send again.
 	idle bool
@@ -145,32 +145,22 @@ func (c *Chat) Reopen(ctx context.Context, r ReopenRequest) (*Exchange, error) {
 	if err := httpapi.CheckID("the session's id", r.SessionID); err != nil {
 		return nil, err
 	}
-	whole, run, err := c.requestedRun(ctx, r)
-	if errors.Is(err, fault.NotFound) || err == nil && !c.resumable(whole, run, r) {
-		return nil, nil //nolint:nilnil // neither an error nor an exchange
+	if r.RunID != "" {
+		if err := httpapi.CheckID("runId", r.RunID); err != nil {
+			return nil, err
+		}
 	}
-	if err != nil {
+	whole, err := c.sessions.SessionOfMessage(ctx, r.Tenant, r.SessionID, r.RunID)
+	if err != nil && !errors.Is(err, fault.NotFound) {
 		return nil, err
 	}
-	return &Exchange{chat: c, path: pathAttach, session: whole.GetSession(), run: run, major: c.majorOr(r.Major), after: r.After}, nil
-}
-
-// requestedRun returns the session and the requested run. It returns the newest run if none is
-// named, or if the newest run continues the message of the named one.
-func (c *Chat) requestedRun(ctx context.Context, r ReopenRequest) (*statev1.GetSessionResponse, *statev1.Run, error) {
-	whole, err := c.sessions.SessionDetails(ctx, r.Tenant, r.SessionID)
-	run := whole.GetCurrentRun()
-	if err != nil || r.RunID == "" || r.RunID == run.GetRunId() {
-		return whole, run, err
+	runs := whole.GetMessageRuns()
+	if len(runs) == 0 || !c.resumable(whole, runs[len(runs)-1], r) {
+		return nil, nil //nolint:nilnil // neither an error nor an exchange
 	}
-	if err := httpapi.CheckID("runId", r.RunID); err != nil {
-		return nil, nil, err
-	}
-	named, err := c.sessions.Run(ctx, r.Tenant, &statev1.Run{SessionId: r.SessionID, RunId: r.RunID})
-	if named.GetMessageId() == run.GetMessageId() { // it was continued
-		named = run
-	}
-	return whole, named, err
+	return &Exchange{
+		chat: c, path: pathAttach, session: whole.GetSession(), run: runs[len(runs)-1], runs: runs, major: c.majorOr(r.Major), after: r.After,
+	}, nil
 }
 
 // resumable reports whether there is something to send. There is not for a run without a start, for
@@ -180,8 +170,6 @@ func (c *Chat) requestedRun(ctx context.Context, r ReopenRequest) (*statev1.GetS
 func (c *Chat) resumable(whole *statev1.GetSessionResponse, run *statev1.Run, r ReopenRequest) bool {
 	over := run.GetCompletedAt()
 	switch {
-	case run == nil:
-		return false
 	case conversation.Executing(run) || conversation.Waiting(run) || run.GetRunId() == whole.GetCurrentRun().GetRunId() && conversation.AwaitsSubAgents(whole):
 		return true
 	case conversation.NeverStarted(run):

@@ -11,7 +11,6 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
-	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/auth"
 )
@@ -22,43 +21,7 @@ const (
 	maxEarlier = 200    // newest user messages that are compared with those of a known session
 )
 
-const (
-	roleSystem      = "system"
-	sessionNotFound = "SESSION_NOT_FOUND"
-)
-
-// startTakingIn starts the run. A new session takes in the client's conversation before the message.
-// The conversation is decoded and sent only if the state service does not know the session.
-func (p *post) startTakingIn(ctx context.Context, r *statev1.StartRunRequest) (*statev1.StartRunResponse, error) {
-	list := &p.body.list
-	defer func() { list.raw = nil }() // a stream may last long
-	earlier := list.earlier(p.operation.intent)
-	r.EarlierMessageIds = userIDs(earlier)
-	if i := p.operation.intent; (i == send || i == edit) && !p.request.KeepMissing {
-		r.Missing = p.chat.config.Missing
-	}
-	r.MustExist = p.chat.config.History && len(earlier) > 0 && len(r.GetMessages()) > 0 && r.GetSeenRunId() == ""
-	started, err := p.startWithAnswers(ctx, r)
-	takesIn := r.GetMustExist() && fault.ReasonOf(err) == sessionNotFound
-	if takesIn {
-		r.MustExist = false
-		if r.History, err = p.history(earlier, list.count-len(list.raw)+len(earlier)); err != nil {
-			return nil, err
-		}
-		started, err = p.startWithAnswers(ctx, r)
-	}
-	switch {
-	case !started.GetSessionCreated(): // another request may have created it meanwhile
-		p.counts.IgnoredMessages = int(started.GetUnknownMessages())
-	case !takesIn:
-		p.counts.IgnoredMessages = len(earlier)
-	}
-	p.counts.RemovedMessages, p.counts.MissingMessages = int(started.GetRemovedMessages()), int(started.GetMissingMessages())
-	if r.GetCustomState() == "" || !started.GetSessionCreated() && !started.GetRepeated() {
-		p.body.ignoreState()
-	}
-	return started, err
-}
+const roleSystem = "system"
 
 // earlier returns the messages before the one that the operation sends.
 func (s *excerpt) earlier(i intent) []rawValue {

@@ -23,7 +23,7 @@ func (d *delivery) isAnswered(call string) bool {
 		if d.readFailed || d.current == nil || d.current.Sequence > d.session.GetPosition() && position.Of(d.current.Sequence).Attempt != position.Stored {
 			return false
 		}
-		whole, err := d.loadSession(answeredTimeout)
+		whole, err := d.loadSession()
 		if err != nil { // a second answer is harmless
 			d.readFailed = true
 			return false
@@ -49,10 +49,17 @@ const (
 )
 
 // loadSession loads the session.
-func (d *delivery) loadSession(timeout time.Duration) (*statev1.GetSessionResponse, error) {
-	ctx, cancel := context.WithTimeout(d.ctx, timeout)
+func (d *delivery) loadSession() (*statev1.GetSessionResponse, error) {
+	ctx, cancel := context.WithTimeout(d.ctx, answeredTimeout)
 	defer cancel()
 	return d.chat.sessions.SessionDetails(ctx, d.session.GetTenant(), d.session.GetSessionId())
+}
+
+// loadMessage loads the session with the runs of the message.
+func (d *delivery) loadMessage() (*statev1.GetSessionResponse, error) {
+	ctx, cancel := context.WithTimeout(d.ctx, pendingTimeout)
+	defer cancel()
+	return d.chat.sessions.SessionOfMessage(ctx, d.session.GetTenant(), d.session.GetSessionId(), d.run.GetRunId())
 }
 
 // errStopped: the session was ended while it waited for answers.
@@ -64,15 +71,11 @@ var errStopped = errors.New("the session was stopped while it waited")
 // errNext: another run continues the message, and is d.run now. errStopped: no run continues the
 // message, d.session has the reason, and the answered calls come with the error.
 func (d *delivery) pendingCalls() ([]uistream.PendingCall, error) {
-	whole, err := d.loadSession(pendingTimeout)
+	whole, err := d.loadMessage()
 	if err != nil {
 		return nil, err
 	}
-	next, err := d.chat.sessions.NewestOfMessage(d.ctx, d.session.GetTenant(), d.run, whole.GetCurrentRun())
-	if err != nil {
-		return nil, err
-	}
-	if err := d.continueWith(whole.GetSession(), next); err != nil {
+	if err := d.continueWith(whole.GetSession(), whole.GetMessageRuns()); err != nil {
 		return nil, err
 	}
 	if whole.GetCurrentRun().GetRunId() != d.run.GetRunId() { // another message follows, so no call is pending
@@ -93,7 +96,7 @@ func (d *delivery) pendingCalls() ([]uistream.PendingCall, error) {
 		return nil, err
 	}
 	d.resent.idle = d.resent.idle && !t.accepted
-	return asked, d.continueWith(t.session, t.run)
+	return asked, d.continueWith(t.session, t.runs)
 }
 
 // writePending writes the calls missing at the client. A client with answers to calls below the root keeps the other
@@ -122,30 +125,29 @@ func (d *delivery) writePending(asked []uistream.PendingCall) {
 
 // continueWithNewest is continueWith for the newest run, which has begun.
 func (d *delivery) continueWithNewest() error {
-	whole, err := d.loadSession(pendingTimeout)
+	whole, err := d.loadMessage()
 	if err != nil {
 		return err
 	}
-	next, err := d.chat.sessions.NewestOfMessage(d.ctx, d.session.GetTenant(), d.run, whole.GetCurrentRun())
-	if err != nil {
-		return err
-	}
-	return d.continueWith(whole.GetSession(), next)
+	return d.continueWith(whole.GetSession(), whole.GetMessageRuns())
 }
 
-// continueWith makes the run d.run and returns errNext if it continues the message.
-func (d *delivery) continueWith(session *statev1.Session, run *statev1.Run) error {
+// continueWith makes the last of the runs d.run and returns errNext if it continues the message. The runs are those of
+// the newest message or of d.run's.
+func (d *delivery) continueWith(session *statev1.Session, runs []*statev1.Run) error {
+	if len(runs) == 0 {
+		return nil
+	}
+	run := runs[len(runs)-1]
 	if run.GetMessageId() != d.run.GetMessageId() || run.GetTurn() <= d.run.GetTurn() {
 		return nil
 	}
-	runs, err := d.chat.sessions.RunsOfMessage(d.ctx, session.GetTenant(), run)
-	if err != nil {
-		return err
-	}
-	d.session, d.run = session, run
-	d.put(d.t.UpdateMetadata(conversation.RunOf(run).Metadata()))
+	d.session = session
+	d.run = run
 	d.writers = runIDs(runs)
-	d.loaded, d.readFailed = nil, false
+	d.put(d.t.UpdateMetadata(conversation.RunOf(run).Metadata()))
+	d.loaded = nil
+	d.readFailed = false
 	d.copy.nextRun()
 	if d.resent != nil {
 		d.resent.idle = false
@@ -158,13 +160,11 @@ func (d *delivery) endStopped() { d.end(0, d.t.FailStopped(conversation.StopReas
 
 // unknownCalls returns the open calls missing at the client.
 func (d *delivery) unknownCalls() []uistream.PendingCall {
-	var calls []*statev1.Call
-	for _, c := range d.resent.partial.GetCalls() {
-		if _, known := d.resent.reply.calls[c.GetToolCallId()]; !known {
-			calls = append(calls, c)
-		}
-	}
-	return conversation.PendingCallsOf(d.resent.partial, calls)
+	calls := slices.DeleteFunc(slices.Clone(d.resent.awaited), func(c *statev1.Call) bool {
+		_, known := d.resent.reply.calls[c.GetToolCallId()]
+		return known
+	})
+	return conversation.PendingCalls(&statev1.GetSessionResponse{Session: d.session, CurrentRun: d.run, Calls: calls})
 }
 
 // clientHasEnd reports whether the client has an answer or end of an open call.

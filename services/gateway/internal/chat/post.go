@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"slices"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
@@ -40,9 +39,9 @@ const (
 
 // Reasons of refusals.
 const (
-	runStale    = "RUN_STALE" // also of the state service
-	sessionBusy = "SESSION_BUSY"
-	callNotOpen = "CALL_NOT_OPEN"
+	runStale        = "RUN_STALE"       // also of the state service
+	answersUnknown  = "ANSWERS_UNKNOWN" // of the state service
+	sessionNotFound = "SESSION_NOT_FOUND"
 
 	messageInvalid = "MESSAGE_INVALID"
 )
@@ -144,31 +143,9 @@ func (p *post) handle(ctx context.Context) (*Exchange, error) {
 	switch p.operation.intent {
 	case answer, attach:
 		return p.answer(ctx)
-	case edit:
-		return p.edit(ctx)
-	case regenerate:
-		return p.regenerate(ctx)
 	default:
-		return p.send(ctx)
+		return p.start(ctx)
 	}
-}
-
-// conflict returns a fault with the status and the newest run of the session. The session is nil if it does not exist.
-func conflict(session *statev1.Session, reason, format string, args ...any) error {
-	f := fault.New(fault.Conflict, reason, format, args...)
-	if session == nil {
-		return f
-	}
-	return f.With("currentStatus", conversation.SessionStatus(session.GetStatus())).With("currentRunId", session.GetCurrentRunId())
-}
-
-func (p *post) errStale(session *statev1.Session) error {
-	return conflict(session, runStale, "the conversation %q has newer messages; load them, and repeat the request if it is still wanted", p.body.ID)
-}
-
-// existing returns an exchange for a run from before the request.
-func (p *post) existing(session *statev1.Session, run *statev1.Run) *Exchange {
-	return p.exchange(pathOf(run), session, run)
 }
 
 // pathOf returns the path of a request for an existing run.
@@ -179,10 +156,11 @@ func pathOf(run *statev1.Run) string {
 	return pathRetry
 }
 
-func (p *post) exchange(path string, session *statev1.Session, run *statev1.Run) *Exchange {
-	return &Exchange{chat: p.chat, path: path, session: session, run: run, major: p.chat.majorOr(p.request.Major), effects: p.effects()}
-}
-
-func containsRun(runs []*statev1.Run, id string) bool {
-	return slices.ContainsFunc(runs, func(run *statev1.Run) bool { return run.GetRunId() == id })
+// exchange returns an exchange for the last of the runs of a message. An empty path is that of an existing run.
+func (p *post) exchange(path string, session *statev1.Session, runs []*statev1.Run) *Exchange {
+	run := runs[len(runs)-1]
+	if path == "" {
+		path = pathOf(run)
+	}
+	return &Exchange{chat: p.chat, path: path, session: session, run: run, runs: runs, major: p.chat.majorOr(p.request.Major), effects: p.effects()}
 }

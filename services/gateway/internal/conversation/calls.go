@@ -52,13 +52,8 @@ func isCompanion(parent *statev1.GetSessionResponse, sessionID string) bool {
 // PendingCalls returns the calls of client tools and approvals, with their answers, until a step
 // takes the answer: the session's own, and for a root those of the sessions below it.
 func PendingCalls(s *statev1.GetSessionResponse) []uistream.PendingCall {
-	return PendingCallsOf(s, s.GetCalls())
-}
-
-// PendingCallsOf is PendingCalls for some of the calls of the session.
-func PendingCallsOf(s *statev1.GetSessionResponse, calls []*statev1.Call) []uistream.PendingCall {
 	var pending []uistream.PendingCall
-	for _, c := range ClientCalls(calls) {
+	for _, c := range ClientCalls(s.GetCalls()) {
 		p := pendingCall(c)
 		if c.GetSessionId() != s.GetSession().GetSessionId() {
 			if !Suspended(s.GetSession()) { // it was stopped
@@ -94,18 +89,6 @@ func ApproversOf(c *statev1.Call) string {
 		return "others"
 	}
 	return ""
-}
-
-// Suspended reports whether the session waits for answers or children.
-func Suspended(s *statev1.Session) bool {
-	switch s.GetStatus() {
-	case statev1.SessionStatus_SESSION_STATUS_SUSPENDED_CLIENT_TOOL,
-		statev1.SessionStatus_SESSION_STATUS_SUSPENDED_AWAITING_CHILDREN,
-		statev1.SessionStatus_SESSION_STATUS_SUSPENDED_STEP_PARTIAL:
-		return true
-	default:
-		return false
-	}
 }
 
 func isQuestion(m *eventv1.Message) bool {

@@ -4,9 +4,7 @@ package conversation
 
 import (
 	"context"
-	"errors"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
@@ -19,8 +17,8 @@ type Reader struct {
 	Runs     statev1.RunServiceClient
 	Sessions statev1.SessionServiceClient
 	Policy   retry.Policy // how long outages of the state service may last
-	// DefaultAgent is the agent of new sessions without one. If empty, it is the only announced
-	// agent.
+	// DefaultAgent is the agent of new sessions without one. If empty, the state service takes the only
+	// announced agent.
 	DefaultAgent string
 }
 
@@ -33,9 +31,19 @@ func (r *Reader) Session(ctx context.Context, tenant, id string) (*statev1.Sessi
 // SessionDetails returns a consistent view of a session with its run and calls, but not its messages.
 // NotFound (SESSION_NOT_FOUND).
 func (r *Reader) SessionDetails(ctx context.Context, tenant, id string) (*statev1.GetSessionResponse, error) {
+	return r.getSession(ctx, &statev1.GetSessionRequest{Tenant: tenant, SessionId: id})
+}
+
+// SessionOfMessage is SessionDetails with the runs of the assistant message that the run writes; of the newest message
+// for an empty id. NotFound (RUN_NOT_FOUND).
+func (r *Reader) SessionOfMessage(ctx context.Context, tenant, id, run string) (*statev1.GetSessionResponse, error) {
+	return r.getSession(ctx, &statev1.GetSessionRequest{Tenant: tenant, SessionId: id, MessageOfRun: &run})
+}
+
+func (r *Reader) getSession(ctx context.Context, request *statev1.GetSessionRequest) (*statev1.GetSessionResponse, error) {
 	var got *statev1.GetSessionResponse
 	err := retry.Do(ctx, r.Policy, func() (err error) {
-		got, err = r.Sessions.GetSession(ctx, &statev1.GetSessionRequest{Tenant: tenant, SessionId: id})
+		got, err = r.Sessions.GetSession(ctx, request)
 		return err
 	})
 	return got, err
@@ -110,36 +118,6 @@ func (r *Reader) Run(ctx context.Context, tenant string, run *statev1.Run) (*sta
 	return got.GetRun(), retry.HideCredentialFault(err)
 }
 
-// AgentFor returns the agent type for a session's next run when its client names none: "" for an
-// existing session, which has its own. Invalid (AGENT_REQUIRED): the session is new, and there is
-// no default.
-func (r *Reader) AgentFor(ctx context.Context, tenant, id string) (string, error) {
-	_, _, err := r.Session(ctx, tenant, id)
-	if err == nil || !errors.Is(err, fault.NotFound) {
-		return "", err
-	}
-	return r.Default(ctx)
-}
-
-// Default returns the agent type of new sessions. Invalid (AGENT_REQUIRED).
-func (r *Reader) Default(ctx context.Context) (string, error) {
-	if r.DefaultAgent != "" {
-		return r.DefaultAgent, nil
-	}
-	agents, err := r.Agents(ctx, "")
-	if err != nil {
-		return "", err
-	}
-	if len(agents) == 1 {
-		return agents[0].GetAgentType(), nil
-	}
-	names := make([]string, len(agents))
-	for i, a := range agents {
-		names[i] = a.GetAgentType()
-	}
-	return "", fault.New(fault.Invalid, "AGENT_REQUIRED", "the session is new and there is no default agent: name an agentType (known: %s), or set HOLDFAST_GATEWAY_DEFAULT_AGENT", strings.Join(names, ", "))
-}
-
 // Agents returns the announced agents, with executors and queued runs if a tenant is given.
 func (r *Reader) Agents(ctx context.Context, tenant string) ([]*statev1.Agent, error) {
 	got, err := r.Announced(ctx, tenant)
@@ -153,74 +131,6 @@ func (r *Reader) Announced(ctx context.Context, tenant string) (got *statev1.Lis
 		return err
 	})
 	return got, err
-}
-
-// Executing reports whether the run is queued or running.
-func Executing(run *statev1.Run) bool {
-	s := run.GetStatus()
-	return s == statev1.RunStatus_RUN_STATUS_QUEUED || s == statev1.RunStatus_RUN_STATUS_RUNNING
-}
-
-// Waiting reports whether the run waits for the live run.
-func Waiting(run *statev1.Run) bool {
-	return run.GetStatus() == statev1.RunStatus_RUN_STATUS_WAITING
-}
-
-// NeverStarted reports whether the run ended while it waited. It never began and is not in the stream.
-func NeverStarted(run *statev1.Run) bool {
-	waited := run.GetOnBusy() != statev1.BusyPolicy_BUSY_POLICY_UNSPECIFIED
-	return run != nil && waited && run.GetStartedAt() == 0 && !Waiting(run) && !Executing(run)
-}
-
-// maxContinued limits the search for the runs of one assistant message.
-const maxContinued = 200
-
-// RunsOfMessage returns the runs of the run's assistant message, up to the run itself. A run that
-// continues or resumes another extends its message if both have the same message id.
-func (r *Reader) RunsOfMessage(ctx context.Context, tenant string, run *statev1.Run) ([]*statev1.Run, error) {
-	runs := []*statev1.Run{run}
-	if run.GetEntry() == statev1.RunEntry_RUN_ENTRY_START {
-		return runs, nil
-	}
-	previous, err := r.previousRuns(ctx, tenant, run, maxContinued)
-	if err != nil {
-		return nil, err
-	}
-	for _, f := range previous {
-		if f.GetMessageId() != run.GetMessageId() {
-			break
-		}
-		runs = append(runs, f)
-	}
-	slices.Reverse(runs)
-	return runs, nil
-}
-
-// NewestOfMessage returns the newest run of the run's assistant message. current is the session's newest run, which may
-// belong to another message: one that waited while the sub-agents of this one worked.
-func (r *Reader) NewestOfMessage(ctx context.Context, tenant string, run, current *statev1.Run) (*statev1.Run, error) {
-	if current.GetMessageId() == run.GetMessageId() {
-		return current, nil
-	}
-	previous, err := r.previousRuns(ctx, tenant, current, maxContinued)
-	if err != nil {
-		return nil, err
-	}
-	for _, earlier := range previous {
-		if earlier.GetMessageId() == run.GetMessageId() {
-			return earlier, nil
-		}
-	}
-	return run, nil
-}
-
-// StartMessageExists reports whether the run's first message still exists.
-func (r *Reader) StartMessageExists(ctx context.Context, tenant string, run *statev1.Run) (bool, error) {
-	got, err := r.listMessages(ctx, &statev1.Session{Tenant: tenant, SessionId: run.GetSessionId()}, run.GetStartMessageCount(), 1)
-	if err != nil || len(got.GetMessages()) == 0 {
-		return false, err
-	}
-	return got.GetMessages()[0].GetMessage().GetRunId() == run.GetRunId(), nil
 }
 
 const storedPage = 200

@@ -7,22 +7,6 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// Ended reports whether a session with the status has ended: it neither runs nor waits for answers.
-func Ended(s statev1.SessionStatus) bool {
-	return s == statev1.SessionStatus_SESSION_STATUS_COMPLETED || s == statev1.SessionStatus_SESSION_STATUS_FAILED
-}
-
-// Stopped reports whether the session was stopped while its newest run, run, was suspended. Its
-// calls will not be answered any more, although its stream shows them as open.
-func Stopped(s *statev1.Session, run *statev1.Run) bool {
-	switch run.GetStatus() {
-	case statev1.RunStatus_RUN_STATUS_SUSPENDED_CLIENT_TOOL, statev1.RunStatus_RUN_STATUS_SUSPENDED_AWAITING_CHILDREN, statev1.RunStatus_RUN_STATUS_SUSPENDED_STEP_PARTIAL:
-		return run.GetRunId() == s.GetCurrentRunId() && Ended(s.GetStatus())
-	default:
-		return false
-	}
-}
-
 // DropEmptyAnswer drops a final assistant message that stays empty: its run ended calls of the
 // previous message, then ended itself. newest is the newest run.
 func DropEmptyAnswer(messages []uistream.UIMessage, newest *statev1.Run) []uistream.UIMessage {

@@ -263,19 +263,18 @@ func (f *Follow) awaitSubAgents(ctx context.Context) (bool, error) {
 	if !awaitsSubAgents(f.run) || f.request.OnlyRun || f.request.StoredOnly {
 		return false, nil
 	}
-	whole, err := f.Sessions.SessionDetails(ctx, f.request.Tenant, f.request.SessionID)
-	current := whole.GetCurrentRun()
+	whole, err := f.Sessions.SessionOfMessage(ctx, f.request.Tenant, f.request.SessionID, f.run.GetRunId())
 	switch {
 	case err != nil:
 		return false, err
-	case current.GetRunId() == f.run.GetRunId():
+	case whole.GetCurrentRun().GetRunId() == f.run.GetRunId():
 		f.awaiting = conversation.AwaitsSubAgents(whole)
 		return f.awaiting, nil
+	case len(whole.GetMessageRuns()) == 0:
+		return false, nil
 	}
-	next, err := f.Sessions.NewestOfMessage(ctx, f.request.Tenant, f.run, current)
+	next := whole.GetMessageRuns()[len(whole.GetMessageRuns())-1]
 	switch {
-	case err != nil:
-		return false, err
 	case !f.continueWith(next):
 		return false, nil
 	case hasEnded(next):

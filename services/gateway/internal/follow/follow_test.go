@@ -581,12 +581,12 @@ func TestAGapInTheStepInFlightEndsWithTheStep(t *testing.T) {
 		c := newClient()
 		ended := w.begin(t, c)
 		synctest.Wait()
-		asked := w.State.StepReads()
+		asked := w.State.CallCount()
 		for range 100 {
 			run.Show(1, Text("x"))
 		}
 		synctest.Wait()
-		if more := w.State.StepReads() - asked; more > 10 {
+		if more := w.State.CallCount() - asked; more > 10 {
 			t.Errorf("asked %d times for what is lost", more)
 		}
 		if got := content(c.has); strings.Contains(got, "three") {

@@ -3,6 +3,7 @@ package gatewaytest
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -36,9 +37,8 @@ type State struct {
 	failures int // how many of the next calls fail
 	failure  error
 	losses   int // how many of the next calls fail after they have taken effect
-	entered  int // calls so far
+	methods  []string // of the calls so far
 	inFlight int
-	steps    int // of them, for steps
 	starts   []*statev1.StartRunRequest
 	stops    []*statev1.RequestStopRequest
 	submits  []*statev1.SubmitCallsRequest
@@ -87,7 +87,7 @@ func (s *State) connect(conn *grpc.ClientConn, e *executor) {
 }
 
 // intercept runs around every call of a gateway.
-func (s *State) intercept(ctx context.Context, r any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+func (s *State) intercept(ctx context.Context, r any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	if start, ok := r.(*statev1.StartRunRequest); ok {
 		s.mu.Lock()
 		hold := s.hold
@@ -96,7 +96,7 @@ func (s *State) intercept(ctx context.Context, r any, _ *grpc.UnaryServerInfo, n
 			hold(start)
 		}
 	}
-	if err := s.enter(r); err != nil {
+	if err := s.enter(info.FullMethod, r); err != nil {
 		return nil, err
 	}
 	switch r := r.(type) {
@@ -150,20 +150,17 @@ func atMost(limit, most int32) int32 {
 }
 
 // enter counts the call, or fails it before it takes effect.
-func (s *State) enter(r any) error {
+func (s *State) enter(method string, r any) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.entered++
+	s.methods = append(s.methods, method[strings.LastIndexByte(method, '/')+1:])
 	if s.failures > 0 {
 		s.failures--
 		return s.failure
 	}
 	s.inFlight++
-	switch r := r.(type) {
-	case *statev1.StartRunRequest:
-		s.starts = append(s.starts, proto.CloneOf(r))
-	case *statev1.ListStepsRequest:
-		s.steps++
+	if start, ok := r.(*statev1.StartRunRequest); ok {
+		s.starts = append(s.starts, proto.CloneOf(start))
 	}
 	return nil
 }
@@ -217,25 +214,21 @@ func (s *State) Submits() []*statev1.SubmitCallsRequest {
 	return slices.Clone(s.submits)
 }
 
-// CallCount returns the number of calls so far.
-func (s *State) CallCount() int {
+// Methods returns the methods of the calls so far.
+func (s *State) Methods() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.entered
+	return slices.Clone(s.methods)
 }
+
+// CallCount returns the number of calls so far.
+func (s *State) CallCount() int { return len(s.Methods()) }
 
 // InFlight returns the number of calls in flight.
 func (s *State) InFlight() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.inFlight
-}
-
-// StepReads returns the number of ListSteps calls so far.
-func (s *State) StepReads() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.steps
 }
 
 // Announce replaces the executor by one with these agents.
