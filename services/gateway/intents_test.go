@@ -67,6 +67,7 @@ func TestEachIntentIsOneCallOfTheStateService(t *testing.T) {
 		intent("a lost stream of an ended run", "GetSession ListSteps", http.MethodGet, "/chat/s1/stream", "")
 		posts("an imported conversation", "StartRun StartRun", postOf("s2", imported()...))
 		plays("s2", nil, 1, "One.")
+		intent("an attach by SSE", "ListSteps", http.MethodGet, "/sse?sessionId=s2&fromSequence=0", "")
 
 		posts("a new session", "StartRun", chatBody("s3", "hi"))
 		asking := w.AwaitRun(t, "default", "s3", nil)

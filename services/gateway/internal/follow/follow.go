@@ -111,12 +111,14 @@ var (
 	errPanicked = errors.New("the sink panicked")
 )
 
-// Begin loads the session and the run. NotFound (SESSION_NOT_FOUND, RUN_NOT_FOUND).
+// Begin loads the session, the run and the first stored steps behind Request.After. NotFound (SESSION_NOT_FOUND,
+// RUN_NOT_FOUND).
 func (f *Follower) Begin(ctx context.Context, r Request) (*Follow, error) {
-	session, run, err := f.Sessions.Session(ctx, r.Tenant, r.SessionID)
+	first, err := f.listSteps(ctx, r.Tenant, r.SessionID, lastWholeStep(r.After))
 	if err != nil {
 		return nil, err
 	}
+	run := first.GetCurrentRun()
 	if r.RunID != "" && r.RunID != run.GetRunId() {
 		if run, err = f.Sessions.Run(ctx, r.Tenant, &statev1.Run{SessionId: r.SessionID, RunId: r.RunID}); err != nil {
 			return nil, err
@@ -125,7 +127,11 @@ func (f *Follower) Begin(ctx context.Context, r Request) (*Follow, error) {
 	if run == nil && !r.StoredOnly {
 		return nil, fault.New(fault.NotFound, "RUN_NOT_FOUND", "the session has no run")
 	}
-	return f.FollowRun(r, session, run), nil
+	follow := f.FollowRun(r, first.GetSession(), run)
+	if follow.root.step == lastWholeStep(r.After) { // otherwise the run alone is sent, from a later step
+		follow.root.firstPage = first
+	}
+	return follow, nil
 }
 
 // FollowRun is Begin with a loaded session and run.
@@ -215,6 +221,7 @@ func (f *Follow) alternate(ctx context.Context) error {
 func (f *Follow) readSteps(ctx context.Context) error {
 	if f.upToDate {
 		f.upToDate = false
+		f.root.firstPage = nil
 		return nil
 	}
 	for {

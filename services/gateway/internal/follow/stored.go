@@ -66,10 +66,16 @@ func (t *track) deliverPage(ctx context.Context) (*statev1.ListStepsResponse, er
 // wait without a page. The caller calls release.
 func (t *track) readPage(ctx context.Context) (page *statev1.ListStepsResponse, release func(), err error) {
 	large := &t.follow.largePages
-	if page, err = t.listSteps(ctx); err != nil || proto.Size(page) <= smallPage {
+	page = t.firstPage
+	t.firstPage = nil
+	if page == nil {
+		page, err = t.listSteps(ctx)
+	}
+	if err != nil || proto.Size(page) <= smallPage {
 		return page, func() {}, err
 	}
 	if !large.tryEnter() {
+		page = nil
 		if err := large.enter(ctx); err != nil {
 			return nil, nil, err
 		}
@@ -82,16 +88,18 @@ func (t *track) readPage(ctx context.Context) (page *statev1.ListStepsResponse, 
 }
 
 func (t *track) listSteps(ctx context.Context) (*statev1.ListStepsResponse, error) {
-	sessions, reads := t.follow.Sessions, &t.follow.stepReads
+	return t.follow.listSteps(ctx, t.ref.GetTenant(), t.ref.GetSessionId(), t.step)
+}
+
+// listSteps reads a page of the session's steps.
+func (f *Follower) listSteps(ctx context.Context, tenant, session string, after int32) (*statev1.ListStepsResponse, error) {
 	var page *statev1.ListStepsResponse
-	err := retry.Do(ctx, sessions.Policy, func() (err error) {
-		if err := reads.enter(ctx); err != nil {
+	err := retry.Do(ctx, f.Sessions.Policy, func() (err error) {
+		if err := f.stepReads.enter(ctx); err != nil {
 			return err
 		}
-		defer reads.leave()
-		page, err = sessions.Sessions.ListSteps(ctx, &statev1.ListStepsRequest{
-			Tenant: t.ref.GetTenant(), SessionId: t.ref.GetSessionId(), AfterStep: t.step, Limit: pageSteps,
-		})
+		defer f.stepReads.leave()
+		page, err = f.Sessions.Sessions.ListSteps(ctx, &statev1.ListStepsRequest{Tenant: tenant, SessionId: session, AfterStep: after, Limit: pageSteps})
 		return err
 	})
 	return page, err

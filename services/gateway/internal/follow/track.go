@@ -20,12 +20,13 @@ type track struct {
 	session string // a session below the root; "" for the root
 	ref     *streamv2.StreamRef
 
-	cursor        int64        // the reader has everything up to here
-	delivered     int64        // the reader has nothing behind this
-	step          int32        // the last step that the reader has completely
-	lastRun       *statev1.Run // run of the last delivered step
-	logIncomplete bool         // the log lost a part of the step in flight
-	lateReads     int          // how often the log lacked the boundary of the next step
+	firstPage     *statev1.ListStepsResponse // the steps behind the cursor, read by Begin; nil once they are taken
+	cursor        int64                      // the reader has everything up to here
+	delivered     int64                      // the reader has nothing behind this
+	step          int32                      // the last step that the reader has completely
+	lastRun       *statev1.Run               // run of the last delivered step
+	logIncomplete bool                       // the log lost a part of the step in flight
+	lateReads     int                        // how often the log lacked the boundary of the next step
 
 	claims claims
 }
