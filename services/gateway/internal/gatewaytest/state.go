@@ -36,7 +36,7 @@ type State struct {
 	mu       sync.Mutex
 	failures int // how many of the next calls fail
 	failure  error
-	losses   int // how many of the next calls fail after they have taken effect
+	losses   int      // how many of the next calls fail after they have taken effect
 	methods  []string // of the calls so far
 	inFlight int
 	starts   []*statev1.StartRunRequest
