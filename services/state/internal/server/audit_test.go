@@ -137,6 +137,46 @@ func TestChangesOfSessionsAreAudited(t *testing.T) {
 	})
 }
 
+func TestTheWritesOfServersAreAudited(t *testing.T) {
+	t.Parallel()
+	onEveryStore(t, func(t *testing.T, open func(...func(*Config)) *bench) {
+		b := open()
+		s := b.open("e1", 10)
+		s.start("s")
+		s.execute()
+		failed := &statev1.SetStatusRequest{Tenant: "acme", SessionId: "s", Status: sessionKO, Failure: &statev1.Failure{Error: "secret"}, Caller: mia()}
+		for range 2 {
+			failed.Expected = []statev1.SessionStatus{active}
+			_, err := b.sessions.SetStatus(t.Context(), failed) // the second one is refused
+			b.must(err)
+		}
+		_, err := b.sessions.SetStatus(t.Context(), &statev1.SetStatusRequest{Tenant: "acme", SessionId: "s", Status: paused, Caller: mia()})
+		b.must(err)
+		sub := &statev1.PutSubSessionRequest{Tenant: "acme", SessionId: "s", Caller: mia(), SubSession: &statev1.SubSession{
+			SessionId: "far", Status: active, Location: statev1.SubSessionLocation_SUB_SESSION_LOCATION_REMOTE,
+		}}
+		for range 2 { // the second one changes nothing
+			_, err = b.sessions.PutSubSession(t.Context(), sub)
+			b.must(err)
+		}
+		_, err = b.usage.RecordUsage(t.Context(), &statev1.RecordUsageRequest{Tenant: "acme", SessionId: "s", Caller: mia(), Usage: []*eventv1.UsageEntry{
+			{Entry: &eventv1.UsageEntry_Custom{Custom: &eventv1.CustomUsage{Type: "seats", Name: "secret", Value: 1}}},
+		}})
+		b.must(err)
+		version := b.get("s").GetSession().GetVersion()
+		_, err = b.sessions.MergeState(t.Context(), &statev1.MergeStateRequest{Tenant: "acme", SessionId: "s", Caller: mia(), Ops: []*statev1.StateOp{
+			{Key: "secret", Op: &statev1.StateOp_Replace{Replace: "1"}},
+		}})
+		b.must(err)
+		b.expectAudited(
+			`session.status_set session:s done {"from":"active","to":"failed"}`,
+			`session.status_set session:s done {"from":"failed","to":"paused"}`,
+			`session.sub_session_put session:s done {"subSession":"far"}`,
+			`usage.recorded session:s done {"entries":1}`,
+			fmt.Sprintf(`state.changed session:s done {"version":%d}`, version+1))
+	})
+}
+
 func TestADeletionSaysWhatItRemoved(t *testing.T) {
 	t.Parallel()
 	onEveryStore(t, func(t *testing.T, open func(...func(*Config)) *bench) {

@@ -24,9 +24,9 @@ var auditOf = map[string]string{
 	"SubmitCall":       "call.approved, call.denied, call.answered for others",
 	"SubmitCalls":      "as SubmitCall",
 	"Erase":            "user.erased, tenant.erased: before and after",
-	"SetStatus":        "executors and operators alone call it",
-	"PutSubSession":    "executors alone call it",
-	"RecordUsage":      "executors alone call it",
+	"SetStatus":        "session.status_set",
+	"PutSubSession":    "session.sub_session_put",
+	"RecordUsage":      "usage.recorded",
 	"GrantMethod":      "a method is code of the app, and writes by the calls above",
 
 	"GetCheckpoint": "reads", "GetRun": "reads", "GetSession": "reads", "GetUsageRollup": "reads", "ListCheckpoints": "reads", "ListEvents": "reads; the gateway reports an export of all",

@@ -24,7 +24,7 @@ type runner struct {
 	schemas   session.SchemaFuncs
 	meters    *meters.Meters      // nil measures nothing
 	actor     string              // of the caller, for the audit log; empty for executors and the service itself
-	intent    session.AuditAction // of a request that may begin a run; empty for others
+	intent    session.AuditAction // of a request that may begin a run, or that has one effect; empty for others
 }
 
 // by returns the runner for commands of a caller.
@@ -32,6 +32,13 @@ func (r *runner) by(c *statev1.Caller) *runner {
 	of := *r
 	of.actor = c.GetActor()
 	return &of
+}
+
+// byFor is by for a request whose one effect the audit log has under the name.
+func (r *runner) byFor(c *statev1.Caller, effect session.AuditAction) *runner {
+	of := r.by(c)
+	of.intent = effect
+	return of
 }
 
 // logErasureDelay is when the live log of a deleted session is removed for the last time. Until then its executor

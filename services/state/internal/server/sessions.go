@@ -208,7 +208,7 @@ func (s *sessionService) SetStatus(ctx context.Context, r *statev1.SetStatusRequ
 	}
 	reason := r.GetInterruptReason()
 	target := targetOf(r, command.Key, command.Need())
-	set, err := spread(ctx, s.runner.by(r.GetCaller()), target, proto.Size(r), command.Now, alone(func(v *session.View) (*session.Change, session.StatusSet, error) {
+	set, err := spread(ctx, s.runner.byFor(r.GetCaller(), session.ActionStatusSet), target, proto.Size(r), command.Now, alone(func(v *session.View) (*session.Change, session.StatusSet, error) {
 		decided := command
 		if v.Session != nil && command.Status == session.Interrupted {
 			decided.Interruption = &session.Interruption{RunID: v.Session.CurrentRunID, Reason: reason, At: command.Now}
@@ -257,7 +257,7 @@ func (s *sessionService) PutSubSession(ctx context.Context, r *statev1.PutSubSes
 	}
 	command := session.PutChild{Key: key, Child: childIn(r.GetSubSession()), Now: s.clock.millis()}
 	target := targetOf(r, key, command.Need())
-	if _, err := spread(ctx, s.runner, target, proto.Size(r), command.Now, alone(silent(command.Decide))); err != nil {
+	if _, err := spread(ctx, s.runner.byFor(r.GetCaller(), session.ActionSubSessionPut), target, proto.Size(r), command.Now, alone(silent(command.Decide))); err != nil {
 		return nil, err
 	}
 	return &statev1.PutSubSessionResponse{}, nil

@@ -41,7 +41,7 @@ func (s *usageService) RecordUsage(ctx context.Context, r *statev1.RecordUsageRe
 		return nil, err
 	}
 	command := session.RecordUsage{Key: key, RunID: r.GetRunId(), Usage: usage, Now: s.clock.millis()}
-	if _, err := update(ctx, s.runner, targetOf(r, key, command.Need()), proto.Size(r), silent(command.Decide)); err != nil {
+	if _, err := update(ctx, s.runner.byFor(r.GetCaller(), session.ActionUsageRecorded), targetOf(r, key, command.Need()), proto.Size(r), silent(command.Decide)); err != nil {
 		return nil, err
 	}
 	return &statev1.RecordUsageResponse{}, nil

@@ -47,6 +47,10 @@ const (
 	ActionRegenerated AuditAction = "message.regenerated" // an answer was removed, and a new one begins
 	ActionAppended    AuditAction = "messages.appended"
 	ActionBranched    AuditAction = "session.branched" // the new session
+
+	ActionStatusSet     AuditAction = "session.status_set"
+	ActionSubSessionPut AuditAction = "session.sub_session_put" // a reference to a sub-session was written
+	ActionUsageRecorded AuditAction = "usage.recorded"          // outside of steps
 )
 
 // The outcomes.
@@ -60,7 +64,7 @@ const (
 // of executors and of the service itself, leave no entries.
 type Audit struct {
 	Actor    string
-	Intent   AuditAction // of a command that may begin a run; empty for others
+	Intent   AuditAction // of a command that may begin a run, or that has one effect; empty for others
 	Now      Millis
 	NewID    func() string
 	Approved func(response []byte) bool // reads the answer to an approval
@@ -82,6 +86,8 @@ func (a Audit) Record(views []*View, changes []*Change) {
 		return
 	case change.Delete:
 		a.add(v.Session, change, ActionDeleted, "session", v.Session.SessionID, OutcomeDone, CountRemoved(views, changes).Detail())
+		return
+	case a.recordEffect(v.Session, change):
 		return
 	}
 	a.recordAnswers(v, change)
@@ -178,6 +184,23 @@ func (v *View) callBefore(id string) (Call, bool) {
 		}
 	}
 	return Call{}, false
+}
+
+// recordEffect records a command whose intent names its one effect. It reports false for other commands.
+func (a Audit) recordEffect(s *Session, change *Change) bool {
+	detail := map[string]any{}
+	switch a.Intent {
+	case ActionStatusSet:
+		detail["from"], detail["to"] = s.Status, change.Session.Status
+	case ActionSubSessionPut:
+		detail["subSession"] = change.Children[0].SessionID
+	case ActionUsageRecorded:
+		detail["entries"] = len(change.Usage)
+	default:
+		return false
+	}
+	a.add(s, change, a.Intent, "session", s.SessionID, OutcomeDone, detail)
+	return true
 }
 
 // recordStops records interrupts and aborts. A new message that interrupts the live run is none.
