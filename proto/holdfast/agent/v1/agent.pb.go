@@ -324,7 +324,7 @@ const file_holdfast_agent_v1_agent_proto_rawDesc = "" +
 	"\x11last_announced_at\x18\x05 \x01(\x03R\x0flastAnnouncedAt\x12\x1f\n" +
 	"\vqueued_runs\x18\x06 \x01(\x03R\n" +
 	"queuedRuns\x12(\n" +
-	"\x10oldest_queued_at\x18\a \x01(\x03R\x0eoldestQueuedAt2\xe7\x16\n" +
+	"\x10oldest_queued_at\x18\a \x01(\x03R\x0eoldestQueuedAt2\xdc\x19\n" +
 	"\fAgentService\x12J\n" +
 	"\x05Start\x12\x1f.holdfast.agent.v1.StartRequest\x1a .holdfast.agent.v1.StartResponse\x12O\n" +
 	"\x06Stream\x12 .holdfast.agent.v1.StreamRequest\x1a!.holdfast.agent.v1.StreamResponse0\x01\x12M\n" +
@@ -339,7 +339,11 @@ const file_holdfast_agent_v1_agent_proto_rawDesc = "" +
 	"\n" +
 	"GetSession\x12$.holdfast.agent.v1.GetSessionRequest\x1a%.holdfast.agent.v1.GetSessionResponse\x12_\n" +
 	"\fListSessions\x12&.holdfast.agent.v1.ListSessionsRequest\x1a'.holdfast.agent.v1.ListSessionsResponse\x12b\n" +
-	"\rUpdateSession\x12'.holdfast.agent.v1.UpdateSessionRequest\x1a(.holdfast.agent.v1.UpdateSessionResponse\x12b\n" +
+	"\rUpdateSession\x12'.holdfast.agent.v1.UpdateSessionRequest\x1a(.holdfast.agent.v1.UpdateSessionResponse\x12Y\n" +
+	"\n" +
+	"MergeState\x12$.holdfast.agent.v1.MergeStateRequest\x1a%.holdfast.agent.v1.MergeStateResponse\x12V\n" +
+	"\tSetStatus\x12#.holdfast.agent.v1.SetStatusRequest\x1a$.holdfast.agent.v1.SetStatusResponse\x12b\n" +
+	"\rPutSubSession\x12'.holdfast.agent.v1.PutSubSessionRequest\x1a(.holdfast.agent.v1.PutSubSessionResponse\x12b\n" +
 	"\rDeleteSession\x12'.holdfast.agent.v1.DeleteSessionRequest\x1a(.holdfast.agent.v1.DeleteSessionResponse\x12V\n" +
 	"\tEraseUser\x12#.holdfast.agent.v1.EraseUserRequest\x1a$.holdfast.agent.v1.EraseUserResponse\x12\\\n" +
 	"\vEraseTenant\x12%.holdfast.agent.v1.EraseTenantRequest\x1a&.holdfast.agent.v1.EraseTenantResponse\x12h\n" +
@@ -356,7 +360,8 @@ const file_holdfast_agent_v1_agent_proto_rawDesc = "" +
 	"\bGetUsage\x12\".holdfast.agent.v1.GetUsageRequest\x1a#.holdfast.agent.v1.GetUsageResponse\x12V\n" +
 	"\tListUsage\x12#.holdfast.agent.v1.ListUsageRequest\x1a$.holdfast.agent.v1.ListUsageResponse\x12Y\n" +
 	"\n" +
-	"QueryUsage\x12$.holdfast.agent.v1.QueryUsageRequest\x1a%.holdfast.agent.v1.QueryUsageResponse\x12Y\n" +
+	"QueryUsage\x12$.holdfast.agent.v1.QueryUsageRequest\x1a%.holdfast.agent.v1.QueryUsageResponse\x12\\\n" +
+	"\vRecordUsage\x12%.holdfast.agent.v1.RecordUsageRequest\x1a&.holdfast.agent.v1.RecordUsageResponse\x12Y\n" +
 	"\n" +
 	"ListAgents\x12$.holdfast.agent.v1.ListAgentsRequest\x1a%.holdfast.agent.v1.ListAgentsResponse\x12\\\n" +
 	"\vCreateToken\x12%.holdfast.agent.v1.CreateTokenRequest\x1a&.holdfast.agent.v1.CreateTokenResponse\x12S\n" +
@@ -394,55 +399,63 @@ var file_holdfast_agent_v1_agent_proto_goTypes = []any{
 	(*GetSessionRequest)(nil),        // 15: holdfast.agent.v1.GetSessionRequest
 	(*ListSessionsRequest)(nil),      // 16: holdfast.agent.v1.ListSessionsRequest
 	(*UpdateSessionRequest)(nil),     // 17: holdfast.agent.v1.UpdateSessionRequest
-	(*DeleteSessionRequest)(nil),     // 18: holdfast.agent.v1.DeleteSessionRequest
-	(*EraseUserRequest)(nil),         // 19: holdfast.agent.v1.EraseUserRequest
-	(*EraseTenantRequest)(nil),       // 20: holdfast.agent.v1.EraseTenantRequest
-	(*ListAuditEventsRequest)(nil),   // 21: holdfast.agent.v1.ListAuditEventsRequest
-	(*ListMessagesRequest)(nil),      // 22: holdfast.agent.v1.ListMessagesRequest
-	(*AppendMessagesRequest)(nil),    // 23: holdfast.agent.v1.AppendMessagesRequest
-	(*TruncateMessagesRequest)(nil),  // 24: holdfast.agent.v1.TruncateMessagesRequest
-	(*ListCheckpointsRequest)(nil),   // 25: holdfast.agent.v1.ListCheckpointsRequest
-	(*GetCheckpointRequest)(nil),     // 26: holdfast.agent.v1.GetCheckpointRequest
-	(*BranchRequest)(nil),            // 27: holdfast.agent.v1.BranchRequest
-	(*RewindRequest)(nil),            // 28: holdfast.agent.v1.RewindRequest
-	(*SubmitToolResultRequest)(nil),  // 29: holdfast.agent.v1.SubmitToolResultRequest
-	(*ListPendingCallsRequest)(nil),  // 30: holdfast.agent.v1.ListPendingCallsRequest
-	(*GetUsageRequest)(nil),          // 31: holdfast.agent.v1.GetUsageRequest
-	(*ListUsageRequest)(nil),         // 32: holdfast.agent.v1.ListUsageRequest
-	(*QueryUsageRequest)(nil),        // 33: holdfast.agent.v1.QueryUsageRequest
-	(*CreateTokenRequest)(nil),       // 34: holdfast.agent.v1.CreateTokenRequest
-	(*ListKeysRequest)(nil),          // 35: holdfast.agent.v1.ListKeysRequest
-	(*StartResponse)(nil),            // 36: holdfast.agent.v1.StartResponse
-	(*StreamResponse)(nil),           // 37: holdfast.agent.v1.StreamResponse
-	(*GetRunResponse)(nil),           // 38: holdfast.agent.v1.GetRunResponse
-	(*ListRunsResponse)(nil),         // 39: holdfast.agent.v1.ListRunsResponse
-	(*WaitRunResponse)(nil),          // 40: holdfast.agent.v1.WaitRunResponse
-	(*ResumeResponse)(nil),           // 41: holdfast.agent.v1.ResumeResponse
-	(*CanResumeResponse)(nil),        // 42: holdfast.agent.v1.CanResumeResponse
-	(*InterruptResponse)(nil),        // 43: holdfast.agent.v1.InterruptResponse
-	(*AbortResponse)(nil),            // 44: holdfast.agent.v1.AbortResponse
-	(*GetResponse)(nil),              // 45: holdfast.agent.v1.GetResponse
-	(*GetSessionResponse)(nil),       // 46: holdfast.agent.v1.GetSessionResponse
-	(*ListSessionsResponse)(nil),     // 47: holdfast.agent.v1.ListSessionsResponse
-	(*UpdateSessionResponse)(nil),    // 48: holdfast.agent.v1.UpdateSessionResponse
-	(*DeleteSessionResponse)(nil),    // 49: holdfast.agent.v1.DeleteSessionResponse
-	(*EraseUserResponse)(nil),        // 50: holdfast.agent.v1.EraseUserResponse
-	(*EraseTenantResponse)(nil),      // 51: holdfast.agent.v1.EraseTenantResponse
-	(*ListAuditEventsResponse)(nil),  // 52: holdfast.agent.v1.ListAuditEventsResponse
-	(*ListMessagesResponse)(nil),     // 53: holdfast.agent.v1.ListMessagesResponse
-	(*AppendMessagesResponse)(nil),   // 54: holdfast.agent.v1.AppendMessagesResponse
-	(*TruncateMessagesResponse)(nil), // 55: holdfast.agent.v1.TruncateMessagesResponse
-	(*ListCheckpointsResponse)(nil),  // 56: holdfast.agent.v1.ListCheckpointsResponse
-	(*GetCheckpointResponse)(nil),    // 57: holdfast.agent.v1.GetCheckpointResponse
-	(*BranchResponse)(nil),           // 58: holdfast.agent.v1.BranchResponse
-	(*RewindResponse)(nil),           // 59: holdfast.agent.v1.RewindResponse
-	(*SubmitToolResultResponse)(nil), // 60: holdfast.agent.v1.SubmitToolResultResponse
-	(*ListPendingCallsResponse)(nil), // 61: holdfast.agent.v1.ListPendingCallsResponse
-	(*GetUsageResponse)(nil),         // 62: holdfast.agent.v1.GetUsageResponse
-	(*ListUsageResponse)(nil),        // 63: holdfast.agent.v1.ListUsageResponse
-	(*QueryUsageResponse)(nil),       // 64: holdfast.agent.v1.QueryUsageResponse
-	(*CreateTokenResponse)(nil),      // 65: holdfast.agent.v1.CreateTokenResponse
-	(*ListKeysResponse)(nil),         // 66: holdfast.agent.v1.ListKeysResponse
+	(*MergeStateRequest)(nil),        // 18: holdfast.agent.v1.MergeStateRequest
+	(*SetStatusRequest)(nil),         // 19: holdfast.agent.v1.SetStatusRequest
+	(*PutSubSessionRequest)(nil),     // 20: holdfast.agent.v1.PutSubSessionRequest
+	(*DeleteSessionRequest)(nil),     // 21: holdfast.agent.v1.DeleteSessionRequest
+	(*EraseUserRequest)(nil),         // 22: holdfast.agent.v1.EraseUserRequest
+	(*EraseTenantRequest)(nil),       // 23: holdfast.agent.v1.EraseTenantRequest
+	(*ListAuditEventsRequest)(nil),   // 24: holdfast.agent.v1.ListAuditEventsRequest
+	(*ListMessagesRequest)(nil),      // 25: holdfast.agent.v1.ListMessagesRequest
+	(*AppendMessagesRequest)(nil),    // 26: holdfast.agent.v1.AppendMessagesRequest
+	(*TruncateMessagesRequest)(nil),  // 27: holdfast.agent.v1.TruncateMessagesRequest
+	(*ListCheckpointsRequest)(nil),   // 28: holdfast.agent.v1.ListCheckpointsRequest
+	(*GetCheckpointRequest)(nil),     // 29: holdfast.agent.v1.GetCheckpointRequest
+	(*BranchRequest)(nil),            // 30: holdfast.agent.v1.BranchRequest
+	(*RewindRequest)(nil),            // 31: holdfast.agent.v1.RewindRequest
+	(*SubmitToolResultRequest)(nil),  // 32: holdfast.agent.v1.SubmitToolResultRequest
+	(*ListPendingCallsRequest)(nil),  // 33: holdfast.agent.v1.ListPendingCallsRequest
+	(*GetUsageRequest)(nil),          // 34: holdfast.agent.v1.GetUsageRequest
+	(*ListUsageRequest)(nil),         // 35: holdfast.agent.v1.ListUsageRequest
+	(*QueryUsageRequest)(nil),        // 36: holdfast.agent.v1.QueryUsageRequest
+	(*RecordUsageRequest)(nil),       // 37: holdfast.agent.v1.RecordUsageRequest
+	(*CreateTokenRequest)(nil),       // 38: holdfast.agent.v1.CreateTokenRequest
+	(*ListKeysRequest)(nil),          // 39: holdfast.agent.v1.ListKeysRequest
+	(*StartResponse)(nil),            // 40: holdfast.agent.v1.StartResponse
+	(*StreamResponse)(nil),           // 41: holdfast.agent.v1.StreamResponse
+	(*GetRunResponse)(nil),           // 42: holdfast.agent.v1.GetRunResponse
+	(*ListRunsResponse)(nil),         // 43: holdfast.agent.v1.ListRunsResponse
+	(*WaitRunResponse)(nil),          // 44: holdfast.agent.v1.WaitRunResponse
+	(*ResumeResponse)(nil),           // 45: holdfast.agent.v1.ResumeResponse
+	(*CanResumeResponse)(nil),        // 46: holdfast.agent.v1.CanResumeResponse
+	(*InterruptResponse)(nil),        // 47: holdfast.agent.v1.InterruptResponse
+	(*AbortResponse)(nil),            // 48: holdfast.agent.v1.AbortResponse
+	(*GetResponse)(nil),              // 49: holdfast.agent.v1.GetResponse
+	(*GetSessionResponse)(nil),       // 50: holdfast.agent.v1.GetSessionResponse
+	(*ListSessionsResponse)(nil),     // 51: holdfast.agent.v1.ListSessionsResponse
+	(*UpdateSessionResponse)(nil),    // 52: holdfast.agent.v1.UpdateSessionResponse
+	(*MergeStateResponse)(nil),       // 53: holdfast.agent.v1.MergeStateResponse
+	(*SetStatusResponse)(nil),        // 54: holdfast.agent.v1.SetStatusResponse
+	(*PutSubSessionResponse)(nil),    // 55: holdfast.agent.v1.PutSubSessionResponse
+	(*DeleteSessionResponse)(nil),    // 56: holdfast.agent.v1.DeleteSessionResponse
+	(*EraseUserResponse)(nil),        // 57: holdfast.agent.v1.EraseUserResponse
+	(*EraseTenantResponse)(nil),      // 58: holdfast.agent.v1.EraseTenantResponse
+	(*ListAuditEventsResponse)(nil),  // 59: holdfast.agent.v1.ListAuditEventsResponse
+	(*ListMessagesResponse)(nil),     // 60: holdfast.agent.v1.ListMessagesResponse
+	(*AppendMessagesResponse)(nil),   // 61: holdfast.agent.v1.AppendMessagesResponse
+	(*TruncateMessagesResponse)(nil), // 62: holdfast.agent.v1.TruncateMessagesResponse
+	(*ListCheckpointsResponse)(nil),  // 63: holdfast.agent.v1.ListCheckpointsResponse
+	(*GetCheckpointResponse)(nil),    // 64: holdfast.agent.v1.GetCheckpointResponse
+	(*BranchResponse)(nil),           // 65: holdfast.agent.v1.BranchResponse
+	(*RewindResponse)(nil),           // 66: holdfast.agent.v1.RewindResponse
+	(*SubmitToolResultResponse)(nil), // 67: holdfast.agent.v1.SubmitToolResultResponse
+	(*ListPendingCallsResponse)(nil), // 68: holdfast.agent.v1.ListPendingCallsResponse
+	(*GetUsageResponse)(nil),         // 69: holdfast.agent.v1.GetUsageResponse
+	(*ListUsageResponse)(nil),        // 70: holdfast.agent.v1.ListUsageResponse
+	(*QueryUsageResponse)(nil),       // 71: holdfast.agent.v1.QueryUsageResponse
+	(*RecordUsageResponse)(nil),      // 72: holdfast.agent.v1.RecordUsageResponse
+	(*CreateTokenResponse)(nil),      // 73: holdfast.agent.v1.CreateTokenResponse
+	(*ListKeysResponse)(nil),         // 74: holdfast.agent.v1.ListKeysResponse
 }
 var file_holdfast_agent_v1_agent_proto_depIdxs = []int32{
 	3,  // 0: holdfast.agent.v1.ListAgentsResponse.agents:type_name -> holdfast.agent.v1.Agent
@@ -461,59 +474,67 @@ var file_holdfast_agent_v1_agent_proto_depIdxs = []int32{
 	15, // 13: holdfast.agent.v1.AgentService.GetSession:input_type -> holdfast.agent.v1.GetSessionRequest
 	16, // 14: holdfast.agent.v1.AgentService.ListSessions:input_type -> holdfast.agent.v1.ListSessionsRequest
 	17, // 15: holdfast.agent.v1.AgentService.UpdateSession:input_type -> holdfast.agent.v1.UpdateSessionRequest
-	18, // 16: holdfast.agent.v1.AgentService.DeleteSession:input_type -> holdfast.agent.v1.DeleteSessionRequest
-	19, // 17: holdfast.agent.v1.AgentService.EraseUser:input_type -> holdfast.agent.v1.EraseUserRequest
-	20, // 18: holdfast.agent.v1.AgentService.EraseTenant:input_type -> holdfast.agent.v1.EraseTenantRequest
-	21, // 19: holdfast.agent.v1.AgentService.ListAuditEvents:input_type -> holdfast.agent.v1.ListAuditEventsRequest
-	22, // 20: holdfast.agent.v1.AgentService.ListMessages:input_type -> holdfast.agent.v1.ListMessagesRequest
-	23, // 21: holdfast.agent.v1.AgentService.AppendMessages:input_type -> holdfast.agent.v1.AppendMessagesRequest
-	24, // 22: holdfast.agent.v1.AgentService.TruncateMessages:input_type -> holdfast.agent.v1.TruncateMessagesRequest
-	25, // 23: holdfast.agent.v1.AgentService.ListCheckpoints:input_type -> holdfast.agent.v1.ListCheckpointsRequest
-	26, // 24: holdfast.agent.v1.AgentService.GetCheckpoint:input_type -> holdfast.agent.v1.GetCheckpointRequest
-	27, // 25: holdfast.agent.v1.AgentService.Branch:input_type -> holdfast.agent.v1.BranchRequest
-	28, // 26: holdfast.agent.v1.AgentService.Rewind:input_type -> holdfast.agent.v1.RewindRequest
-	29, // 27: holdfast.agent.v1.AgentService.SubmitToolResult:input_type -> holdfast.agent.v1.SubmitToolResultRequest
-	30, // 28: holdfast.agent.v1.AgentService.ListPendingCalls:input_type -> holdfast.agent.v1.ListPendingCallsRequest
-	31, // 29: holdfast.agent.v1.AgentService.GetUsage:input_type -> holdfast.agent.v1.GetUsageRequest
-	32, // 30: holdfast.agent.v1.AgentService.ListUsage:input_type -> holdfast.agent.v1.ListUsageRequest
-	33, // 31: holdfast.agent.v1.AgentService.QueryUsage:input_type -> holdfast.agent.v1.QueryUsageRequest
-	0,  // 32: holdfast.agent.v1.AgentService.ListAgents:input_type -> holdfast.agent.v1.ListAgentsRequest
-	34, // 33: holdfast.agent.v1.AgentService.CreateToken:input_type -> holdfast.agent.v1.CreateTokenRequest
-	35, // 34: holdfast.agent.v1.AgentService.ListKeys:input_type -> holdfast.agent.v1.ListKeysRequest
-	36, // 35: holdfast.agent.v1.AgentService.Start:output_type -> holdfast.agent.v1.StartResponse
-	37, // 36: holdfast.agent.v1.AgentService.Stream:output_type -> holdfast.agent.v1.StreamResponse
-	38, // 37: holdfast.agent.v1.AgentService.GetRun:output_type -> holdfast.agent.v1.GetRunResponse
-	39, // 38: holdfast.agent.v1.AgentService.ListRuns:output_type -> holdfast.agent.v1.ListRunsResponse
-	40, // 39: holdfast.agent.v1.AgentService.WaitRun:output_type -> holdfast.agent.v1.WaitRunResponse
-	41, // 40: holdfast.agent.v1.AgentService.Resume:output_type -> holdfast.agent.v1.ResumeResponse
-	42, // 41: holdfast.agent.v1.AgentService.CanResume:output_type -> holdfast.agent.v1.CanResumeResponse
-	43, // 42: holdfast.agent.v1.AgentService.Interrupt:output_type -> holdfast.agent.v1.InterruptResponse
-	44, // 43: holdfast.agent.v1.AgentService.Abort:output_type -> holdfast.agent.v1.AbortResponse
-	45, // 44: holdfast.agent.v1.AgentService.Get:output_type -> holdfast.agent.v1.GetResponse
-	46, // 45: holdfast.agent.v1.AgentService.GetSession:output_type -> holdfast.agent.v1.GetSessionResponse
-	47, // 46: holdfast.agent.v1.AgentService.ListSessions:output_type -> holdfast.agent.v1.ListSessionsResponse
-	48, // 47: holdfast.agent.v1.AgentService.UpdateSession:output_type -> holdfast.agent.v1.UpdateSessionResponse
-	49, // 48: holdfast.agent.v1.AgentService.DeleteSession:output_type -> holdfast.agent.v1.DeleteSessionResponse
-	50, // 49: holdfast.agent.v1.AgentService.EraseUser:output_type -> holdfast.agent.v1.EraseUserResponse
-	51, // 50: holdfast.agent.v1.AgentService.EraseTenant:output_type -> holdfast.agent.v1.EraseTenantResponse
-	52, // 51: holdfast.agent.v1.AgentService.ListAuditEvents:output_type -> holdfast.agent.v1.ListAuditEventsResponse
-	53, // 52: holdfast.agent.v1.AgentService.ListMessages:output_type -> holdfast.agent.v1.ListMessagesResponse
-	54, // 53: holdfast.agent.v1.AgentService.AppendMessages:output_type -> holdfast.agent.v1.AppendMessagesResponse
-	55, // 54: holdfast.agent.v1.AgentService.TruncateMessages:output_type -> holdfast.agent.v1.TruncateMessagesResponse
-	56, // 55: holdfast.agent.v1.AgentService.ListCheckpoints:output_type -> holdfast.agent.v1.ListCheckpointsResponse
-	57, // 56: holdfast.agent.v1.AgentService.GetCheckpoint:output_type -> holdfast.agent.v1.GetCheckpointResponse
-	58, // 57: holdfast.agent.v1.AgentService.Branch:output_type -> holdfast.agent.v1.BranchResponse
-	59, // 58: holdfast.agent.v1.AgentService.Rewind:output_type -> holdfast.agent.v1.RewindResponse
-	60, // 59: holdfast.agent.v1.AgentService.SubmitToolResult:output_type -> holdfast.agent.v1.SubmitToolResultResponse
-	61, // 60: holdfast.agent.v1.AgentService.ListPendingCalls:output_type -> holdfast.agent.v1.ListPendingCallsResponse
-	62, // 61: holdfast.agent.v1.AgentService.GetUsage:output_type -> holdfast.agent.v1.GetUsageResponse
-	63, // 62: holdfast.agent.v1.AgentService.ListUsage:output_type -> holdfast.agent.v1.ListUsageResponse
-	64, // 63: holdfast.agent.v1.AgentService.QueryUsage:output_type -> holdfast.agent.v1.QueryUsageResponse
-	1,  // 64: holdfast.agent.v1.AgentService.ListAgents:output_type -> holdfast.agent.v1.ListAgentsResponse
-	65, // 65: holdfast.agent.v1.AgentService.CreateToken:output_type -> holdfast.agent.v1.CreateTokenResponse
-	66, // 66: holdfast.agent.v1.AgentService.ListKeys:output_type -> holdfast.agent.v1.ListKeysResponse
-	35, // [35:67] is the sub-list for method output_type
-	3,  // [3:35] is the sub-list for method input_type
+	18, // 16: holdfast.agent.v1.AgentService.MergeState:input_type -> holdfast.agent.v1.MergeStateRequest
+	19, // 17: holdfast.agent.v1.AgentService.SetStatus:input_type -> holdfast.agent.v1.SetStatusRequest
+	20, // 18: holdfast.agent.v1.AgentService.PutSubSession:input_type -> holdfast.agent.v1.PutSubSessionRequest
+	21, // 19: holdfast.agent.v1.AgentService.DeleteSession:input_type -> holdfast.agent.v1.DeleteSessionRequest
+	22, // 20: holdfast.agent.v1.AgentService.EraseUser:input_type -> holdfast.agent.v1.EraseUserRequest
+	23, // 21: holdfast.agent.v1.AgentService.EraseTenant:input_type -> holdfast.agent.v1.EraseTenantRequest
+	24, // 22: holdfast.agent.v1.AgentService.ListAuditEvents:input_type -> holdfast.agent.v1.ListAuditEventsRequest
+	25, // 23: holdfast.agent.v1.AgentService.ListMessages:input_type -> holdfast.agent.v1.ListMessagesRequest
+	26, // 24: holdfast.agent.v1.AgentService.AppendMessages:input_type -> holdfast.agent.v1.AppendMessagesRequest
+	27, // 25: holdfast.agent.v1.AgentService.TruncateMessages:input_type -> holdfast.agent.v1.TruncateMessagesRequest
+	28, // 26: holdfast.agent.v1.AgentService.ListCheckpoints:input_type -> holdfast.agent.v1.ListCheckpointsRequest
+	29, // 27: holdfast.agent.v1.AgentService.GetCheckpoint:input_type -> holdfast.agent.v1.GetCheckpointRequest
+	30, // 28: holdfast.agent.v1.AgentService.Branch:input_type -> holdfast.agent.v1.BranchRequest
+	31, // 29: holdfast.agent.v1.AgentService.Rewind:input_type -> holdfast.agent.v1.RewindRequest
+	32, // 30: holdfast.agent.v1.AgentService.SubmitToolResult:input_type -> holdfast.agent.v1.SubmitToolResultRequest
+	33, // 31: holdfast.agent.v1.AgentService.ListPendingCalls:input_type -> holdfast.agent.v1.ListPendingCallsRequest
+	34, // 32: holdfast.agent.v1.AgentService.GetUsage:input_type -> holdfast.agent.v1.GetUsageRequest
+	35, // 33: holdfast.agent.v1.AgentService.ListUsage:input_type -> holdfast.agent.v1.ListUsageRequest
+	36, // 34: holdfast.agent.v1.AgentService.QueryUsage:input_type -> holdfast.agent.v1.QueryUsageRequest
+	37, // 35: holdfast.agent.v1.AgentService.RecordUsage:input_type -> holdfast.agent.v1.RecordUsageRequest
+	0,  // 36: holdfast.agent.v1.AgentService.ListAgents:input_type -> holdfast.agent.v1.ListAgentsRequest
+	38, // 37: holdfast.agent.v1.AgentService.CreateToken:input_type -> holdfast.agent.v1.CreateTokenRequest
+	39, // 38: holdfast.agent.v1.AgentService.ListKeys:input_type -> holdfast.agent.v1.ListKeysRequest
+	40, // 39: holdfast.agent.v1.AgentService.Start:output_type -> holdfast.agent.v1.StartResponse
+	41, // 40: holdfast.agent.v1.AgentService.Stream:output_type -> holdfast.agent.v1.StreamResponse
+	42, // 41: holdfast.agent.v1.AgentService.GetRun:output_type -> holdfast.agent.v1.GetRunResponse
+	43, // 42: holdfast.agent.v1.AgentService.ListRuns:output_type -> holdfast.agent.v1.ListRunsResponse
+	44, // 43: holdfast.agent.v1.AgentService.WaitRun:output_type -> holdfast.agent.v1.WaitRunResponse
+	45, // 44: holdfast.agent.v1.AgentService.Resume:output_type -> holdfast.agent.v1.ResumeResponse
+	46, // 45: holdfast.agent.v1.AgentService.CanResume:output_type -> holdfast.agent.v1.CanResumeResponse
+	47, // 46: holdfast.agent.v1.AgentService.Interrupt:output_type -> holdfast.agent.v1.InterruptResponse
+	48, // 47: holdfast.agent.v1.AgentService.Abort:output_type -> holdfast.agent.v1.AbortResponse
+	49, // 48: holdfast.agent.v1.AgentService.Get:output_type -> holdfast.agent.v1.GetResponse
+	50, // 49: holdfast.agent.v1.AgentService.GetSession:output_type -> holdfast.agent.v1.GetSessionResponse
+	51, // 50: holdfast.agent.v1.AgentService.ListSessions:output_type -> holdfast.agent.v1.ListSessionsResponse
+	52, // 51: holdfast.agent.v1.AgentService.UpdateSession:output_type -> holdfast.agent.v1.UpdateSessionResponse
+	53, // 52: holdfast.agent.v1.AgentService.MergeState:output_type -> holdfast.agent.v1.MergeStateResponse
+	54, // 53: holdfast.agent.v1.AgentService.SetStatus:output_type -> holdfast.agent.v1.SetStatusResponse
+	55, // 54: holdfast.agent.v1.AgentService.PutSubSession:output_type -> holdfast.agent.v1.PutSubSessionResponse
+	56, // 55: holdfast.agent.v1.AgentService.DeleteSession:output_type -> holdfast.agent.v1.DeleteSessionResponse
+	57, // 56: holdfast.agent.v1.AgentService.EraseUser:output_type -> holdfast.agent.v1.EraseUserResponse
+	58, // 57: holdfast.agent.v1.AgentService.EraseTenant:output_type -> holdfast.agent.v1.EraseTenantResponse
+	59, // 58: holdfast.agent.v1.AgentService.ListAuditEvents:output_type -> holdfast.agent.v1.ListAuditEventsResponse
+	60, // 59: holdfast.agent.v1.AgentService.ListMessages:output_type -> holdfast.agent.v1.ListMessagesResponse
+	61, // 60: holdfast.agent.v1.AgentService.AppendMessages:output_type -> holdfast.agent.v1.AppendMessagesResponse
+	62, // 61: holdfast.agent.v1.AgentService.TruncateMessages:output_type -> holdfast.agent.v1.TruncateMessagesResponse
+	63, // 62: holdfast.agent.v1.AgentService.ListCheckpoints:output_type -> holdfast.agent.v1.ListCheckpointsResponse
+	64, // 63: holdfast.agent.v1.AgentService.GetCheckpoint:output_type -> holdfast.agent.v1.GetCheckpointResponse
+	65, // 64: holdfast.agent.v1.AgentService.Branch:output_type -> holdfast.agent.v1.BranchResponse
+	66, // 65: holdfast.agent.v1.AgentService.Rewind:output_type -> holdfast.agent.v1.RewindResponse
+	67, // 66: holdfast.agent.v1.AgentService.SubmitToolResult:output_type -> holdfast.agent.v1.SubmitToolResultResponse
+	68, // 67: holdfast.agent.v1.AgentService.ListPendingCalls:output_type -> holdfast.agent.v1.ListPendingCallsResponse
+	69, // 68: holdfast.agent.v1.AgentService.GetUsage:output_type -> holdfast.agent.v1.GetUsageResponse
+	70, // 69: holdfast.agent.v1.AgentService.ListUsage:output_type -> holdfast.agent.v1.ListUsageResponse
+	71, // 70: holdfast.agent.v1.AgentService.QueryUsage:output_type -> holdfast.agent.v1.QueryUsageResponse
+	72, // 71: holdfast.agent.v1.AgentService.RecordUsage:output_type -> holdfast.agent.v1.RecordUsageResponse
+	1,  // 72: holdfast.agent.v1.AgentService.ListAgents:output_type -> holdfast.agent.v1.ListAgentsResponse
+	73, // 73: holdfast.agent.v1.AgentService.CreateToken:output_type -> holdfast.agent.v1.CreateTokenResponse
+	74, // 74: holdfast.agent.v1.AgentService.ListKeys:output_type -> holdfast.agent.v1.ListKeysResponse
+	39, // [39:75] is the sub-list for method output_type
+	3,  // [3:39] is the sub-list for method input_type
 	3,  // [3:3] is the sub-list for extension type_name
 	3,  // [3:3] is the sub-list for extension extendee
 	0,  // [0:3] is the sub-list for field type_name

@@ -32,6 +32,9 @@ const (
 	AgentService_GetSession_FullMethodName       = "/holdfast.agent.v1.AgentService/GetSession"
 	AgentService_ListSessions_FullMethodName     = "/holdfast.agent.v1.AgentService/ListSessions"
 	AgentService_UpdateSession_FullMethodName    = "/holdfast.agent.v1.AgentService/UpdateSession"
+	AgentService_MergeState_FullMethodName       = "/holdfast.agent.v1.AgentService/MergeState"
+	AgentService_SetStatus_FullMethodName        = "/holdfast.agent.v1.AgentService/SetStatus"
+	AgentService_PutSubSession_FullMethodName    = "/holdfast.agent.v1.AgentService/PutSubSession"
 	AgentService_DeleteSession_FullMethodName    = "/holdfast.agent.v1.AgentService/DeleteSession"
 	AgentService_EraseUser_FullMethodName        = "/holdfast.agent.v1.AgentService/EraseUser"
 	AgentService_EraseTenant_FullMethodName      = "/holdfast.agent.v1.AgentService/EraseTenant"
@@ -48,6 +51,7 @@ const (
 	AgentService_GetUsage_FullMethodName         = "/holdfast.agent.v1.AgentService/GetUsage"
 	AgentService_ListUsage_FullMethodName        = "/holdfast.agent.v1.AgentService/ListUsage"
 	AgentService_QueryUsage_FullMethodName       = "/holdfast.agent.v1.AgentService/QueryUsage"
+	AgentService_RecordUsage_FullMethodName      = "/holdfast.agent.v1.AgentService/RecordUsage"
 	AgentService_ListAgents_FullMethodName       = "/holdfast.agent.v1.AgentService/ListAgents"
 	AgentService_CreateToken_FullMethodName      = "/holdfast.agent.v1.AgentService/CreateToken"
 	AgentService_ListKeys_FullMethodName         = "/holdfast.agent.v1.AgentService/ListKeys"
@@ -122,6 +126,31 @@ type AgentServiceClient interface {
 	// the version. NOT_FOUND (SESSION_NOT_FOUND), ABORTED (VERSION_STALE; metadata currentVersion),
 	// INVALID_ARGUMENT: TITLE_INVALID, ID_INVALID, TAGS_INVALID, METADATA_INVALID.
 	UpdateSession(ctx context.Context, in *UpdateSessionRequest, opts ...grpc.CallOption) (*UpdateSessionResponse, error)
+	// MergeState writes keys of the custom state, in order. Concurrent calls lose nothing. The next run reads
+	// the new state. A live run keeps the state that it has read, and its own writes are merged behind these:
+	// of two writes to one key, the later one wins. Readers of streams receive no event; GetSession shows the
+	// state, and clients of the socket of the Cloudflare agents SDK receive it at once. A repetition appends
+	// again: give `expected_version`. The gateway does not repeat a call with a version or an append in an
+	// outage: after UNAVAILABLE, read the session. Needs the scope operate. NOT_FOUND (SESSION_NOT_FOUND),
+	// ABORTED (VERSION_STALE; metadata currentVersion). INVALID_ARGUMENT: STATE_INVALID (also a state that
+	// breaks the agent's schema, and too many writes), STATE_SIZE_EXCEEDED (metadata changedKeys, limitBytes,
+	// sizeBytes).
+	MergeState(ctx context.Context, in *MergeStateRequest, opts ...grpc.CallOption) (*MergeStateResponse, error)
+	// SetStatus is a compare-and-set of a session's status. A session that is not as expected is no error: the
+	// answer has its status and version of that moment. A live run ends with the session, its executor's
+	// writes are refused, and its readers see the end within seconds. Interrupt and Abort let the executor end
+	// the run instead. A failed session fails the sessions below it, and answers the call of its parent. The
+	// gateway does not repeat a call with an expectation in an outage: after UNAVAILABLE, read the session.
+	// Needs the scope operate. NOT_FOUND (SESSION_NOT_FOUND). INVALID_ARGUMENT: STATUS_INVALID,
+	// FAILURE_MISSING. FAILED_PRECONDITION (FAMILY_TOO_LARGE): more sessions than the configured number have
+	// to change with it.
+	SetStatus(ctx context.Context, in *SetStatusRequest, opts ...grpc.CallOption) (*SetStatusResponse, error)
+	// PutSubSession writes a reference to a session that a host runs elsewhere below one of this Holdfast, or
+	// changes it. GetSession lists it. A repetition changes nothing. It is not deleted with its parent. Needs
+	// the scope operate. NOT_FOUND (SESSION_NOT_FOUND). FAILED_PRECONDITION: LOCATION_FIXED (a sub-session of
+	// this Holdfast does not become a remote one), CHILD_UNKNOWN (a local sub-session does not exist).
+	// INVALID_ARGUMENT: ID_INVALID, STATUS_INVALID.
+	PutSubSession(ctx context.Context, in *PutSubSessionRequest, opts ...grpc.CallOption) (*PutSubSessionResponse, error)
 	// DeleteSession deletes a session and all sessions below it, with their messages, checkpoints,
 	// calls and usage. Live runs lose their session and end. A repetition is NOT_FOUND
 	// (SESSION_NOT_FOUND). FAILED_PRECONDITION (FAMILY_TOO_LARGE): the tree has more sessions than the
@@ -194,6 +223,11 @@ type AgentServiceClient interface {
 	// the configured number of sums. PERMISSION_DENIED (OWNER_REFUSED): the credential is of another
 	// user.
 	QueryUsage(ctx context.Context, in *QueryUsageRequest, opts ...grpc.CallOption) (*QueryUsageResponse, error)
+	// RecordUsage adds measurements of a host to a session, outside of its steps. A repetition counts again, so
+	// the gateway does not repeat it in an outage: after UNAVAILABLE, compare ListUsage. Needs the scope
+	// operate. NOT_FOUND (SESSION_NOT_FOUND). INVALID_ARGUMENT (USAGE_INVALID): an entry is not a measurement,
+	// or there are too many.
+	RecordUsage(ctx context.Context, in *RecordUsageRequest, opts ...grpc.CallOption) (*RecordUsageResponse, error)
 	// ListAgents returns all agents that executors have announced.
 	ListAgents(ctx context.Context, in *ListAgentsRequest, opts ...grpc.CallOption) (*ListAgentsResponse, error)
 	// CreateToken mints a short-lived token for a browser, so that no API key needs to be in a page. The
@@ -347,6 +381,36 @@ func (c *agentServiceClient) UpdateSession(ctx context.Context, in *UpdateSessio
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(UpdateSessionResponse)
 	err := c.cc.Invoke(ctx, AgentService_UpdateSession_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentServiceClient) MergeState(ctx context.Context, in *MergeStateRequest, opts ...grpc.CallOption) (*MergeStateResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(MergeStateResponse)
+	err := c.cc.Invoke(ctx, AgentService_MergeState_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentServiceClient) SetStatus(ctx context.Context, in *SetStatusRequest, opts ...grpc.CallOption) (*SetStatusResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetStatusResponse)
+	err := c.cc.Invoke(ctx, AgentService_SetStatus_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentServiceClient) PutSubSession(ctx context.Context, in *PutSubSessionRequest, opts ...grpc.CallOption) (*PutSubSessionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PutSubSessionResponse)
+	err := c.cc.Invoke(ctx, AgentService_PutSubSession_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -513,6 +577,16 @@ func (c *agentServiceClient) QueryUsage(ctx context.Context, in *QueryUsageReque
 	return out, nil
 }
 
+func (c *agentServiceClient) RecordUsage(ctx context.Context, in *RecordUsageRequest, opts ...grpc.CallOption) (*RecordUsageResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RecordUsageResponse)
+	err := c.cc.Invoke(ctx, AgentService_RecordUsage_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *agentServiceClient) ListAgents(ctx context.Context, in *ListAgentsRequest, opts ...grpc.CallOption) (*ListAgentsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListAgentsResponse)
@@ -612,6 +686,31 @@ type AgentServiceServer interface {
 	// the version. NOT_FOUND (SESSION_NOT_FOUND), ABORTED (VERSION_STALE; metadata currentVersion),
 	// INVALID_ARGUMENT: TITLE_INVALID, ID_INVALID, TAGS_INVALID, METADATA_INVALID.
 	UpdateSession(context.Context, *UpdateSessionRequest) (*UpdateSessionResponse, error)
+	// MergeState writes keys of the custom state, in order. Concurrent calls lose nothing. The next run reads
+	// the new state. A live run keeps the state that it has read, and its own writes are merged behind these:
+	// of two writes to one key, the later one wins. Readers of streams receive no event; GetSession shows the
+	// state, and clients of the socket of the Cloudflare agents SDK receive it at once. A repetition appends
+	// again: give `expected_version`. The gateway does not repeat a call with a version or an append in an
+	// outage: after UNAVAILABLE, read the session. Needs the scope operate. NOT_FOUND (SESSION_NOT_FOUND),
+	// ABORTED (VERSION_STALE; metadata currentVersion). INVALID_ARGUMENT: STATE_INVALID (also a state that
+	// breaks the agent's schema, and too many writes), STATE_SIZE_EXCEEDED (metadata changedKeys, limitBytes,
+	// sizeBytes).
+	MergeState(context.Context, *MergeStateRequest) (*MergeStateResponse, error)
+	// SetStatus is a compare-and-set of a session's status. A session that is not as expected is no error: the
+	// answer has its status and version of that moment. A live run ends with the session, its executor's
+	// writes are refused, and its readers see the end within seconds. Interrupt and Abort let the executor end
+	// the run instead. A failed session fails the sessions below it, and answers the call of its parent. The
+	// gateway does not repeat a call with an expectation in an outage: after UNAVAILABLE, read the session.
+	// Needs the scope operate. NOT_FOUND (SESSION_NOT_FOUND). INVALID_ARGUMENT: STATUS_INVALID,
+	// FAILURE_MISSING. FAILED_PRECONDITION (FAMILY_TOO_LARGE): more sessions than the configured number have
+	// to change with it.
+	SetStatus(context.Context, *SetStatusRequest) (*SetStatusResponse, error)
+	// PutSubSession writes a reference to a session that a host runs elsewhere below one of this Holdfast, or
+	// changes it. GetSession lists it. A repetition changes nothing. It is not deleted with its parent. Needs
+	// the scope operate. NOT_FOUND (SESSION_NOT_FOUND). FAILED_PRECONDITION: LOCATION_FIXED (a sub-session of
+	// this Holdfast does not become a remote one), CHILD_UNKNOWN (a local sub-session does not exist).
+	// INVALID_ARGUMENT: ID_INVALID, STATUS_INVALID.
+	PutSubSession(context.Context, *PutSubSessionRequest) (*PutSubSessionResponse, error)
 	// DeleteSession deletes a session and all sessions below it, with their messages, checkpoints,
 	// calls and usage. Live runs lose their session and end. A repetition is NOT_FOUND
 	// (SESSION_NOT_FOUND). FAILED_PRECONDITION (FAMILY_TOO_LARGE): the tree has more sessions than the
@@ -684,6 +783,11 @@ type AgentServiceServer interface {
 	// the configured number of sums. PERMISSION_DENIED (OWNER_REFUSED): the credential is of another
 	// user.
 	QueryUsage(context.Context, *QueryUsageRequest) (*QueryUsageResponse, error)
+	// RecordUsage adds measurements of a host to a session, outside of its steps. A repetition counts again, so
+	// the gateway does not repeat it in an outage: after UNAVAILABLE, compare ListUsage. Needs the scope
+	// operate. NOT_FOUND (SESSION_NOT_FOUND). INVALID_ARGUMENT (USAGE_INVALID): an entry is not a measurement,
+	// or there are too many.
+	RecordUsage(context.Context, *RecordUsageRequest) (*RecordUsageResponse, error)
 	// ListAgents returns all agents that executors have announced.
 	ListAgents(context.Context, *ListAgentsRequest) (*ListAgentsResponse, error)
 	// CreateToken mints a short-lived token for a browser, so that no API key needs to be in a page. The
@@ -743,6 +847,15 @@ func (UnimplementedAgentServiceServer) ListSessions(context.Context, *ListSessio
 func (UnimplementedAgentServiceServer) UpdateSession(context.Context, *UpdateSessionRequest) (*UpdateSessionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method UpdateSession not implemented")
 }
+func (UnimplementedAgentServiceServer) MergeState(context.Context, *MergeStateRequest) (*MergeStateResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method MergeState not implemented")
+}
+func (UnimplementedAgentServiceServer) SetStatus(context.Context, *SetStatusRequest) (*SetStatusResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetStatus not implemented")
+}
+func (UnimplementedAgentServiceServer) PutSubSession(context.Context, *PutSubSessionRequest) (*PutSubSessionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PutSubSession not implemented")
+}
 func (UnimplementedAgentServiceServer) DeleteSession(context.Context, *DeleteSessionRequest) (*DeleteSessionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteSession not implemented")
 }
@@ -790,6 +903,9 @@ func (UnimplementedAgentServiceServer) ListUsage(context.Context, *ListUsageRequ
 }
 func (UnimplementedAgentServiceServer) QueryUsage(context.Context, *QueryUsageRequest) (*QueryUsageResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method QueryUsage not implemented")
+}
+func (UnimplementedAgentServiceServer) RecordUsage(context.Context, *RecordUsageRequest) (*RecordUsageResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RecordUsage not implemented")
 }
 func (UnimplementedAgentServiceServer) ListAgents(context.Context, *ListAgentsRequest) (*ListAgentsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListAgents not implemented")
@@ -1044,6 +1160,60 @@ func _AgentService_UpdateSession_Handler(srv interface{}, ctx context.Context, d
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(AgentServiceServer).UpdateSession(ctx, req.(*UpdateSessionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AgentService_MergeState_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(MergeStateRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).MergeState(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_MergeState_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).MergeState(ctx, req.(*MergeStateRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AgentService_SetStatus_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetStatusRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).SetStatus(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_SetStatus_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).SetStatus(ctx, req.(*SetStatusRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AgentService_PutSubSession_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PutSubSessionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).PutSubSession(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_PutSubSession_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).PutSubSession(ctx, req.(*PutSubSessionRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -1336,6 +1506,24 @@ func _AgentService_QueryUsage_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AgentService_RecordUsage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RecordUsageRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).RecordUsage(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_RecordUsage_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).RecordUsage(ctx, req.(*RecordUsageRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AgentService_ListAgents_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListAgentsRequest)
 	if err := dec(in); err != nil {
@@ -1446,6 +1634,18 @@ var AgentService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _AgentService_UpdateSession_Handler,
 		},
 		{
+			MethodName: "MergeState",
+			Handler:    _AgentService_MergeState_Handler,
+		},
+		{
+			MethodName: "SetStatus",
+			Handler:    _AgentService_SetStatus_Handler,
+		},
+		{
+			MethodName: "PutSubSession",
+			Handler:    _AgentService_PutSubSession_Handler,
+		},
+		{
 			MethodName: "DeleteSession",
 			Handler:    _AgentService_DeleteSession_Handler,
 		},
@@ -1508,6 +1708,10 @@ var AgentService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "QueryUsage",
 			Handler:    _AgentService_QueryUsage_Handler,
+		},
+		{
+			MethodName: "RecordUsage",
+			Handler:    _AgentService_RecordUsage_Handler,
 		},
 		{
 			MethodName: "ListAgents",

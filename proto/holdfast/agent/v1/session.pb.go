@@ -1225,6 +1225,482 @@ func (x *UpdateSessionResponse) GetVersion() int64 {
 	return 0
 }
 
+// StateOp is one write to a top-level key of the custom state.
+type StateOp struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Key   string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// Types that are valid to be assigned to Op:
+	//
+	//	*StateOp_Replace
+	//	*StateOp_Append
+	//	*StateOp_Delete
+	Op            isStateOp_Op `protobuf_oneof:"op"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StateOp) Reset() {
+	*x = StateOp{}
+	mi := &file_holdfast_agent_v1_session_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StateOp) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StateOp) ProtoMessage() {}
+
+func (x *StateOp) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_agent_v1_session_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StateOp.ProtoReflect.Descriptor instead.
+func (*StateOp) Descriptor() ([]byte, []int) {
+	return file_holdfast_agent_v1_session_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *StateOp) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *StateOp) GetOp() isStateOp_Op {
+	if x != nil {
+		return x.Op
+	}
+	return nil
+}
+
+func (x *StateOp) GetReplace() string {
+	if x != nil {
+		if x, ok := x.Op.(*StateOp_Replace); ok {
+			return x.Replace
+		}
+	}
+	return ""
+}
+
+func (x *StateOp) GetAppend() string {
+	if x != nil {
+		if x, ok := x.Op.(*StateOp_Append); ok {
+			return x.Append
+		}
+	}
+	return ""
+}
+
+func (x *StateOp) GetDelete() bool {
+	if x != nil {
+		if x, ok := x.Op.(*StateOp_Delete); ok {
+			return x.Delete
+		}
+	}
+	return false
+}
+
+type isStateOp_Op interface {
+	isStateOp_Op()
+}
+
+type StateOp_Replace struct {
+	// Any JSON value, which replaces the key's value; null is a value.
+	Replace string `protobuf:"bytes,2,opt,name=replace,proto3,oneof"`
+}
+
+type StateOp_Append struct {
+	// A JSON array, whose items are appended to the key's array.
+	Append string `protobuf:"bytes,3,opt,name=append,proto3,oneof"`
+}
+
+type StateOp_Delete struct {
+	// true removes the key.
+	Delete bool `protobuf:"varint,4,opt,name=delete,proto3,oneof"`
+}
+
+func (*StateOp_Replace) isStateOp_Op() {}
+
+func (*StateOp_Append) isStateOp_Op() {}
+
+func (*StateOp_Delete) isStateOp_Op() {}
+
+type MergeStateRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	SessionId string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// Applied in order, at least one.
+	Ops []*StateOp `protobuf:"bytes,2,rep,name=ops,proto3" json:"ops,omitempty"`
+	// Refuses the writes if the session has another version; 0 for any.
+	ExpectedVersion int64 `protobuf:"varint,3,opt,name=expected_version,json=expectedVersion,proto3" json:"expected_version,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *MergeStateRequest) Reset() {
+	*x = MergeStateRequest{}
+	mi := &file_holdfast_agent_v1_session_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MergeStateRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MergeStateRequest) ProtoMessage() {}
+
+func (x *MergeStateRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_agent_v1_session_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MergeStateRequest.ProtoReflect.Descriptor instead.
+func (*MergeStateRequest) Descriptor() ([]byte, []int) {
+	return file_holdfast_agent_v1_session_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *MergeStateRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *MergeStateRequest) GetOps() []*StateOp {
+	if x != nil {
+		return x.Ops
+	}
+	return nil
+}
+
+func (x *MergeStateRequest) GetExpectedVersion() int64 {
+	if x != nil {
+		return x.ExpectedVersion
+	}
+	return 0
+}
+
+type MergeStateResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Version int64                  `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	// Such as of an append to a value that is no array, which it replaces.
+	Warnings      []string `protobuf:"bytes,2,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MergeStateResponse) Reset() {
+	*x = MergeStateResponse{}
+	mi := &file_holdfast_agent_v1_session_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MergeStateResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MergeStateResponse) ProtoMessage() {}
+
+func (x *MergeStateResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_agent_v1_session_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MergeStateResponse.ProtoReflect.Descriptor instead.
+func (*MergeStateResponse) Descriptor() ([]byte, []int) {
+	return file_holdfast_agent_v1_session_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *MergeStateResponse) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *MergeStateResponse) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
+}
+
+type SetStatusRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	SessionId string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// The session must have one of these statuses; empty for any.
+	Expected []string `protobuf:"bytes,2,rep,name=expected,proto3" json:"expected,omitempty"`
+	// The session must have this version; 0 for any.
+	ExpectedVersion int64 `protobuf:"varint,3,opt,name=expected_version,json=expectedVersion,proto3" json:"expected_version,omitempty"`
+	// completed, failed, interrupted or paused.
+	Status string `protobuf:"bytes,4,opt,name=status,proto3" json:"status,omitempty"`
+	// For failed, with an error. Its reason is ignored.
+	Failure *Failure `protobuf:"bytes,5,opt,name=failure,proto3" json:"failure,omitempty"`
+	// For interrupted.
+	InterruptReason string `protobuf:"bytes,6,opt,name=interrupt_reason,json=interruptReason,proto3" json:"interrupt_reason,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *SetStatusRequest) Reset() {
+	*x = SetStatusRequest{}
+	mi := &file_holdfast_agent_v1_session_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetStatusRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetStatusRequest) ProtoMessage() {}
+
+func (x *SetStatusRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_agent_v1_session_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetStatusRequest.ProtoReflect.Descriptor instead.
+func (*SetStatusRequest) Descriptor() ([]byte, []int) {
+	return file_holdfast_agent_v1_session_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *SetStatusRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *SetStatusRequest) GetExpected() []string {
+	if x != nil {
+		return x.Expected
+	}
+	return nil
+}
+
+func (x *SetStatusRequest) GetExpectedVersion() int64 {
+	if x != nil {
+		return x.ExpectedVersion
+	}
+	return 0
+}
+
+func (x *SetStatusRequest) GetStatus() string {
+	if x != nil {
+		return x.Status
+	}
+	return ""
+}
+
+func (x *SetStatusRequest) GetFailure() *Failure {
+	if x != nil {
+		return x.Failure
+	}
+	return nil
+}
+
+func (x *SetStatusRequest) GetInterruptReason() string {
+	if x != nil {
+		return x.InterruptReason
+	}
+	return ""
+}
+
+type SetStatusResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// True: the status was written. False: the session was not as expected, and nothing was written.
+	Ok bool `protobuf:"varint,1,opt,name=ok,proto3" json:"ok,omitempty"`
+	// If ok: the session's version after the write.
+	NewVersion *int64 `protobuf:"varint,2,opt,name=new_version,json=newVersion,proto3,oneof" json:"new_version,omitempty"`
+	// If not ok: what the session had when it was refused.
+	CurrentStatus  *string `protobuf:"bytes,3,opt,name=current_status,json=currentStatus,proto3,oneof" json:"current_status,omitempty"`
+	CurrentVersion *int64  `protobuf:"varint,4,opt,name=current_version,json=currentVersion,proto3,oneof" json:"current_version,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *SetStatusResponse) Reset() {
+	*x = SetStatusResponse{}
+	mi := &file_holdfast_agent_v1_session_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetStatusResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetStatusResponse) ProtoMessage() {}
+
+func (x *SetStatusResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_agent_v1_session_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetStatusResponse.ProtoReflect.Descriptor instead.
+func (*SetStatusResponse) Descriptor() ([]byte, []int) {
+	return file_holdfast_agent_v1_session_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *SetStatusResponse) GetOk() bool {
+	if x != nil {
+		return x.Ok
+	}
+	return false
+}
+
+func (x *SetStatusResponse) GetNewVersion() int64 {
+	if x != nil && x.NewVersion != nil {
+		return *x.NewVersion
+	}
+	return 0
+}
+
+func (x *SetStatusResponse) GetCurrentStatus() string {
+	if x != nil && x.CurrentStatus != nil {
+		return *x.CurrentStatus
+	}
+	return ""
+}
+
+func (x *SetStatusResponse) GetCurrentVersion() int64 {
+	if x != nil && x.CurrentVersion != nil {
+		return *x.CurrentVersion
+	}
+	return 0
+}
+
+type PutSubSessionRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The parent.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// Needs an id, a status, and `remote` if it is remote. Other fields that are empty keep their value. A
+	// local sub-session keeps its own status and times.
+	SubSession    *SubSession `protobuf:"bytes,2,opt,name=sub_session,json=subSession,proto3" json:"sub_session,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutSubSessionRequest) Reset() {
+	*x = PutSubSessionRequest{}
+	mi := &file_holdfast_agent_v1_session_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutSubSessionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutSubSessionRequest) ProtoMessage() {}
+
+func (x *PutSubSessionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_agent_v1_session_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutSubSessionRequest.ProtoReflect.Descriptor instead.
+func (*PutSubSessionRequest) Descriptor() ([]byte, []int) {
+	return file_holdfast_agent_v1_session_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *PutSubSessionRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *PutSubSessionRequest) GetSubSession() *SubSession {
+	if x != nil {
+		return x.SubSession
+	}
+	return nil
+}
+
+type PutSubSessionResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutSubSessionResponse) Reset() {
+	*x = PutSubSessionResponse{}
+	mi := &file_holdfast_agent_v1_session_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutSubSessionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutSubSessionResponse) ProtoMessage() {}
+
+func (x *PutSubSessionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_agent_v1_session_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutSubSessionResponse.ProtoReflect.Descriptor instead.
+func (*PutSubSessionResponse) Descriptor() ([]byte, []int) {
+	return file_holdfast_agent_v1_session_proto_rawDescGZIP(), []int{18}
+}
+
 type DeleteSessionRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	SessionId     string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
@@ -1234,7 +1710,7 @@ type DeleteSessionRequest struct {
 
 func (x *DeleteSessionRequest) Reset() {
 	*x = DeleteSessionRequest{}
-	mi := &file_holdfast_agent_v1_session_proto_msgTypes[12]
+	mi := &file_holdfast_agent_v1_session_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1246,7 +1722,7 @@ func (x *DeleteSessionRequest) String() string {
 func (*DeleteSessionRequest) ProtoMessage() {}
 
 func (x *DeleteSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_session_proto_msgTypes[12]
+	mi := &file_holdfast_agent_v1_session_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1259,7 +1735,7 @@ func (x *DeleteSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSessionRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSessionRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_session_proto_rawDescGZIP(), []int{12}
+	return file_holdfast_agent_v1_session_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DeleteSessionRequest) GetSessionId() string {
@@ -1281,7 +1757,7 @@ type DeleteSessionResponse struct {
 
 func (x *DeleteSessionResponse) Reset() {
 	*x = DeleteSessionResponse{}
-	mi := &file_holdfast_agent_v1_session_proto_msgTypes[13]
+	mi := &file_holdfast_agent_v1_session_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1293,7 +1769,7 @@ func (x *DeleteSessionResponse) String() string {
 func (*DeleteSessionResponse) ProtoMessage() {}
 
 func (x *DeleteSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_session_proto_msgTypes[13]
+	mi := &file_holdfast_agent_v1_session_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1306,7 +1782,7 @@ func (x *DeleteSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSessionResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSessionResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_session_proto_rawDescGZIP(), []int{13}
+	return file_holdfast_agent_v1_session_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DeleteSessionResponse) GetDeleted() int32 {
@@ -1485,7 +1961,53 @@ const file_holdfast_agent_v1_session_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"1\n" +
 	"\x15UpdateSessionResponse\x12\x18\n" +
-	"\aversion\x18\x01 \x01(\x03R\aversion\"A\n" +
+	"\aversion\x18\x01 \x01(\x03R\aversion\"\x87\x02\n" +
+	"\aStateOp\x12\x1c\n" +
+	"\x03key\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x88\xea0\x80\x02R\x03key\x12 \n" +
+	"\areplace\x18\x02 \x01(\tB\x04\xe8\xe0\x18\x01H\x00R\areplace\x12\x1e\n" +
+	"\x06append\x18\x03 \x01(\tB\x04\xe8\xe0\x18\x01H\x00R\x06append\x12\x18\n" +
+	"\x06delete\x18\x04 \x01(\bH\x00R\x06delete:|\xbaHy\x1aw\n" +
+	"\rSTATE_INVALID\x12+must have one of replace, append and delete\x1a9has(this.replace) || has(this.append) || has(this.delete)B\x04\n" +
+	"\x02op\"\xdd\x01\n" +
+	"\x11MergeStateRequest\x12)\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x88\xea0\x80\x02R\tsessionId\x12r\n" +
+	"\x03ops\x18\x02 \x03(\v2\x1a.holdfast.agent.v1.StateOpBD\xbaHA\xba\x01>\n" +
+	"\rSTATE_INVALID\x12\x1cmust have at least one write\x1a\x0fthis.size() > 0R\x03ops\x12)\n" +
+	"\x10expected_version\x18\x03 \x01(\x03R\x0fexpectedVersion\"J\n" +
+	"\x12MergeStateResponse\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x03R\aversion\x12\x1a\n" +
+	"\bwarnings\x18\x02 \x03(\tR\bwarnings\"\xdc\x04\n" +
+	"\x10SetStatusRequest\x12)\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x88\xea0\x80\x02R\tsessionId\x12\xf2\x01\n" +
+	"\bexpected\x18\x02 \x03(\tB\xd5\x01\xbaH\xd1\x01\x92\x01\xcd\x01\"\xca\x01\xba\x01\xc6\x01\n" +
+	"\x0eSTATUS_INVALID\x12\x1dmust be a status of a session\x1a\x94\x01this in ['active', 'completed', 'failed', 'interrupted', 'paused', 'suspended_client_tool', 'suspended_awaiting_children', 'suspended_step_partial']R\bexpected\x12)\n" +
+	"\x10expected_version\x18\x03 \x01(\x03R\x0fexpectedVersion\x12\x9b\x01\n" +
+	"\x06status\x18\x04 \x01(\tB\x82\x01\xbaH\x7f\xba\x01|\n" +
+	"\x0eSTATUS_INVALID\x120must be completed, failed, interrupted or paused\x1a8this in ['completed', 'failed', 'interrupted', 'paused']R\x06status\x124\n" +
+	"\afailure\x18\x05 \x01(\v2\x1a.holdfast.agent.v1.FailureR\afailure\x12)\n" +
+	"\x10interrupt_reason\x18\x06 \x01(\tR\x0finterruptReason\"\xda\x01\n" +
+	"\x11SetStatusResponse\x12\x0e\n" +
+	"\x02ok\x18\x01 \x01(\bR\x02ok\x12$\n" +
+	"\vnew_version\x18\x02 \x01(\x03H\x00R\n" +
+	"newVersion\x88\x01\x01\x12*\n" +
+	"\x0ecurrent_status\x18\x03 \x01(\tH\x01R\rcurrentStatus\x88\x01\x01\x12,\n" +
+	"\x0fcurrent_version\x18\x04 \x01(\x03H\x02R\x0ecurrentVersion\x88\x01\x01B\x0e\n" +
+	"\f_new_versionB\x11\n" +
+	"\x0f_current_statusB\x12\n" +
+	"\x10_current_version\"\xdc\x02\n" +
+	"\x14PutSubSessionRequest\x12)\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x88\xea0\x80\x02R\tsessionId\x12\x98\x02\n" +
+	"\vsub_session\x18\x02 \x01(\v2\x1d.holdfast.agent.v1.SubSessionB\xd7\x01\xbaH\xd3\x01\xba\x01\xcf\x01\n" +
+	"\x0eSTATUS_INVALID\x12\x1fmust have a status of a session\x1a\x9b\x01this.status in ['active', 'completed', 'failed', 'interrupted', 'paused', 'suspended_client_tool', 'suspended_awaiting_children', 'suspended_step_partial']R\n" +
+	"subSession\"\x17\n" +
+	"\x15PutSubSessionResponse\"A\n" +
 	"\x14DeleteSessionRequest\x12)\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\n" +
@@ -1506,7 +2028,7 @@ func file_holdfast_agent_v1_session_proto_rawDescGZIP() []byte {
 	return file_holdfast_agent_v1_session_proto_rawDescData
 }
 
-var file_holdfast_agent_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_holdfast_agent_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_holdfast_agent_v1_session_proto_goTypes = []any{
 	(*GetRequest)(nil),            // 0: holdfast.agent.v1.GetRequest
 	(*GetResponse)(nil),           // 1: holdfast.agent.v1.GetResponse
@@ -1520,38 +2042,48 @@ var file_holdfast_agent_v1_session_proto_goTypes = []any{
 	(*Tags)(nil),                  // 9: holdfast.agent.v1.Tags
 	(*Metadata)(nil),              // 10: holdfast.agent.v1.Metadata
 	(*UpdateSessionResponse)(nil), // 11: holdfast.agent.v1.UpdateSessionResponse
-	(*DeleteSessionRequest)(nil),  // 12: holdfast.agent.v1.DeleteSessionRequest
-	(*DeleteSessionResponse)(nil), // 13: holdfast.agent.v1.DeleteSessionResponse
-	nil,                           // 14: holdfast.agent.v1.Session.MetadataEntry
-	nil,                           // 15: holdfast.agent.v1.ListSessionsRequest.MetadataEntry
-	nil,                           // 16: holdfast.agent.v1.Metadata.PairsEntry
-	(*PendingCall)(nil),           // 17: holdfast.agent.v1.PendingCall
-	(*QueuedReason)(nil),          // 18: holdfast.agent.v1.QueuedReason
-	(*Failure)(nil),               // 19: holdfast.agent.v1.Failure
-	(*Run)(nil),                   // 20: holdfast.agent.v1.Run
-	(*v1.Removed)(nil),            // 21: holdfast.event.v1.Removed
+	(*StateOp)(nil),               // 12: holdfast.agent.v1.StateOp
+	(*MergeStateRequest)(nil),     // 13: holdfast.agent.v1.MergeStateRequest
+	(*MergeStateResponse)(nil),    // 14: holdfast.agent.v1.MergeStateResponse
+	(*SetStatusRequest)(nil),      // 15: holdfast.agent.v1.SetStatusRequest
+	(*SetStatusResponse)(nil),     // 16: holdfast.agent.v1.SetStatusResponse
+	(*PutSubSessionRequest)(nil),  // 17: holdfast.agent.v1.PutSubSessionRequest
+	(*PutSubSessionResponse)(nil), // 18: holdfast.agent.v1.PutSubSessionResponse
+	(*DeleteSessionRequest)(nil),  // 19: holdfast.agent.v1.DeleteSessionRequest
+	(*DeleteSessionResponse)(nil), // 20: holdfast.agent.v1.DeleteSessionResponse
+	nil,                           // 21: holdfast.agent.v1.Session.MetadataEntry
+	nil,                           // 22: holdfast.agent.v1.ListSessionsRequest.MetadataEntry
+	nil,                           // 23: holdfast.agent.v1.Metadata.PairsEntry
+	(*PendingCall)(nil),           // 24: holdfast.agent.v1.PendingCall
+	(*QueuedReason)(nil),          // 25: holdfast.agent.v1.QueuedReason
+	(*Failure)(nil),               // 26: holdfast.agent.v1.Failure
+	(*Run)(nil),                   // 27: holdfast.agent.v1.Run
+	(*v1.Removed)(nil),            // 28: holdfast.event.v1.Removed
 }
 var file_holdfast_agent_v1_session_proto_depIdxs = []int32{
-	17, // 0: holdfast.agent.v1.GetResponse.pending_calls:type_name -> holdfast.agent.v1.PendingCall
-	18, // 1: holdfast.agent.v1.GetResponse.queued_reason:type_name -> holdfast.agent.v1.QueuedReason
-	14, // 2: holdfast.agent.v1.Session.metadata:type_name -> holdfast.agent.v1.Session.MetadataEntry
-	19, // 3: holdfast.agent.v1.Session.failure:type_name -> holdfast.agent.v1.Failure
+	24, // 0: holdfast.agent.v1.GetResponse.pending_calls:type_name -> holdfast.agent.v1.PendingCall
+	25, // 1: holdfast.agent.v1.GetResponse.queued_reason:type_name -> holdfast.agent.v1.QueuedReason
+	21, // 2: holdfast.agent.v1.Session.metadata:type_name -> holdfast.agent.v1.Session.MetadataEntry
+	26, // 3: holdfast.agent.v1.Session.failure:type_name -> holdfast.agent.v1.Failure
 	2,  // 4: holdfast.agent.v1.GetSessionResponse.session:type_name -> holdfast.agent.v1.Session
-	20, // 5: holdfast.agent.v1.GetSessionResponse.run:type_name -> holdfast.agent.v1.Run
-	20, // 6: holdfast.agent.v1.GetSessionResponse.waiting:type_name -> holdfast.agent.v1.Run
-	17, // 7: holdfast.agent.v1.GetSessionResponse.pending_calls:type_name -> holdfast.agent.v1.PendingCall
+	27, // 5: holdfast.agent.v1.GetSessionResponse.run:type_name -> holdfast.agent.v1.Run
+	27, // 6: holdfast.agent.v1.GetSessionResponse.waiting:type_name -> holdfast.agent.v1.Run
+	24, // 7: holdfast.agent.v1.GetSessionResponse.pending_calls:type_name -> holdfast.agent.v1.PendingCall
 	3,  // 8: holdfast.agent.v1.GetSessionResponse.sub_sessions:type_name -> holdfast.agent.v1.SubSession
-	15, // 9: holdfast.agent.v1.ListSessionsRequest.metadata:type_name -> holdfast.agent.v1.ListSessionsRequest.MetadataEntry
+	22, // 9: holdfast.agent.v1.ListSessionsRequest.metadata:type_name -> holdfast.agent.v1.ListSessionsRequest.MetadataEntry
 	2,  // 10: holdfast.agent.v1.ListSessionsResponse.sessions:type_name -> holdfast.agent.v1.Session
 	9,  // 11: holdfast.agent.v1.UpdateSessionRequest.tags:type_name -> holdfast.agent.v1.Tags
 	10, // 12: holdfast.agent.v1.UpdateSessionRequest.metadata:type_name -> holdfast.agent.v1.Metadata
-	16, // 13: holdfast.agent.v1.Metadata.pairs:type_name -> holdfast.agent.v1.Metadata.PairsEntry
-	21, // 14: holdfast.agent.v1.DeleteSessionResponse.removed:type_name -> holdfast.event.v1.Removed
-	15, // [15:15] is the sub-list for method output_type
-	15, // [15:15] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	23, // 13: holdfast.agent.v1.Metadata.pairs:type_name -> holdfast.agent.v1.Metadata.PairsEntry
+	12, // 14: holdfast.agent.v1.MergeStateRequest.ops:type_name -> holdfast.agent.v1.StateOp
+	26, // 15: holdfast.agent.v1.SetStatusRequest.failure:type_name -> holdfast.agent.v1.Failure
+	3,  // 16: holdfast.agent.v1.PutSubSessionRequest.sub_session:type_name -> holdfast.agent.v1.SubSession
+	28, // 17: holdfast.agent.v1.DeleteSessionResponse.removed:type_name -> holdfast.event.v1.Removed
+	18, // [18:18] is the sub-list for method output_type
+	18, // [18:18] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_agent_v1_session_proto_init() }
@@ -1568,13 +2100,19 @@ func file_holdfast_agent_v1_session_proto_init() {
 	}
 	file_holdfast_agent_v1_session_proto_msgTypes[7].OneofWrappers = []any{}
 	file_holdfast_agent_v1_session_proto_msgTypes[8].OneofWrappers = []any{}
+	file_holdfast_agent_v1_session_proto_msgTypes[12].OneofWrappers = []any{
+		(*StateOp_Replace)(nil),
+		(*StateOp_Append)(nil),
+		(*StateOp_Delete)(nil),
+	}
+	file_holdfast_agent_v1_session_proto_msgTypes[16].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_agent_v1_session_proto_rawDesc), len(file_holdfast_agent_v1_session_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   17,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

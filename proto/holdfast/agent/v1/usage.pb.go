@@ -243,6 +243,104 @@ func (x *ListUsageResponse) GetHasMore() bool {
 	return false
 }
 
+type RecordUsageRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	SessionId string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// The run that the usage belongs to; empty for none.
+	RunId string `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	// At least one.
+	Usage         []*v1.UsageEntry `protobuf:"bytes,3,rep,name=usage,proto3" json:"usage,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecordUsageRequest) Reset() {
+	*x = RecordUsageRequest{}
+	mi := &file_holdfast_agent_v1_usage_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecordUsageRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecordUsageRequest) ProtoMessage() {}
+
+func (x *RecordUsageRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_agent_v1_usage_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecordUsageRequest.ProtoReflect.Descriptor instead.
+func (*RecordUsageRequest) Descriptor() ([]byte, []int) {
+	return file_holdfast_agent_v1_usage_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *RecordUsageRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *RecordUsageRequest) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
+}
+
+func (x *RecordUsageRequest) GetUsage() []*v1.UsageEntry {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
+}
+
+type RecordUsageResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecordUsageResponse) Reset() {
+	*x = RecordUsageResponse{}
+	mi := &file_holdfast_agent_v1_usage_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecordUsageResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecordUsageResponse) ProtoMessage() {}
+
+func (x *RecordUsageResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_agent_v1_usage_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecordUsageResponse.ProtoReflect.Descriptor instead.
+func (*RecordUsageResponse) Descriptor() ([]byte, []int) {
+	return file_holdfast_agent_v1_usage_proto_rawDescGZIP(), []int{5}
+}
+
 type QueryUsageRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// At most 1,000; empty for all sessions of the tenant.
@@ -265,7 +363,7 @@ type QueryUsageRequest struct {
 
 func (x *QueryUsageRequest) Reset() {
 	*x = QueryUsageRequest{}
-	mi := &file_holdfast_agent_v1_usage_proto_msgTypes[4]
+	mi := &file_holdfast_agent_v1_usage_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -277,7 +375,7 @@ func (x *QueryUsageRequest) String() string {
 func (*QueryUsageRequest) ProtoMessage() {}
 
 func (x *QueryUsageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_usage_proto_msgTypes[4]
+	mi := &file_holdfast_agent_v1_usage_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -290,7 +388,7 @@ func (x *QueryUsageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryUsageRequest.ProtoReflect.Descriptor instead.
 func (*QueryUsageRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_usage_proto_rawDescGZIP(), []int{4}
+	return file_holdfast_agent_v1_usage_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *QueryUsageRequest) GetSessionIds() []string {
@@ -359,7 +457,7 @@ type QueryUsageResponse struct {
 
 func (x *QueryUsageResponse) Reset() {
 	*x = QueryUsageResponse{}
-	mi := &file_holdfast_agent_v1_usage_proto_msgTypes[5]
+	mi := &file_holdfast_agent_v1_usage_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -371,7 +469,7 @@ func (x *QueryUsageResponse) String() string {
 func (*QueryUsageResponse) ProtoMessage() {}
 
 func (x *QueryUsageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_usage_proto_msgTypes[5]
+	mi := &file_holdfast_agent_v1_usage_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -384,7 +482,7 @@ func (x *QueryUsageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryUsageResponse.ProtoReflect.Descriptor instead.
 func (*QueryUsageResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_usage_proto_rawDescGZIP(), []int{5}
+	return file_holdfast_agent_v1_usage_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *QueryUsageResponse) GetBuckets() []*v1.UsageBucket {
@@ -417,7 +515,16 @@ const file_holdfast_agent_v1_usage_proto_rawDesc = "" +
 	"\xbaH\a\x1a\x05\x88\xea0\xc8\x01R\x05limit\"j\n" +
 	"\x11ListUsageResponse\x12:\n" +
 	"\aentries\x18\x01 \x03(\v2 .holdfast.event.v1.RecordedUsageR\aentries\x12\x19\n" +
-	"\bhas_more\x18\x02 \x01(\bR\ahasMore\"\xbd\x04\n" +
+	"\bhas_more\x18\x02 \x01(\bR\ahasMore\"\xdd\x01\n" +
+	"\x12RecordUsageRequest\x12)\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x88\xea0\x80\x02R\tsessionId\x12!\n" +
+	"\x06run_id\x18\x02 \x01(\tB\n" +
+	"\xbaH\ar\x05\x90\xea0\x80\x02R\x05runId\x12y\n" +
+	"\x05usage\x18\x03 \x03(\v2\x1d.holdfast.event.v1.UsageEntryBD\xbaHA\xba\x01>\n" +
+	"\rUSAGE_INVALID\x12\x1cmust have at least one entry\x1a\x0fthis.size() > 0R\x05usage\"\x15\n" +
+	"\x13RecordUsageResponse\"\xbd\x04\n" +
 	"\x11QueryUsageRequest\x12w\n" +
 	"\vsession_ids\x18\x01 \x03(\tBV\xbaHS\xba\x01D\n" +
 	"\rQUERY_INVALID\x12\x1emust have at most 1000 entries\x1a\x13this.size() <= 1000\x92\x01\t\"\ar\x05\x88\xea0\x80\x02R\n" +
@@ -449,30 +556,34 @@ func file_holdfast_agent_v1_usage_proto_rawDescGZIP() []byte {
 	return file_holdfast_agent_v1_usage_proto_rawDescData
 }
 
-var file_holdfast_agent_v1_usage_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_holdfast_agent_v1_usage_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_holdfast_agent_v1_usage_proto_goTypes = []any{
-	(*GetUsageRequest)(nil),    // 0: holdfast.agent.v1.GetUsageRequest
-	(*GetUsageResponse)(nil),   // 1: holdfast.agent.v1.GetUsageResponse
-	(*ListUsageRequest)(nil),   // 2: holdfast.agent.v1.ListUsageRequest
-	(*ListUsageResponse)(nil),  // 3: holdfast.agent.v1.ListUsageResponse
-	(*QueryUsageRequest)(nil),  // 4: holdfast.agent.v1.QueryUsageRequest
-	(*QueryUsageResponse)(nil), // 5: holdfast.agent.v1.QueryUsageResponse
-	(*v1.UsageRollup)(nil),     // 6: holdfast.event.v1.UsageRollup
-	(v1.UsageKind)(0),          // 7: holdfast.event.v1.UsageKind
-	(*v1.RecordedUsage)(nil),   // 8: holdfast.event.v1.RecordedUsage
-	(*v1.UsageBucket)(nil),     // 9: holdfast.event.v1.UsageBucket
+	(*GetUsageRequest)(nil),     // 0: holdfast.agent.v1.GetUsageRequest
+	(*GetUsageResponse)(nil),    // 1: holdfast.agent.v1.GetUsageResponse
+	(*ListUsageRequest)(nil),    // 2: holdfast.agent.v1.ListUsageRequest
+	(*ListUsageResponse)(nil),   // 3: holdfast.agent.v1.ListUsageResponse
+	(*RecordUsageRequest)(nil),  // 4: holdfast.agent.v1.RecordUsageRequest
+	(*RecordUsageResponse)(nil), // 5: holdfast.agent.v1.RecordUsageResponse
+	(*QueryUsageRequest)(nil),   // 6: holdfast.agent.v1.QueryUsageRequest
+	(*QueryUsageResponse)(nil),  // 7: holdfast.agent.v1.QueryUsageResponse
+	(*v1.UsageRollup)(nil),      // 8: holdfast.event.v1.UsageRollup
+	(v1.UsageKind)(0),           // 9: holdfast.event.v1.UsageKind
+	(*v1.RecordedUsage)(nil),    // 10: holdfast.event.v1.RecordedUsage
+	(*v1.UsageEntry)(nil),       // 11: holdfast.event.v1.UsageEntry
+	(*v1.UsageBucket)(nil),      // 12: holdfast.event.v1.UsageBucket
 }
 var file_holdfast_agent_v1_usage_proto_depIdxs = []int32{
-	6, // 0: holdfast.agent.v1.GetUsageResponse.usage:type_name -> holdfast.event.v1.UsageRollup
-	7, // 1: holdfast.agent.v1.ListUsageRequest.kinds:type_name -> holdfast.event.v1.UsageKind
-	8, // 2: holdfast.agent.v1.ListUsageResponse.entries:type_name -> holdfast.event.v1.RecordedUsage
-	7, // 3: holdfast.agent.v1.QueryUsageRequest.kinds:type_name -> holdfast.event.v1.UsageKind
-	9, // 4: holdfast.agent.v1.QueryUsageResponse.buckets:type_name -> holdfast.event.v1.UsageBucket
-	5, // [5:5] is the sub-list for method output_type
-	5, // [5:5] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	8,  // 0: holdfast.agent.v1.GetUsageResponse.usage:type_name -> holdfast.event.v1.UsageRollup
+	9,  // 1: holdfast.agent.v1.ListUsageRequest.kinds:type_name -> holdfast.event.v1.UsageKind
+	10, // 2: holdfast.agent.v1.ListUsageResponse.entries:type_name -> holdfast.event.v1.RecordedUsage
+	11, // 3: holdfast.agent.v1.RecordUsageRequest.usage:type_name -> holdfast.event.v1.UsageEntry
+	9,  // 4: holdfast.agent.v1.QueryUsageRequest.kinds:type_name -> holdfast.event.v1.UsageKind
+	12, // 5: holdfast.agent.v1.QueryUsageResponse.buckets:type_name -> holdfast.event.v1.UsageBucket
+	6,  // [6:6] is the sub-list for method output_type
+	6,  // [6:6] is the sub-list for method input_type
+	6,  // [6:6] is the sub-list for extension type_name
+	6,  // [6:6] is the sub-list for extension extendee
+	0,  // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_agent_v1_usage_proto_init() }
@@ -487,7 +598,7 @@ func file_holdfast_agent_v1_usage_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_agent_v1_usage_proto_rawDesc), len(file_holdfast_agent_v1_usage_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   6,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

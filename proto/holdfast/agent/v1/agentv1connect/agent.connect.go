@@ -61,6 +61,13 @@ const (
 	// AgentServiceUpdateSessionProcedure is the fully-qualified name of the AgentService's
 	// UpdateSession RPC.
 	AgentServiceUpdateSessionProcedure = "/holdfast.agent.v1.AgentService/UpdateSession"
+	// AgentServiceMergeStateProcedure is the fully-qualified name of the AgentService's MergeState RPC.
+	AgentServiceMergeStateProcedure = "/holdfast.agent.v1.AgentService/MergeState"
+	// AgentServiceSetStatusProcedure is the fully-qualified name of the AgentService's SetStatus RPC.
+	AgentServiceSetStatusProcedure = "/holdfast.agent.v1.AgentService/SetStatus"
+	// AgentServicePutSubSessionProcedure is the fully-qualified name of the AgentService's
+	// PutSubSession RPC.
+	AgentServicePutSubSessionProcedure = "/holdfast.agent.v1.AgentService/PutSubSession"
 	// AgentServiceDeleteSessionProcedure is the fully-qualified name of the AgentService's
 	// DeleteSession RPC.
 	AgentServiceDeleteSessionProcedure = "/holdfast.agent.v1.AgentService/DeleteSession"
@@ -103,6 +110,9 @@ const (
 	AgentServiceListUsageProcedure = "/holdfast.agent.v1.AgentService/ListUsage"
 	// AgentServiceQueryUsageProcedure is the fully-qualified name of the AgentService's QueryUsage RPC.
 	AgentServiceQueryUsageProcedure = "/holdfast.agent.v1.AgentService/QueryUsage"
+	// AgentServiceRecordUsageProcedure is the fully-qualified name of the AgentService's RecordUsage
+	// RPC.
+	AgentServiceRecordUsageProcedure = "/holdfast.agent.v1.AgentService/RecordUsage"
 	// AgentServiceListAgentsProcedure is the fully-qualified name of the AgentService's ListAgents RPC.
 	AgentServiceListAgentsProcedure = "/holdfast.agent.v1.AgentService/ListAgents"
 	// AgentServiceCreateTokenProcedure is the fully-qualified name of the AgentService's CreateToken
@@ -168,6 +178,31 @@ type AgentServiceClient interface {
 	// the version. NOT_FOUND (SESSION_NOT_FOUND), ABORTED (VERSION_STALE; metadata currentVersion),
 	// INVALID_ARGUMENT: TITLE_INVALID, ID_INVALID, TAGS_INVALID, METADATA_INVALID.
 	UpdateSession(context.Context, *v1.UpdateSessionRequest) (*v1.UpdateSessionResponse, error)
+	// MergeState writes keys of the custom state, in order. Concurrent calls lose nothing. The next run reads
+	// the new state. A live run keeps the state that it has read, and its own writes are merged behind these:
+	// of two writes to one key, the later one wins. Readers of streams receive no event; GetSession shows the
+	// state, and clients of the socket of the Cloudflare agents SDK receive it at once. A repetition appends
+	// again: give `expected_version`. The gateway does not repeat a call with a version or an append in an
+	// outage: after UNAVAILABLE, read the session. Needs the scope operate. NOT_FOUND (SESSION_NOT_FOUND),
+	// ABORTED (VERSION_STALE; metadata currentVersion). INVALID_ARGUMENT: STATE_INVALID (also a state that
+	// breaks the agent's schema, and too many writes), STATE_SIZE_EXCEEDED (metadata changedKeys, limitBytes,
+	// sizeBytes).
+	MergeState(context.Context, *v1.MergeStateRequest) (*v1.MergeStateResponse, error)
+	// SetStatus is a compare-and-set of a session's status. A session that is not as expected is no error: the
+	// answer has its status and version of that moment. A live run ends with the session, its executor's
+	// writes are refused, and its readers see the end within seconds. Interrupt and Abort let the executor end
+	// the run instead. A failed session fails the sessions below it, and answers the call of its parent. The
+	// gateway does not repeat a call with an expectation in an outage: after UNAVAILABLE, read the session.
+	// Needs the scope operate. NOT_FOUND (SESSION_NOT_FOUND). INVALID_ARGUMENT: STATUS_INVALID,
+	// FAILURE_MISSING. FAILED_PRECONDITION (FAMILY_TOO_LARGE): more sessions than the configured number have
+	// to change with it.
+	SetStatus(context.Context, *v1.SetStatusRequest) (*v1.SetStatusResponse, error)
+	// PutSubSession writes a reference to a session that a host runs elsewhere below one of this Holdfast, or
+	// changes it. GetSession lists it. A repetition changes nothing. It is not deleted with its parent. Needs
+	// the scope operate. NOT_FOUND (SESSION_NOT_FOUND). FAILED_PRECONDITION: LOCATION_FIXED (a sub-session of
+	// this Holdfast does not become a remote one), CHILD_UNKNOWN (a local sub-session does not exist).
+	// INVALID_ARGUMENT: ID_INVALID, STATUS_INVALID.
+	PutSubSession(context.Context, *v1.PutSubSessionRequest) (*v1.PutSubSessionResponse, error)
 	// DeleteSession deletes a session and all sessions below it, with their messages, checkpoints,
 	// calls and usage. Live runs lose their session and end. A repetition is NOT_FOUND
 	// (SESSION_NOT_FOUND). FAILED_PRECONDITION (FAMILY_TOO_LARGE): the tree has more sessions than the
@@ -240,6 +275,11 @@ type AgentServiceClient interface {
 	// the configured number of sums. PERMISSION_DENIED (OWNER_REFUSED): the credential is of another
 	// user.
 	QueryUsage(context.Context, *v1.QueryUsageRequest) (*v1.QueryUsageResponse, error)
+	// RecordUsage adds measurements of a host to a session, outside of its steps. A repetition counts again, so
+	// the gateway does not repeat it in an outage: after UNAVAILABLE, compare ListUsage. Needs the scope
+	// operate. NOT_FOUND (SESSION_NOT_FOUND). INVALID_ARGUMENT (USAGE_INVALID): an entry is not a measurement,
+	// or there are too many.
+	RecordUsage(context.Context, *v1.RecordUsageRequest) (*v1.RecordUsageResponse, error)
 	// ListAgents returns all agents that executors have announced.
 	ListAgents(context.Context, *v1.ListAgentsRequest) (*v1.ListAgentsResponse, error)
 	// CreateToken mints a short-lived token for a browser, so that no API key needs to be in a page. The
@@ -341,6 +381,24 @@ func NewAgentServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(agentServiceMethods.ByName("UpdateSession")),
 			connect.WithClientOptions(opts...),
 		),
+		mergeState: connect.NewClient[v1.MergeStateRequest, v1.MergeStateResponse](
+			httpClient,
+			baseURL+AgentServiceMergeStateProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("MergeState")),
+			connect.WithClientOptions(opts...),
+		),
+		setStatus: connect.NewClient[v1.SetStatusRequest, v1.SetStatusResponse](
+			httpClient,
+			baseURL+AgentServiceSetStatusProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("SetStatus")),
+			connect.WithClientOptions(opts...),
+		),
+		putSubSession: connect.NewClient[v1.PutSubSessionRequest, v1.PutSubSessionResponse](
+			httpClient,
+			baseURL+AgentServicePutSubSessionProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("PutSubSession")),
+			connect.WithClientOptions(opts...),
+		),
 		deleteSession: connect.NewClient[v1.DeleteSessionRequest, v1.DeleteSessionResponse](
 			httpClient,
 			baseURL+AgentServiceDeleteSessionProcedure,
@@ -437,6 +495,12 @@ func NewAgentServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(agentServiceMethods.ByName("QueryUsage")),
 			connect.WithClientOptions(opts...),
 		),
+		recordUsage: connect.NewClient[v1.RecordUsageRequest, v1.RecordUsageResponse](
+			httpClient,
+			baseURL+AgentServiceRecordUsageProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("RecordUsage")),
+			connect.WithClientOptions(opts...),
+		),
 		listAgents: connect.NewClient[v1.ListAgentsRequest, v1.ListAgentsResponse](
 			httpClient,
 			baseURL+AgentServiceListAgentsProcedure,
@@ -473,6 +537,9 @@ type agentServiceClient struct {
 	getSession       *connect.Client[v1.GetSessionRequest, v1.GetSessionResponse]
 	listSessions     *connect.Client[v1.ListSessionsRequest, v1.ListSessionsResponse]
 	updateSession    *connect.Client[v1.UpdateSessionRequest, v1.UpdateSessionResponse]
+	mergeState       *connect.Client[v1.MergeStateRequest, v1.MergeStateResponse]
+	setStatus        *connect.Client[v1.SetStatusRequest, v1.SetStatusResponse]
+	putSubSession    *connect.Client[v1.PutSubSessionRequest, v1.PutSubSessionResponse]
 	deleteSession    *connect.Client[v1.DeleteSessionRequest, v1.DeleteSessionResponse]
 	eraseUser        *connect.Client[v1.EraseUserRequest, v1.EraseUserResponse]
 	eraseTenant      *connect.Client[v1.EraseTenantRequest, v1.EraseTenantResponse]
@@ -489,6 +556,7 @@ type agentServiceClient struct {
 	getUsage         *connect.Client[v1.GetUsageRequest, v1.GetUsageResponse]
 	listUsage        *connect.Client[v1.ListUsageRequest, v1.ListUsageResponse]
 	queryUsage       *connect.Client[v1.QueryUsageRequest, v1.QueryUsageResponse]
+	recordUsage      *connect.Client[v1.RecordUsageRequest, v1.RecordUsageResponse]
 	listAgents       *connect.Client[v1.ListAgentsRequest, v1.ListAgentsResponse]
 	createToken      *connect.Client[v1.CreateTokenRequest, v1.CreateTokenResponse]
 	listKeys         *connect.Client[v1.ListKeysRequest, v1.ListKeysResponse]
@@ -601,6 +669,33 @@ func (c *agentServiceClient) ListSessions(ctx context.Context, req *v1.ListSessi
 // UpdateSession calls holdfast.agent.v1.AgentService.UpdateSession.
 func (c *agentServiceClient) UpdateSession(ctx context.Context, req *v1.UpdateSessionRequest) (*v1.UpdateSessionResponse, error) {
 	response, err := c.updateSession.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// MergeState calls holdfast.agent.v1.AgentService.MergeState.
+func (c *agentServiceClient) MergeState(ctx context.Context, req *v1.MergeStateRequest) (*v1.MergeStateResponse, error) {
+	response, err := c.mergeState.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// SetStatus calls holdfast.agent.v1.AgentService.SetStatus.
+func (c *agentServiceClient) SetStatus(ctx context.Context, req *v1.SetStatusRequest) (*v1.SetStatusResponse, error) {
+	response, err := c.setStatus.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// PutSubSession calls holdfast.agent.v1.AgentService.PutSubSession.
+func (c *agentServiceClient) PutSubSession(ctx context.Context, req *v1.PutSubSessionRequest) (*v1.PutSubSessionResponse, error) {
+	response, err := c.putSubSession.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -751,6 +846,15 @@ func (c *agentServiceClient) QueryUsage(ctx context.Context, req *v1.QueryUsageR
 	return nil, err
 }
 
+// RecordUsage calls holdfast.agent.v1.AgentService.RecordUsage.
+func (c *agentServiceClient) RecordUsage(ctx context.Context, req *v1.RecordUsageRequest) (*v1.RecordUsageResponse, error) {
+	response, err := c.recordUsage.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // ListAgents calls holdfast.agent.v1.AgentService.ListAgents.
 func (c *agentServiceClient) ListAgents(ctx context.Context, req *v1.ListAgentsRequest) (*v1.ListAgentsResponse, error) {
 	response, err := c.listAgents.CallUnary(ctx, connect.NewRequest(req))
@@ -834,6 +938,31 @@ type AgentServiceHandler interface {
 	// the version. NOT_FOUND (SESSION_NOT_FOUND), ABORTED (VERSION_STALE; metadata currentVersion),
 	// INVALID_ARGUMENT: TITLE_INVALID, ID_INVALID, TAGS_INVALID, METADATA_INVALID.
 	UpdateSession(context.Context, *v1.UpdateSessionRequest) (*v1.UpdateSessionResponse, error)
+	// MergeState writes keys of the custom state, in order. Concurrent calls lose nothing. The next run reads
+	// the new state. A live run keeps the state that it has read, and its own writes are merged behind these:
+	// of two writes to one key, the later one wins. Readers of streams receive no event; GetSession shows the
+	// state, and clients of the socket of the Cloudflare agents SDK receive it at once. A repetition appends
+	// again: give `expected_version`. The gateway does not repeat a call with a version or an append in an
+	// outage: after UNAVAILABLE, read the session. Needs the scope operate. NOT_FOUND (SESSION_NOT_FOUND),
+	// ABORTED (VERSION_STALE; metadata currentVersion). INVALID_ARGUMENT: STATE_INVALID (also a state that
+	// breaks the agent's schema, and too many writes), STATE_SIZE_EXCEEDED (metadata changedKeys, limitBytes,
+	// sizeBytes).
+	MergeState(context.Context, *v1.MergeStateRequest) (*v1.MergeStateResponse, error)
+	// SetStatus is a compare-and-set of a session's status. A session that is not as expected is no error: the
+	// answer has its status and version of that moment. A live run ends with the session, its executor's
+	// writes are refused, and its readers see the end within seconds. Interrupt and Abort let the executor end
+	// the run instead. A failed session fails the sessions below it, and answers the call of its parent. The
+	// gateway does not repeat a call with an expectation in an outage: after UNAVAILABLE, read the session.
+	// Needs the scope operate. NOT_FOUND (SESSION_NOT_FOUND). INVALID_ARGUMENT: STATUS_INVALID,
+	// FAILURE_MISSING. FAILED_PRECONDITION (FAMILY_TOO_LARGE): more sessions than the configured number have
+	// to change with it.
+	SetStatus(context.Context, *v1.SetStatusRequest) (*v1.SetStatusResponse, error)
+	// PutSubSession writes a reference to a session that a host runs elsewhere below one of this Holdfast, or
+	// changes it. GetSession lists it. A repetition changes nothing. It is not deleted with its parent. Needs
+	// the scope operate. NOT_FOUND (SESSION_NOT_FOUND). FAILED_PRECONDITION: LOCATION_FIXED (a sub-session of
+	// this Holdfast does not become a remote one), CHILD_UNKNOWN (a local sub-session does not exist).
+	// INVALID_ARGUMENT: ID_INVALID, STATUS_INVALID.
+	PutSubSession(context.Context, *v1.PutSubSessionRequest) (*v1.PutSubSessionResponse, error)
 	// DeleteSession deletes a session and all sessions below it, with their messages, checkpoints,
 	// calls and usage. Live runs lose their session and end. A repetition is NOT_FOUND
 	// (SESSION_NOT_FOUND). FAILED_PRECONDITION (FAMILY_TOO_LARGE): the tree has more sessions than the
@@ -906,6 +1035,11 @@ type AgentServiceHandler interface {
 	// the configured number of sums. PERMISSION_DENIED (OWNER_REFUSED): the credential is of another
 	// user.
 	QueryUsage(context.Context, *v1.QueryUsageRequest) (*v1.QueryUsageResponse, error)
+	// RecordUsage adds measurements of a host to a session, outside of its steps. A repetition counts again, so
+	// the gateway does not repeat it in an outage: after UNAVAILABLE, compare ListUsage. Needs the scope
+	// operate. NOT_FOUND (SESSION_NOT_FOUND). INVALID_ARGUMENT (USAGE_INVALID): an entry is not a measurement,
+	// or there are too many.
+	RecordUsage(context.Context, *v1.RecordUsageRequest) (*v1.RecordUsageResponse, error)
 	// ListAgents returns all agents that executors have announced.
 	ListAgents(context.Context, *v1.ListAgentsRequest) (*v1.ListAgentsResponse, error)
 	// CreateToken mints a short-lived token for a browser, so that no API key needs to be in a page. The
@@ -1001,6 +1135,24 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 		AgentServiceUpdateSessionProcedure,
 		svc.UpdateSession,
 		connect.WithSchema(agentServiceMethods.ByName("UpdateSession")),
+		connect.WithHandlerOptions(opts...),
+	)
+	agentServiceMergeStateHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceMergeStateProcedure,
+		svc.MergeState,
+		connect.WithSchema(agentServiceMethods.ByName("MergeState")),
+		connect.WithHandlerOptions(opts...),
+	)
+	agentServiceSetStatusHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceSetStatusProcedure,
+		svc.SetStatus,
+		connect.WithSchema(agentServiceMethods.ByName("SetStatus")),
+		connect.WithHandlerOptions(opts...),
+	)
+	agentServicePutSubSessionHandler := connect.NewUnaryHandlerSimple(
+		AgentServicePutSubSessionProcedure,
+		svc.PutSubSession,
+		connect.WithSchema(agentServiceMethods.ByName("PutSubSession")),
 		connect.WithHandlerOptions(opts...),
 	)
 	agentServiceDeleteSessionHandler := connect.NewUnaryHandlerSimple(
@@ -1099,6 +1251,12 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(agentServiceMethods.ByName("QueryUsage")),
 		connect.WithHandlerOptions(opts...),
 	)
+	agentServiceRecordUsageHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceRecordUsageProcedure,
+		svc.RecordUsage,
+		connect.WithSchema(agentServiceMethods.ByName("RecordUsage")),
+		connect.WithHandlerOptions(opts...),
+	)
 	agentServiceListAgentsHandler := connect.NewUnaryHandlerSimple(
 		AgentServiceListAgentsProcedure,
 		svc.ListAgents,
@@ -1145,6 +1303,12 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 			agentServiceListSessionsHandler.ServeHTTP(w, r)
 		case AgentServiceUpdateSessionProcedure:
 			agentServiceUpdateSessionHandler.ServeHTTP(w, r)
+		case AgentServiceMergeStateProcedure:
+			agentServiceMergeStateHandler.ServeHTTP(w, r)
+		case AgentServiceSetStatusProcedure:
+			agentServiceSetStatusHandler.ServeHTTP(w, r)
+		case AgentServicePutSubSessionProcedure:
+			agentServicePutSubSessionHandler.ServeHTTP(w, r)
 		case AgentServiceDeleteSessionProcedure:
 			agentServiceDeleteSessionHandler.ServeHTTP(w, r)
 		case AgentServiceEraseUserProcedure:
@@ -1177,6 +1341,8 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 			agentServiceListUsageHandler.ServeHTTP(w, r)
 		case AgentServiceQueryUsageProcedure:
 			agentServiceQueryUsageHandler.ServeHTTP(w, r)
+		case AgentServiceRecordUsageProcedure:
+			agentServiceRecordUsageHandler.ServeHTTP(w, r)
 		case AgentServiceListAgentsProcedure:
 			agentServiceListAgentsHandler.ServeHTTP(w, r)
 		case AgentServiceCreateTokenProcedure:
@@ -1244,6 +1410,18 @@ func (UnimplementedAgentServiceHandler) UpdateSession(context.Context, *v1.Updat
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.UpdateSession is not implemented"))
 }
 
+func (UnimplementedAgentServiceHandler) MergeState(context.Context, *v1.MergeStateRequest) (*v1.MergeStateResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.MergeState is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) SetStatus(context.Context, *v1.SetStatusRequest) (*v1.SetStatusResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.SetStatus is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) PutSubSession(context.Context, *v1.PutSubSessionRequest) (*v1.PutSubSessionResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.PutSubSession is not implemented"))
+}
+
 func (UnimplementedAgentServiceHandler) DeleteSession(context.Context, *v1.DeleteSessionRequest) (*v1.DeleteSessionResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.DeleteSession is not implemented"))
 }
@@ -1306,6 +1484,10 @@ func (UnimplementedAgentServiceHandler) ListUsage(context.Context, *v1.ListUsage
 
 func (UnimplementedAgentServiceHandler) QueryUsage(context.Context, *v1.QueryUsageRequest) (*v1.QueryUsageResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.QueryUsage is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) RecordUsage(context.Context, *v1.RecordUsageRequest) (*v1.RecordUsageResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.RecordUsage is not implemented"))
 }
 
 func (UnimplementedAgentServiceHandler) ListAgents(context.Context, *v1.ListAgentsRequest) (*v1.ListAgentsResponse, error) {
