@@ -60,6 +60,16 @@ var every = map[string]func(context.Context, *client.Client) error{
 	"UpdateSession": func(ctx context.Context, c *client.Client) error {
 		return second(c.UpdateSession(ctx, &agentv1.UpdateSessionRequest{}))
 	},
+	"MergeState": func(ctx context.Context, c *client.Client) error {
+		return second(c.MergeState(ctx, &agentv1.MergeStateRequest{}))
+	},
+	"SetStatus": func(ctx context.Context, c *client.Client) error {
+		return second(c.SetStatus(ctx, &agentv1.SetStatusRequest{}))
+	},
+	"PutSubSession": func(ctx context.Context, c *client.Client) error {
+		return c.PutSubSession(ctx, "s", &agentv1.SubSession{})
+	},
+	"RecordUsage":      func(ctx context.Context, c *client.Client) error { return c.RecordUsage(ctx, "s", "r") },
 	"DeleteSession":    func(ctx context.Context, c *client.Client) error { return second(c.DeleteSession(ctx, "s")) },
 	"ListMessages":     func(ctx context.Context, c *client.Client) error { return drain(c.Messages(ctx, "s")) },
 	"AppendMessages":   func(ctx context.Context, c *client.Client) error { return second(c.AppendMessages(ctx, "s")) },
@@ -118,7 +128,7 @@ func refusing() http.Handler {
 
 func TestReadsAreRepeatedInAnOutageAndWritesAreNot(t *testing.T) {
 	t.Parallel()
-	writes := []string{"Start", "Resume", "Interrupt", "Abort", "UpdateSession", "DeleteSession", "AppendMessages", "TruncateMessages", "Branch", "Rewind", "SubmitToolResult", "EraseUser", "EraseTenant", "CreateToken"}
+	writes := []string{"Start", "Resume", "Interrupt", "Abort", "UpdateSession", "DeleteSession", "AppendMessages", "TruncateMessages", "Branch", "Rewind", "SubmitToolResult", "EraseUser", "EraseTenant", "CreateToken", "MergeState", "SetStatus", "RecordUsage"}
 	for name, method := range every {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -57,6 +57,35 @@ func (c *Client) ExpireSession(ctx context.Context, session string, at time.Time
 	return err
 }
 
+// MergeState writes keys of the custom state, in order. The next run reads them; a live run keeps the state that it has
+// read. With an append and without a version, a repetition appends again. Needs the scope operate. NotFound
+// (SESSION_NOT_FOUND), Stale (VERSION_STALE), Invalid (STATE_INVALID), TooLarge (STATE_SIZE_EXCEEDED).
+func (c *Client) MergeState(ctx context.Context, r *agentv1.MergeStateRequest) (*agentv1.MergeStateResponse, error) {
+	return call(ctx, c.agents.MergeState, r)
+}
+
+// SetStatus sets the status of a session if it is as expected. Otherwise Ok is false, and the answer has the status and
+// the version that the session had. A live run ends with it. Needs the scope operate. NotFound (SESSION_NOT_FOUND),
+// Invalid (STATUS_INVALID, FAILURE_MISSING), Conflict (FAMILY_TOO_LARGE).
+func (c *Client) SetStatus(ctx context.Context, r *agentv1.SetStatusRequest) (*agentv1.SetStatusResponse, error) {
+	return call(ctx, c.agents.SetStatus, r)
+}
+
+// PutSubSession writes a reference to a session that the caller runs elsewhere below a session of this Holdfast, or
+// changes it. It may be repeated, and retries during an outage. Needs the scope operate. NotFound (SESSION_NOT_FOUND),
+// Conflict (LOCATION_FIXED, CHILD_UNKNOWN), Invalid (ID_INVALID, STATUS_INVALID).
+func (c *Client) PutSubSession(ctx context.Context, parent string, sub *agentv1.SubSession) error {
+	_, err := callAgain(ctx, c, c.agents.PutSubSession, &agentv1.PutSubSessionRequest{SessionId: parent, SubSession: sub})
+	return err
+}
+
+// RecordUsage adds measurements to a session, outside of its steps; run may be empty. A repetition counts again. Needs
+// the scope operate. NotFound (SESSION_NOT_FOUND), Invalid (USAGE_INVALID).
+func (c *Client) RecordUsage(ctx context.Context, session, run string, usage ...*eventv1.UsageEntry) error {
+	_, err := call(ctx, c.agents.RecordUsage, &agentv1.RecordUsageRequest{SessionId: session, RunId: run, Usage: usage})
+	return err
+}
+
 // DeleteSession deletes a session and all sessions below it. NotFound (SESSION_NOT_FOUND), Conflict
 // (FAMILY_TOO_LARGE).
 func (c *Client) DeleteSession(ctx context.Context, session string) (*agentv1.DeleteSessionResponse, error) {

@@ -133,6 +133,25 @@ func sessionExchanges() map[string][]exchange {
 			sent("/sessions/ended", `{"sessionId":"live"}`, http.StatusBadRequest, "BODY_INVALID"),
 			sent("/sessions/unknown", `{"title":"A title"}`, http.StatusNotFound, "SESSION_NOT_FOUND"),
 		},
+		"PATCH /sessions/{id}/state": {
+			sent("/sessions/ended/state", `{"ops":[{"key":"a","replace":null},{"key":"b","append":[1]},{"key":"c","delete":true}]}`, http.StatusOK, ""),
+			sent("/sessions/ended/state", `{"ops":[{"key":"a","replace":1}],"expectedVersion":1}`, http.StatusConflict, "VERSION_STALE"),
+			sent("/sessions/ended/state", `{"ops":[{"key":"a","append":1}]}`, http.StatusBadRequest, "STATE_INVALID"),
+			sent("/sessions/ended/state", `{"ops":[{"key":"a","delete":false}]}`, http.StatusBadRequest, "STATE_INVALID"),
+			sent("/sessions/ended/state", `{"ops":[{"key":"a"}]}`, http.StatusBadRequest, "STATE_INVALID"),
+			sent("/sessions/ended/state", `{"ops":[]}`, http.StatusBadRequest, "STATE_INVALID"),
+			sent("/sessions/ended/state", `{"ops":[{"key":"a","replace":1,"delete":true}]}`, http.StatusBadRequest, "BODY_INVALID"),
+			sent("/sessions/ended/state", `{"ops":[{"key":"a","replace":null,"append":null}]}`, http.StatusBadRequest, "BODY_INVALID"),
+			sent("/sessions/unknown/state", `{"ops":[{"key":"a","replace":1}]}`, http.StatusNotFound, "SESSION_NOT_FOUND"),
+		},
+		"PATCH /sessions/{id}/status": {
+			sent("/sessions/ended/status", `{"status":"paused","expected":["active"]}`, http.StatusOK, ""),
+			sent("/sessions/ended/status", `{"status":"completed","expected":["completed","failed"]}`, http.StatusOK, ""),
+			sent("/sessions/ended/status", `{"status":"active"}`, http.StatusBadRequest, "STATUS_INVALID"),
+			sent("/sessions/ended/status", `{"status":"paused","expected":["x"]}`, http.StatusBadRequest, "STATUS_INVALID"),
+			sent("/sessions/ended/status", `{"status":"failed"}`, http.StatusBadRequest, "FAILURE_MISSING"),
+			sent("/sessions/unknown/status", `{"status":"paused"}`, http.StatusNotFound, "SESSION_NOT_FOUND"),
+		},
 		"DELETE /sessions/{id}": {
 			{about: "a session", path: "/sessions/doomed", status: http.StatusOK},
 			{about: "a repetition", path: "/sessions/doomed", status: http.StatusNotFound, code: "SESSION_NOT_FOUND"},
@@ -232,7 +251,8 @@ func TestASessionWithAnyIDIsManaged(t *testing.T) {
 		}
 		path := "/sessions/" + url.PathEscape(id)
 		for _, request := range [][3]string{
-			{http.MethodGet, path, ""}, {http.MethodPatch, path, `{"title":"T"}`}, {http.MethodGet, "/result?sessionId=" + url.QueryEscape(id), ""}, {http.MethodDelete, path, ""},
+			{http.MethodGet, path, ""}, {http.MethodPatch, path, `{"title":"T"}`}, {http.MethodPatch, path + "/state", `{"ops":[{"key":"k","replace":1}]}`},
+			{http.MethodPatch, path + "/status", `{"status":"paused"}`}, {http.MethodGet, "/result?sessionId=" + url.QueryEscape(id), ""}, {http.MethodDelete, path, ""},
 		} {
 			if answer := h.request(t, request[0], request[1], request[2]); answer.StatusCode != http.StatusOK {
 				t.Errorf("%s %s: got %d %s", request[0], request[1], answer.StatusCode, text(t, answer))

@@ -15,6 +15,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/rpc"
 	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
 	"github.com/holdfast-run/holdfast/proto/holdfast/agent/v1/agentv1connect"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	. "github.com/holdfast-run/holdfast/services/gateway/internal/gatewaytest"
 )
@@ -95,6 +96,28 @@ var rpcCases = map[string]rpcCase{
 			return &agentv1.UpdateSessionRequest{SessionId: id, Title: proto.String("A title"), Tags: &agentv1.Tags{Tags: []string{"a"}}}
 		},
 		invalid: &agentv1.UpdateSessionRequest{SessionId: "s1", UserId: &longID},
+	},
+	"MergeState": {
+		good: func(id, _, _ string) proto.Message {
+			return &agentv1.MergeStateRequest{SessionId: id, Ops: []*agentv1.StateOp{{Key: "plan", Op: &agentv1.StateOp_Replace{Replace: `"free"`}}}}
+		},
+		invalid: &agentv1.MergeStateRequest{SessionId: "s1", Ops: []*agentv1.StateOp{{Key: longID, Op: &agentv1.StateOp_Delete{Delete: true}}}},
+	},
+	"SetStatus": {
+		good:    func(id, _, _ string) proto.Message { return &agentv1.SetStatusRequest{SessionId: id, Status: "paused"} },
+		invalid: &agentv1.SetStatusRequest{SessionId: longID, Status: "paused"},
+	},
+	"PutSubSession": {
+		good: func(id, _, _ string) proto.Message {
+			return &agentv1.PutSubSessionRequest{SessionId: id, SubSession: &agentv1.SubSession{SessionId: "elsewhere", Status: "active", Remote: true}}
+		},
+		invalid: &agentv1.PutSubSessionRequest{SessionId: "s1", SubSession: &agentv1.SubSession{SessionId: longID, Status: "active", Remote: true}},
+	},
+	"RecordUsage": {
+		good: func(id, run, _ string) proto.Message {
+			return &agentv1.RecordUsageRequest{SessionId: id, RunId: run, Usage: []*eventv1.UsageEntry{customUsage("pages", 3)}}
+		},
+		invalid: &agentv1.RecordUsageRequest{SessionId: longID, Usage: []*eventv1.UsageEntry{customUsage("pages", 3)}},
 	},
 	"EraseUser": {
 		good:    func(string, string, string) proto.Message { return &agentv1.EraseUserRequest{UserId: "nobody"} },
@@ -180,6 +203,10 @@ var rpcCases = map[string]rpcCase{
 		good:    func(_, _, _ string) proto.Message { return &agentv1.ListAgentsRequest{} },
 		foreign: "none",
 	},
+}
+
+func customUsage(name string, value float64) *eventv1.UsageEntry {
+	return &eventv1.UsageEntry{Entry: &eventv1.UsageEntry_Custom{Custom: &eventv1.CustomUsage{Type: "host", Name: name, Value: value}}}
 }
 
 // protocols returns clients of each protocol with the key.

@@ -71,8 +71,18 @@ func (s *Server) Handlers() (map[string]http.Handler, error) {
 // ask calls the state service, and retries during a short outage. The request must be safe to
 // repeat.
 func ask[Q, A any](ctx context.Context, s *Server, method func(context.Context, Q, ...grpc.CallOption) (A, error), request Q) (A, error) {
+	return askIf(ctx, s, true, method, request)
+}
+
+// askIf is ask for a request that is perhaps not safe to repeat: after a lost answer, a repetition would count twice,
+// or be refused because of the first.
+func askIf[Q, A any](ctx context.Context, s *Server, safe bool, method func(context.Context, Q, ...grpc.CallOption) (A, error), request Q) (A, error) {
+	policy := s.Policy
+	if !safe {
+		policy.Limit = 0
+	}
 	var answer A
-	err := retry.Do(ctx, s.Policy, func() (err error) {
+	err := retry.Do(ctx, policy, func() (err error) {
 		answer, err = method(ctx, request)
 		return err
 	})

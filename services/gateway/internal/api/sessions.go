@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"strings"
 
 	"google.golang.org/protobuf/proto"
 
@@ -50,7 +49,7 @@ func (s *Server) ListSessions(ctx context.Context, r *agentv1.ListSessionsReques
 		list.Family = &statev1.ListSessionsRequest_Roots{Roots: family.Roots}
 	}
 	for _, name := range r.GetStatuses() {
-		list.Statuses = append(list.Statuses, statev1.SessionStatus(statev1.SessionStatus_value["SESSION_STATUS_"+strings.ToUpper(name)]))
+		list.Statuses = append(list.Statuses, statusOf(name))
 	}
 	page, err := ask(ctx, s, s.Sessions.Sessions.ListSessions, list)
 	if err != nil {
@@ -75,15 +74,7 @@ func (s *Server) UpdateSession(ctx context.Context, r *agentv1.UpdateSessionRequ
 	if r.GetMetadata() != nil {
 		update.Metadata = &statev1.Metadata{Pairs: r.GetMetadata().GetPairs()}
 	}
-	policy := s.Policy
-	if update.ExpectedVersion != 0 {
-		policy.Limit = 0 // after a lost answer, a repetition would be VERSION_STALE
-	}
-	var updated *statev1.UpdateSessionResponse
-	err := retry.Do(ctx, policy, func() (err error) {
-		updated, err = s.Sessions.Sessions.UpdateSession(ctx, update)
-		return err
-	})
+	updated, err := askIf(ctx, s, update.GetExpectedVersion() == 0, s.Sessions.Sessions.UpdateSession, update)
 	if err != nil {
 		return nil, err
 	}

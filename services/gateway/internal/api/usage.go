@@ -30,6 +30,17 @@ func (s *Server) ListUsage(ctx context.Context, r *agentv1.ListUsageRequest) (*a
 	return &agentv1.ListUsageResponse{Entries: page.GetEntries(), HasMore: page.GetHasMore()}, nil
 }
 
+// RecordUsage implements the service.
+func (s *Server) RecordUsage(ctx context.Context, r *agentv1.RecordUsageRequest) (*agentv1.RecordUsageResponse, error) {
+	_, err := askIf(ctx, s, false, s.Usage.RecordUsage, &statev1.RecordUsageRequest{
+		Tenant: tenantOf(ctx), SessionId: r.GetSessionId(), RunId: r.GetRunId(), Usage: r.GetUsage(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &agentv1.RecordUsageResponse{}, nil
+}
+
 // QueryUsage implements the service.
 func (s *Server) QueryUsage(ctx context.Context, r *agentv1.QueryUsageRequest) (*agentv1.QueryUsageResponse, error) {
 	found, err := ask(ctx, s, s.Usage.QueryUsage, &statev1.QueryUsageRequest{

@@ -15,7 +15,7 @@ import (
 )
 
 // decode sets the fields of m that the JSON object has: the inverse of eventv1.MarshalMessage. null
-// leaves a field unset. Invalid (BODY_INVALID): another type, a key that is not a field or hidden, a
+// leaves a field unset, unless the field is a JSON value in a oneof. Invalid (BODY_INVALID): another type, a key that is not a field or hidden, a
 // key twice, or two keys of which only one may be there. path is the place in the body.
 func decode(text []byte, m protoreflect.Message, path string, hidden ...string) error {
 	object, err := members(text, path)
@@ -27,7 +27,7 @@ func decode(text []byte, m protoreflect.Message, path string, hidden ...string) 
 		if f == nil || slices.Contains(hidden, member.key) {
 			return fault.New(fault.Invalid, "BODY_INVALID", "there is no key %.100q here; the keys are %s", join(path, member.key), keys(m.Descriptor(), hidden))
 		}
-		if string(member.value) == "null" {
+		if string(member.value) == "null" && (f.ContainingOneof() == nil || !eventv1.IsJSONText(f)) {
 			continue
 		}
 		if other := otherOf(m, f); other != "" {

@@ -24,9 +24,10 @@ import (
 type Shape struct {
 	Name     string // of the schema; "" for the message's own
 	Message  protoreflect.MessageDescriptor
-	Without  []string // fields missing in the JSON
-	Required []string // required fields of a request
-	Inline   string   // a field, whose own fields the JSON has in its place
+	Without  []string        // fields missing in the JSON
+	Required []string        // required fields of a request, and optional ones that an answer always has
+	Inline   string          // a field, whose own fields the JSON has in its place
+	Fixed    map[string]bool // the only value of a field
 }
 
 // OneOf describes an answer with one of several shapes.

@@ -96,6 +96,18 @@ func accessRoutes(s *api.Server, limits httpapi.Limits) []httpapi.Route {
 }
 
 func sessionRoutes(s *api.Server, limits httpapi.Limits) []httpapi.Route {
+	setStatus := route(definition{
+		method: http.MethodPatch, pattern: "/sessions/{id}/status", name: "setStatus", hide: []string{"sessionId"}, required: []string{"status"},
+		summary: "Sets the status of a session, if it is as expected. Otherwise the answer says how it is, and nothing is written.",
+		faults: httpapi.Faults{
+			fault.NotFound: unknownSession, fault.Conflict: {"FAMILY_TOO_LARGE"}, fault.Invalid: {"FAILURE_MISSING"},
+		},
+	}, limits, s.SetStatus, nil)
+	answer := (&agentv1.SetStatusResponse{}).ProtoReflect().Descriptor()
+	setStatus.About.Answers[0].Body = OneOf{
+		{Name: "StatusSet", Message: answer, Without: []string{"currentStatus", "currentVersion"}, Required: []string{"newVersion"}, Fixed: map[string]bool{"ok": true}},
+		{Name: "StatusConflict", Message: answer, Without: []string{"newVersion"}, Required: []string{"currentStatus", "currentVersion"}, Fixed: map[string]bool{"ok": false}},
+	}
 	return []httpapi.Route{
 		route(definition{
 			method: http.MethodGet, pattern: "/sessions", name: "listSessions", limits: pages,
@@ -116,6 +128,14 @@ func sessionRoutes(s *api.Server, limits httpapi.Limits) []httpapi.Route {
 				fault.Invalid: {"EXPIRES_AT_INVALID", "ID_INVALID", "METADATA_INVALID", "TAGS_INVALID", "TITLE_INVALID"},
 			},
 		}, limits, s.UpdateSession, nil),
+		route(definition{
+			method: http.MethodPatch, pattern: "/sessions/{id}/state", name: "mergeState", hide: []string{"sessionId"}, required: []string{"ops"},
+			summary: "Writes keys of the custom state, in order. A repetition appends again, unless expectedVersion refuses it.",
+			faults: httpapi.Faults{
+				fault.NotFound: unknownSession, fault.Stale: {"VERSION_STALE"}, fault.TooLarge: {"STATE_SIZE_EXCEEDED"},
+			},
+		}, limits, s.MergeState, nil),
+		setStatus,
 		route(definition{
 			method: http.MethodDelete, pattern: "/sessions/{id}", name: "deleteSession",
 			summary: "Deletes a session and all sessions below it, with everything that belongs to them.",

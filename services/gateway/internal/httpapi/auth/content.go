@@ -30,6 +30,14 @@ func (i Identity) checkContent(request any) error {
 		return nil
 	case *statev1.AppendMessagesRequest:
 		return i.Require(Operate, "append messages")
+	case *statev1.MergeStateRequest:
+		return i.Require(Operate, "write the custom state")
+	case *statev1.SetStatusRequest:
+		return i.Require(Operate, "set the status of a session")
+	case *statev1.PutSubSessionRequest:
+		return i.Require(Operate, "write a reference to a sub-session")
+	case *statev1.RecordUsageRequest:
+		return i.Require(Operate, "record usage")
 	case *statev1.CreateSessionRequest, *statev1.SaveStateRequest, *statev1.TruncateMessagesRequest, *statev1.DeleteSessionRequest,
 		*statev1.RequestStopRequest, *statev1.BranchRequest, *statev1.RewindRequest:
 		return i.Require(Chat, "change a session")

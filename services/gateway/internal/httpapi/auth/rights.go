@@ -14,6 +14,10 @@ var methods = map[string]Scope{
 
 	"AppendMessages":   Operate,
 	"CreateToken":      Operate,
+	"MergeState":       Operate,
+	"PutSubSession":    Operate,
+	"RecordUsage":      Operate,
+	"SetStatus":        Operate,
 	"TruncateMessages": Operate,
 
 	"Abort":         Chat,

@@ -112,7 +112,7 @@ func (t *types) addFields(schema *openapi3.Schema, s flat.Shape, d direction) er
 				return err
 			}
 			continue
-		case d == input && slices.Contains(s.Required, name), d == output && !f.HasPresence() && !eventv1.IsJSONText(f):
+		case slices.Contains(s.Required, name), d == output && !f.HasPresence() && !eventv1.IsJSONText(f):
 			schema.Required = append(schema.Required, name)
 		}
 		ref, err := t.ofField(f, d)
@@ -121,6 +121,9 @@ func (t *types) addFields(schema *openapi3.Schema, s flat.Shape, d direction) er
 		}
 		if ref.Value != nil {
 			ref.Value.Description = t.comments[f.FullName()]
+		}
+		if value, fixed := s.Fixed[name]; fixed {
+			ref.Value.Enum = []any{value}
 		}
 		schema.WithPropertyRef(name, ref)
 	}
