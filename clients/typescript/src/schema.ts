@@ -533,6 +533,40 @@ export interface paths {
         patch: operations["updateSession"];
         trace?: never;
     };
+    "/sessions/{id}/state": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        /** Writes keys of the custom state, in order. A repetition appends again, unless expectedVersion refuses it. */
+        patch: operations["mergeState"];
+        trace?: never;
+    };
+    "/sessions/{id}/status": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        /** Sets the status of a session, if it is as expected. Otherwise the answer says how it is, and nothing is written. */
+        patch: operations["setStatus"];
+        trace?: never;
+    };
     "/snapshot": {
         parameters: {
             query?: never;
@@ -1019,6 +1053,18 @@ export interface components {
             nextSequence: number;
             rewound?: components["schemas"]["Rewound"][];
         };
+        /** @description Failure is the cause of a failed run. */
+        InputFailure: {
+            /** @description A code of the specification, such as provider_rate_limited; empty for an unclassified error. */
+            code?: string;
+            /** @description The cause for developers: of a refused model call, the status and the provider's own text. GetSession and GetRun set it for callers with the scope operate. */
+            detail?: string;
+            /** @description A sentence for users. */
+            error?: string;
+            /** @description Set if the session failed without an error of its own: session_expired or parent_failed. */
+            reason?: string;
+            retryable?: boolean;
+        };
         InputFilePart: {
             filename?: string;
             /** @description IANA media type. */
@@ -1043,6 +1089,16 @@ export interface components {
         InputPart: {
             file?: components["schemas"]["InputFilePart"];
             text?: string;
+        };
+        /** @description StateOp is one write to a top-level key of the custom state. */
+        InputStateOp: {
+            /** @description A JSON array, whose items are appended to the key's array. */
+            append?: unknown;
+            /** @description true removes the key. */
+            delete?: boolean;
+            key?: string;
+            /** @description Any JSON value, which replaces the key's value; null is a value. */
+            replace?: unknown;
         };
         Interruption: {
             /** Format: int64 */
@@ -1091,6 +1147,21 @@ export interface components {
         ListUsageResponse: {
             entries: components["schemas"]["RecordedUsage"][];
             hasMore: boolean;
+        };
+        MergeStateRequest: {
+            /**
+             * Format: int64
+             * @description Refuses the writes if the session has another version; 0 for any.
+             */
+            expectedVersion?: number;
+            /** @description Applied in order, at least one. */
+            ops: components["schemas"]["InputStateOp"][];
+        };
+        MergeStateResponse: {
+            /** Format: int64 */
+            version: number;
+            /** @description Such as of an append to a value that is no array, which it replaces. */
+            warnings: string[];
         };
         MessageMetadata: {
             agentType?: string;
@@ -1487,6 +1558,20 @@ export interface components {
             /** Format: int32 */
             stepCount: number;
         };
+        SetStatusRequest: {
+            /** @description The session must have one of these statuses; empty for any. */
+            expected?: string[];
+            /**
+             * Format: int64
+             * @description The session must have this version; 0 for any.
+             */
+            expectedVersion?: number;
+            failure?: components["schemas"]["InputFailure"];
+            /** @description For interrupted. */
+            interruptReason?: string;
+            /** @description completed, failed, interrupted or paused. */
+            status: string;
+        };
         Snapshot: {
             agentType?: string;
             checkpointId?: string;
@@ -1601,6 +1686,29 @@ export interface components {
             streamId: string;
             /** @description The run waits for the live run. */
             waiting: boolean;
+        };
+        StatusConflict: {
+            /** @description If not ok: what the session had when it was refused. */
+            currentStatus: string;
+            /** Format: int64 */
+            currentVersion: number;
+            /**
+             * @description True: the status was written. False: the session was not as expected, and nothing was written.
+             * @enum {boolean}
+             */
+            ok: false;
+        };
+        StatusSet: {
+            /**
+             * Format: int64
+             * @description If ok: the session's version after the write.
+             */
+            newVersion: number;
+            /**
+             * @description True: the status was written. False: the session was not as expected, and nothing was written.
+             * @enum {boolean}
+             */
+            ok: true;
         };
         StopBody: {
             /** @description why; shown to people */
@@ -4854,6 +4962,224 @@ export interface operations {
                 };
             };
             /** @description VERSION_STALE */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description BODY_TOO_LARGE */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description AUTH_THROTTLED, BODY_MEMORY_FULL */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description INTERNAL */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description ISSUER_UNAVAILABLE, STORE_UNAVAILABLE, UNAVAILABLE */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    mergeState: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description the session */
+                id: string;
+            };
+            cookie?: never;
+        };
+        /** @description at most 8388608 bytes */
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["MergeStateRequest"];
+            };
+        };
+        responses: {
+            /** @description the answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MergeStateResponse"];
+                };
+            };
+            /** @description BODY_INVALID, ID_INVALID, PARAMETER_INVALID, STATE_INVALID */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG, TOKEN_EXPIRED, TOKEN_INVALID */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description HOST_REFUSED, ORIGIN_REFUSED, SCOPE_MISSING */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description SESSION_NOT_FOUND */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description VERSION_STALE */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description BODY_TOO_LARGE, STATE_SIZE_EXCEEDED */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description AUTH_THROTTLED, BODY_MEMORY_FULL */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description INTERNAL */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description ISSUER_UNAVAILABLE, STORE_UNAVAILABLE, UNAVAILABLE */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    setStatus: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description the session */
+                id: string;
+            };
+            cookie?: never;
+        };
+        /** @description at most 8388608 bytes */
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SetStatusRequest"];
+            };
+        };
+        responses: {
+            /** @description the answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StatusSet"] | components["schemas"]["StatusConflict"];
+                };
+            };
+            /** @description BODY_INVALID, FAILURE_MISSING, ID_INVALID, PARAMETER_INVALID, STATUS_INVALID */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG, TOKEN_EXPIRED, TOKEN_INVALID */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description HOST_REFUSED, ORIGIN_REFUSED, SCOPE_MISSING */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description SESSION_NOT_FOUND */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description FAMILY_TOO_LARGE */
             409: {
                 headers: {
                     [name: string]: unknown;
