@@ -297,6 +297,18 @@ func TestAnOperatorSaysHowLongASessionWaits(t *testing.T) {
 	o.expects(5, []string{"SESSION_ENDED", "is failed already"}, "sessions", "expire", "forgotten")
 	o.expects(0, []string{"session.expiry_set", "key:ops"}, "audit", "--session", "forgotten")
 
+	o.expects(0, []string{"session forgotten has version"}, "sessions", "state", "forgotten", "--set", `plan="free"`, "--append", "seen=[1]", "--set", "draft=1", "--delete", "draft", "--append", "seen=[2]")
+	o.expects(0, []string{`"plan":"free"`, `"seen":[1,2]`}, "sessions", "state", "forgotten")
+	o.expects(0, []string{`"version"`}, "sessions", "state", "forgotten", "--set", "plan=null", "--json")
+	o.expects(2, []string{"STATE_INVALID"}, "sessions", "state", "forgotten", "--set", "plan=free")
+	o.expects(5, []string{"VERSION_STALE"}, "sessions", "state", "forgotten", "--set", "plan=1", "--version", "1")
+	o.expects(5, []string{"STATUS_UNEXPECTED", "is failed"}, "sessions", "set-status", "forgotten", "completed", "--if", "active,paused")
+	o.expects(0, []string{"session forgotten is paused"}, "sessions", "set-status", "forgotten", "paused", "--if", "failed")
+	o.expects(2, []string{"FAILURE_MISSING"}, "sessions", "set-status", "forgotten", "failed")
+	o.expects(0, []string{`"newVersion"`}, "sessions", "set-status", "forgotten", "failed", "--error", "Refused.", "--code", "policy", "--json")
+	o.expects(0, []string{"Refused. (policy)"}, "sessions", "show", "forgotten")
+	o.expects(0, []string{"session.status_set", "state.changed"}, "audit", "--session", "forgotten")
+
 	o.expects(0, []string{"LAST USED", "ops", "admin", "never", "ago"}, "keys", "list")
 	o.expects(0, []string{`"name": "ops"`, `"lastUsedAt"`}, "keys", "list", "--json")
 }

@@ -18,6 +18,8 @@ export type Run = Schemas['Run'];
 export type RunResult = Schemas['RunResult'];
 export type PendingCall = Schemas['PendingCall'];
 export type StartRequest = Schemas['StartRequest'];
+/** What `setStatus` did: the new version, or the status and the version of a session that was not as expected. */
+export type StatusAnswer = Schemas['StatusSet'] | Schemas['StatusConflict'];
 export type SessionFilter = Omit<NonNullable<paths['/sessions']['get']['parameters']['query']>, 'cursor' | 'offset'>;
 
 export interface Options {
@@ -199,6 +201,19 @@ export class Sessions {
 
   async update(id: string, body: Schemas['UpdateSessionRequest']): Promise<Schemas['UpdateSessionResponse']> {
     return unwrap(await this.client.http.PATCH('/sessions/{id}', { params: { path: { id } }, body }));
+  }
+
+  /**
+   * mergeState writes keys of the custom state, in order, for a server with the scope operate. The next run reads them.
+   * After a broken connection, a repetition appends again, unless `expectedVersion` refuses it.
+   */
+  async mergeState(id: string, body: Schemas['MergeStateRequest']): Promise<Schemas['MergeStateResponse']> {
+    return unwrap(await this.client.http.PATCH('/sessions/{id}/state', { params: { path: { id } }, body }));
+  }
+
+  /** setStatus sets the status of a session if it is as expected; `ok` tells. It needs the scope operate. */
+  async setStatus(id: string, body: Schemas['SetStatusRequest']): Promise<StatusAnswer> {
+    return unwrap(await this.client.http.PATCH('/sessions/{id}/status', { params: { path: { id } }, body }));
   }
 
   /** delete removes a session and all sessions below it. It returns how many. */

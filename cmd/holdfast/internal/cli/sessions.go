@@ -37,9 +37,10 @@ func Sessions(g *Gateway) *cobra.Command {
 		},
 	}
 	list, expire := listSessions(g), expireSession(g)
-	g.AddFlags(list, show, remove, expire)
-	g.completeSession(show, remove, expire)
-	return Group("sessions", "List, show, expire and delete sessions", list, show, expire, remove)
+	state, status := mergeState(g), setStatus(g)
+	g.AddFlags(list, show, remove, expire, state, status)
+	g.completeSession(show, remove, expire, state, status)
+	return Group("sessions", "List, show, change, expire and delete sessions", list, show, state, status, expire, remove)
 }
 
 func expireSession(g *Gateway) *cobra.Command {
