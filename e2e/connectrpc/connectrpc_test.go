@@ -66,6 +66,7 @@ func TestTheConnectClientsOfBrowsersAndNodeStartStreamListAndDelete(t *testing.T
 	var seen map[string]struct {
 		Cut, Total, Deleted           int
 		Text, Status, Output, Refused string
+		Written                       string // by a server, in the words of run.mjs
 		Titles                        []string
 	}
 	if err := json.Unmarshal(run(t, nil, "node", "--no-warnings", "run.mjs", string(options)), &seen); err != nil {
@@ -80,6 +81,9 @@ func TestTheConnectClientsOfBrowsersAndNodeStartStreamListAndDelete(t *testing.T
 		}
 		if !slices.Equal(got.Titles, []string{"A story"}) || got.Total != 1 || got.Deleted != 1 || got.Refused != "NotFound" {
 			t.Errorf("%s: got %+v", name, got)
+		}
+		if want := `["{\"plan\":\"free\"}",false,"completed",true,true,1,3]`; got.Written != want {
+			t.Errorf("%s: wrote %s, want %s", name, got.Written, want)
 		}
 	}
 }

@@ -48,11 +48,20 @@ async function talk(client, sessionId) {
   await read(client, started, story, Infinity);
   const waited = await client.waitRun({ sessionId, runId: started.runId, waitMs: 60_000n });
   await client.updateSession({ sessionId, title: 'A story' });
+  const merged = await client.mergeState({ sessionId, ops: [{ key: 'plan', op: { case: 'replace', value: '"free"' } }] });
+  const unexpected = await client.setStatus({ sessionId, expected: ['active'], status: 'paused' });
+  const set = await client.setStatus({ sessionId, expectedVersion: merged.version, status: 'paused' });
+  await client.putSubSession({ sessionId, subSession: { sessionId: 'elsewhere', status: 'active', remote: true } });
+  await client.recordUsage({ sessionId, usage: [{ entry: { case: 'custom', value: { type: 'host', name: 'pages', value: 3 } } }] });
+  const { session, subSessions } = await client.getSession({ sessionId });
+  const { usage } = await client.getUsage({ sessionId });
+  const written = [session.customState, unexpected.ok, unexpected.currentStatus, set.ok, set.newVersion === merged.version + 1n, subSessions.length, usage.custom[0].value];
   const list = await client.listSessions({ userId: 'ada', tags: [sessionId] });
   const { deleted } = await client.deleteSession({ sessionId });
   const refused = await client.getSession({ sessionId }).catch((failure) => failure);
   return {
     cut, text: story.text, status: story.status, output: JSON.parse(waited.run.output), titles: list.sessions.map((s) => s.title), total: Number(list.total), deleted,
+    written: JSON.stringify(written),
     refused: refused instanceof ConnectError ? Code[refused.code] : String(refused),
   };
 }

@@ -65,6 +65,24 @@ const scenarios: Record<string, () => Promise<unknown>> = {
     };
   },
 
+  async writes() {
+    await holdfast.ask({ sessionId: 'written', agentType: 'talker', message: 'hello' });
+    const { session } = await holdfast.sessions.get('written');
+    const merged = await holdfast.sessions.mergeState('written', {
+      ops: [{ key: 'plan', replace: null }, { key: 'seen', append: [1] }, { key: 'seen', append: [2] }, { key: 'gone', delete: true }],
+      expectedVersion: session?.version ?? 0,
+    });
+    const stale = await refusal(holdfast.sessions.mergeState('written', { ops: [{ key: 'plan', replace: 'x' }], expectedVersion: 1 }));
+    const refused = await holdfast.sessions.setStatus('written', { status: 'paused', expected: ['active'] });
+    const set = await holdfast.sessions.setStatus('written', { status: 'paused', expected: ['completed'], expectedVersion: merged.version });
+    const now = await holdfast.sessions.get('written');
+    return {
+      state: now.session?.customState, warnings: merged.warnings, stale, status: now.session?.status,
+      refused: refused.ok ? refused.newVersion : [refused.currentStatus, refused.currentVersion === merged.version],
+      set: set.ok ? set.newVersion === merged.version + 1 : set.currentStatus,
+    };
+  },
+
   async key() {
     return { list: await refusal(all(holdfast.sessions.list())), stream: await refusal(all(holdfast.stream({ sessionId: 'talk' }))) };
   },

@@ -111,6 +111,15 @@ func TestTheInstalledClientDrivesAGateway(t *testing.T) {
 		}
 	})
 
+	t.Run("writes a state and a status", func(t *testing.T) {
+		t.Parallel()
+		want := `{"state":{"plan":null,"seen":[1,2]},"warnings":[],"stale":{"status":409,"code":"VERSION_STALE","said":true},"status":"paused",` +
+			`"refused":["completed",true],"set":true}`
+		if got := drive(t, folder, "writes", d.URL); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	})
+
 	t.Run("gives typed errors", func(t *testing.T) {
 		t.Parallel()
 		want := `{"missing":{"status":404,"code":"SESSION_NOT_FOUND","kind":"session","said":true},` +
