@@ -8,14 +8,6 @@ import (
 // agentMetadata is the event with which an agent sets metadata of the message (agent.MetadataEvent).
 const agentMetadata = "message-metadata"
 
-// agentMetadataPart returns a part for an object acceptable to clients, and none for any other value.
-func agentMetadataPart(text string) []Part {
-	if isRefused([]byte(text)) || mergeJSON("{}", text) == "{}" {
-		return nil
-	}
-	return []Part{metadata(Metadata{agentJSON: text})}
-}
-
 // withAgent returns the metadata after the agent has set more. m may be nil and is not changed.
 func (m *Metadata) withAgent(text string) *Metadata {
 	var out Metadata

@@ -78,7 +78,11 @@ func (a *assembly) apply(p Part) {
 	default:
 		switch {
 		case p.Type == "tool-approval-response":
-			a.applyDecision(p)
+			for i := range a.message.Parts {
+				if part := &a.message.Parts[i]; part.Approval != nil && part.Approval.ID == p.ApprovalID {
+					part.setApproval(Approval{ID: p.ApprovalID, Approved: p.Approved, Reason: cmp.Or(p.Reason, part.Approval.Reason)})
+				}
+			}
 		case p.ToolCallID != "":
 			a.applyCall(p)
 		case p.Data != nil && !p.Transient:
@@ -155,14 +159,6 @@ func (a *assembly) endInput(at int) {
 	if grown := a.deltas[at]; grown != nil && json.Valid([]byte(grown.String())) {
 		a.message.Parts[at].Input = json.RawMessage(grown.String())
 		delete(a.deltas, at)
-	}
-}
-
-func (a *assembly) applyDecision(p Part) {
-	for i := range a.message.Parts {
-		if part := &a.message.Parts[i]; part.Approval != nil && part.Approval.ID == p.ApprovalID {
-			part.setApproval(Approval{ID: p.ApprovalID, Approved: p.Approved, Reason: cmp.Or(p.Reason, part.Approval.Reason)})
-		}
 	}
 }
 

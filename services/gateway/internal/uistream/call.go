@@ -126,14 +126,6 @@ func sameJSON(a, b []byte) bool {
 	return json.Compact(&x, a) == nil && json.Compact(&y, b) == nil && bytes.Equal(x.Bytes(), y.Bytes())
 }
 
-func (t *Translator) startTool(sequence int64, e *eventv1.ToolStart) []Part {
-	of := tool{e.GetToolName(), e.GetDynamic()}
-	if e.GetAwaitsClient() && t.answered != nil && t.answered(e.GetToolCallId()) {
-		return t.sendInputSilently(sequence, e.GetToolCallId(), of, e.GetArguments())
-	}
-	return t.sendInput(sequence, e.GetToolCallId(), of, e.GetArguments())
-}
-
 // endCall ends a call, possibly of an earlier step. Clients search the whole message for it.
 func (t *Translator) endCall(sequence int64, e *eventv1.ToolEnd) []Part {
 	id, answer := e.GetToolCallId(), Answer{Result: e.GetResult(), Error: e.GetError(), Success: e.GetSuccess()}
@@ -180,13 +172,7 @@ func (t *Translator) output(id string, a Answer) Part {
 	return toolOutput(id, c.tool.dynamic, a)
 }
 
-// requestApproval requests an approval once, from clients with approvals. Other clients see a call
-// in progress.
-func (t *Translator) requestApproval(sequence int64, e *eventv1.ToolApprovalRequest) []Part {
-	parts := t.sendInput(sequence, e.GetToolCallId(), tool{name: e.GetToolName()}, e.GetInput())
-	return append(parts, t.sendApprovalRequest(e.GetToolCallId(), e.GetApprovalId())...)
-}
-
+// sendApprovalRequest requests an approval once, from clients with approvals. Other clients see a call in progress.
 func (t *Translator) sendApprovalRequest(id, approval string) []Part {
 	c := t.calls[id]
 	if approval == "" || c.approval == approval {
@@ -198,14 +184,6 @@ func (t *Translator) sendApprovalRequest(id, approval string) []Part {
 		return nil
 	}
 	return []Part{approvalRequest(id, approval)}
-}
-
-func (t *Translator) answerApproval(e *eventv1.ToolApprovalResponse) []Part {
-	c, known := t.calls[e.GetToolCallId()]
-	if !known {
-		return nil
-	}
-	return t.sendDecision(e.GetToolCallId(), cmp.Or(e.GetApprovalId(), c.approval), e.GetDecision() != "reject", e.GetReason())
 }
 
 // sendDecision sends the decision about a call, after the request if the client lacks it: clients

@@ -15,7 +15,11 @@ func dataParts(c *eventv1.Chunk) []Part {
 	switch e := c.GetEvent().(type) {
 	case *eventv1.Chunk_Custom:
 		if e.Custom.GetEventName() == agentMetadata {
-			return agentMetadataPart(e.Custom.GetData())
+			text := e.Custom.GetData()
+			if isRefused([]byte(text)) || mergeJSON("{}", text) == "{}" { // no object, or one that clients refuse
+				return nil
+			}
+			return []Part{metadata(Metadata{agentJSON: text})}
 		}
 		part := data(e.Custom.GetEventName(), e.Custom.GetData())
 		part.ID, part.Transient = e.Custom.GetId(), e.Custom.GetTransient()
@@ -31,7 +35,12 @@ func dataParts(c *eventv1.Chunk) []Part {
 	case *eventv1.Chunk_StreamResync:
 		return asTransient(jsonData("stream-resync", resync{e.StreamResync.GetReason(), e.StreamResync.GetSequence()}))
 	case *eventv1.Chunk_Error:
-		return errorData(c.GetAgentId(), e.Error)
+		// An error part would end the message at the client, so it is sent only at the end of a failed run. An error that
+		// the run survives is transient.
+		if e.Error.GetRecoverable() {
+			return asTransient(jsonData("error", failed{e.Error.GetCode(), e.Error.GetError()}))
+		}
+		return []Part{Failed(c.GetAgentId(), e.Error.GetError(), e.Error.GetCode())}
 	default:
 		return nil
 	}
@@ -45,15 +54,6 @@ type checkpoint struct {
 type resync struct {
 	Reason   string `json:"reason"`
 	Sequence int64  `json:"sequence"`
-}
-
-// errorData returns the data part of an error. An error part would end the message at the client,
-// so it is sent only at the end of a failed run. An error that the run survives is transient.
-func errorData(runID string, e *eventv1.Error) []Part {
-	if e.GetRecoverable() {
-		return asTransient(jsonData("error", failed{e.GetCode(), e.GetError()}))
-	}
-	return []Part{Failed(runID, e.GetError(), e.GetCode())}
 }
 
 type failed struct {

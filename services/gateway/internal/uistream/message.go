@@ -164,16 +164,11 @@ func ApplyResults(messages []UIMessage, stored *eventv1.Message) {
 		return
 	}
 	for _, p := range stored.GetParts() {
-		if r := p.GetToolResult(); r != nil {
-			endNewestCall(messages, r)
-		}
-	}
-}
-
-func endNewestCall(messages []UIMessage, r *eventv1.ToolResultPart) {
-	for i := range slices.Backward(messages) {
-		if messages[i].endCall(r) {
-			return
+		r := p.GetToolResult()
+		for i := len(messages) - 1; r != nil && i >= 0; i-- { // the newest call with the id
+			if messages[i].endCall(r) {
+				break
+			}
 		}
 	}
 }
@@ -302,7 +297,9 @@ func (t *Translator) replayCall(p UIPart) []Part {
 	if p.State == "output-denied" && t.major.approves() {
 		return append(parts, toolDenied(id))
 	}
-	return append(parts, t.output(id, Answer{Result: string(p.Output), Error: cmp.Or(p.ErrorText, p.deniedError), Success: p.State == "output-available"}))
+	return append(parts, t.output(id, Answer{
+		Result: string(p.Output), Error: cmp.Or(p.ErrorText, p.deniedError), Success: p.State == "output-available",
+	}))
 }
 
 func (p *UIPart) setApproval(a Approval) {

@@ -34,36 +34,23 @@ func ShowPending(messages []UIMessage, calls []PendingCall) {
 			m := &messages[i]
 			at := m.callIndex(a.CallID)
 			if at < 0 && a.Message != "" && a.Message == m.ID {
-				at = m.addBelow(a, !below)
+				if !below {
+					m.Parts = append(m.Parts, UIPart{Type: "step-start"})
+				}
 				below = true
+				at = len(m.Parts)
+				part := callPart(a.CallID, tool{name: a.ToolName})
+				part.State, part.Input = "input-available", jsonValue(a.Input, "{}")
+				m.Parts = append(m.Parts, part)
 			}
-			if at >= 0 {
-				m.Parts[at].showPending(a)
+			switch {
+			case at < 0 || m.Parts[at].State != "input-available" && m.Parts[at].State != "approval-requested":
+			case a.Answer != nil:
+				m.Parts[at].setAnswer(*a.Answer)
+			case a.ID != "":
+				m.Parts[at].setApproval(a.Approval)
 			}
 		}
-	}
-}
-
-// addBelow adds a call of a session below the root, in a new step if first is set. It returns its place.
-func (m *UIMessage) addBelow(a PendingCall, first bool) int {
-	if first {
-		m.Parts = append(m.Parts, UIPart{Type: "step-start"})
-	}
-	part := callPart(a.CallID, tool{name: a.ToolName})
-	part.State, part.Input = "input-available", jsonValue(a.Input, "{}")
-	m.Parts = append(m.Parts, part)
-	return len(m.Parts) - 1
-}
-
-func (p *UIPart) showPending(a PendingCall) {
-	if p.State != "input-available" && p.State != "approval-requested" {
-		return
-	}
-	switch {
-	case a.Answer != nil:
-		p.setAnswer(*a.Answer)
-	case a.ID != "":
-		p.setApproval(a.Approval)
 	}
 }
 

@@ -31,19 +31,15 @@ func EndUnanswered(messages []UIMessage, why func(message, call string) string) 
 			if !p.isOpenCall() {
 				continue
 			}
-			if sentence := why(m.ID, p.ToolCallID); sentence != "" {
-				p.endUnanswered(sentence)
+			switch sentence := why(m.ID, p.ToolCallID); {
+			case sentence == "":
+			case p.Approval != nil && p.Approval.Approved != nil && !*p.Approval.Approved:
+				p.State, p.deniedError = "output-denied", sentence
+			default:
+				p.setAnswer(Answer{Error: sentence})
 			}
 		}
 	}
-}
-
-func (p *UIPart) endUnanswered(sentence string) {
-	if p.Approval != nil && p.Approval.Approved != nil && !*p.Approval.Approved {
-		p.State, p.deniedError = "output-denied", sentence
-		return
-	}
-	p.setAnswer(Answer{Error: sentence})
 }
 
 // Omissions lists unwanted content of messages.

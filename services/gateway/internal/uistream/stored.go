@@ -129,20 +129,24 @@ func (c *conversationBuilder) addToAnswer(m *eventv1.Message) {
 	w := c.answerOf(m)
 	w.onlyResults = w.onlyResults && hasOnlyResults(m)
 	c.setRun(w, m.GetRunId())
-	messages, recorded := c.recorded[stepOf(m)]
-	switch {
-	case recorded:
+	if messages, recorded := c.recorded[stepOf(m)]; recorded {
 		c.recorded[stepOf(m)] = nil
 		w.addStep(messages, c.Records[stepOf(m)])
-	default:
+	} else {
 		w.addStored(m)
 	}
 	if c.Runs[m.GetRunId()].ID == "" && m.GetMetadata()[interrupted] != "" {
 		w.metadata.Interrupted = m.GetMetadata()[interrupted]
 	}
 	for _, p := range m.GetParts() {
-		if r := p.GetToolResult(); r != nil && w.message.callIndex(r.GetToolCallId()) < 0 {
-			c.endEarlierCall(w, r)
+		r := p.GetToolResult()
+		if r == nil || w.message.callIndex(r.GetToolCallId()) >= 0 {
+			continue
+		}
+		for _, earlier := range slices.Backward(c.messages[:slices.Index(c.messages, w)]) { // the newest open call with the id
+			if earlier.message.endCall(r) {
+				break
+			}
 		}
 	}
 }
@@ -177,16 +181,6 @@ func (c *conversationBuilder) endRun(w *answerBuilder) {
 	if f := run.Failure; f != nil && (!w.onlyResults || w.afterQuestion) {
 		w.onlyResults = false
 		w.applyData(Failed(run.ID, f.GetError(), f.GetCode()))
-	}
-}
-
-// endEarlierCall applies a result to the newest open call with its id in the messages before the
-// given one.
-func (c *conversationBuilder) endEarlierCall(before *answerBuilder, r *eventv1.ToolResultPart) {
-	for _, w := range slices.Backward(c.messages[:slices.Index(c.messages, before)]) {
-		if w.message.endCall(r) {
-			return
-		}
 	}
 }
 
@@ -239,7 +233,8 @@ func (w *answerBuilder) addStep(messages []*eventv1.Message, record *eventv1.Ste
 	}
 }
 
-// addStored adds the parts of a message whose step has no record.
+// addStored adds the parts of a message without a record: of a step of an earlier release, or of a history that a client
+// has brought. Such a history has no steps and may have files, so it is not replayed in chunks.
 func (w *answerBuilder) addStored(m *eventv1.Message) {
 	w.translator = nil
 	if m.GetRole() == eventv1.Role_ROLE_ASSISTANT && (w.step != m.GetStep() || len(w.message.Parts) == 0) {

@@ -1,6 +1,7 @@
 package uistream
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 
@@ -117,17 +118,14 @@ func (t *Translator) Chunk(sequence int64, c *eventv1.Chunk) []Part {
 	if slices.ContainsFunc(parts, func(p Part) bool { return !p.Transient && p.Type != "start" }) {
 		t.step.shown = t.step.shown || c.GetStepStarted() == nil
 		t.lastShown = sequence
-		if t.step.open || !isRepeatable(c) {
+		// Clients replace the end of a known call and its sub-agent, and merge metadata.
+		repeatable := c.GetToolEnd() != nil || c.GetToolApprovalResponse() != nil || c.GetSubagentStart() != nil || c.GetSubagentEnd() != nil ||
+			c.GetCustom().GetEventName() == agentMetadata
+		if t.step.open || !repeatable {
 			t.lastUnrepeatable = sequence
 		}
 	}
 	return parts
-}
-
-// isRepeatable reports whether the parts of the chunk may be repeated. Clients replace the end of a
-// known call, and merge metadata.
-func isRepeatable(c *eventv1.Chunk) bool {
-	return c.GetToolEnd() != nil || c.GetCustom().GetEventName() == agentMetadata || c.GetToolApprovalResponse() != nil || c.GetSubagentStart() != nil || c.GetSubagentEnd() != nil
 }
 
 func (t *Translator) chunk(sequence int64, c *eventv1.Chunk) []Part {
@@ -142,9 +140,13 @@ func (t *Translator) chunk(sequence int64, c *eventv1.Chunk) []Part {
 		t.reason, t.completion, t.usage = "", "", nil
 		return t.Start()
 	case *eventv1.Chunk_RunCompleted:
-		t.reason, t.completion, t.usage = e.RunCompleted.GetFinishReason(), e.RunCompleted.GetCompletionReason(), usageOf(e.RunCompleted.GetUsage())
+		t.reason, t.completion = e.RunCompleted.GetFinishReason(), e.RunCompleted.GetCompletionReason()
+		t.usage = usageOf(e.RunCompleted.GetUsage())
 	case *eventv1.Chunk_RunSuspended:
-		t.reason = suspendedReason(e.RunSuspended.GetReason())
+		t.reason = other
+		if r := e.RunSuspended.GetReason(); r == step.SuspendedClientTool || r == step.SuspendedPartial {
+			t.reason = toolCalls
+		}
 	case *eventv1.Chunk_RunInterrupted:
 		t.cutShort = true
 	case *eventv1.Chunk_StepStarted:
@@ -154,20 +156,33 @@ func (t *Translator) chunk(sequence int64, c *eventv1.Chunk) []Part {
 	case *eventv1.Chunk_TextDelta:
 		return t.grow(text, e.TextDelta.GetDelta())
 	case *eventv1.Chunk_Thinking:
-		return t.think(e.Thinking)
+		parts := t.grow(reasoning, e.Thinking.GetContent())
+		if e.Thinking.GetIsComplete() && t.block.kind == reasoning {
+			parts = append(parts, t.closeBlock()...)
+		}
+		return parts
 	case *eventv1.Chunk_ToolArgStreamStart:
 		s := e.ToolArgStreamStart
 		return t.startCall(sequence, s.GetToolCallId(), tool{s.GetToolName(), s.GetDynamic()})
 	case *eventv1.Chunk_ToolArgStreamDelta:
 		return t.growInput(e.ToolArgStreamDelta)
 	case *eventv1.Chunk_ToolStart:
-		return t.startTool(sequence, e.ToolStart)
+		id, of := e.ToolStart.GetToolCallId(), tool{e.ToolStart.GetToolName(), e.ToolStart.GetDynamic()}
+		if e.ToolStart.GetAwaitsClient() && t.answered != nil && t.answered(id) {
+			return t.sendInputSilently(sequence, id, of, e.ToolStart.GetArguments())
+		}
+		return t.sendInput(sequence, id, of, e.ToolStart.GetArguments())
 	case *eventv1.Chunk_ToolEnd:
 		return t.endCall(sequence, e.ToolEnd)
 	case *eventv1.Chunk_ToolApprovalRequest:
-		return t.requestApproval(sequence, e.ToolApprovalRequest)
+		r := e.ToolApprovalRequest
+		parts := t.sendInput(sequence, r.GetToolCallId(), tool{name: r.GetToolName()}, r.GetInput())
+		return append(parts, t.sendApprovalRequest(r.GetToolCallId(), r.GetApprovalId())...)
 	case *eventv1.Chunk_ToolApprovalResponse:
-		return t.answerApproval(e.ToolApprovalResponse)
+		r := e.ToolApprovalResponse
+		if c, known := t.calls[r.GetToolCallId()]; known {
+			return t.sendDecision(r.GetToolCallId(), cmp.Or(r.GetApprovalId(), c.approval), r.GetDecision() != "reject", r.GetReason())
+		}
 	default:
 		return dataParts(c)
 	}
@@ -306,14 +321,6 @@ func (t *Translator) grow(kind, delta string) []Part {
 	return append(parts, blockDelta(kind, t.block.id, delta))
 }
 
-func (t *Translator) think(e *eventv1.Thinking) []Part {
-	parts := t.grow(reasoning, e.GetContent())
-	if e.GetIsComplete() && t.block.kind == reasoning {
-		parts = append(parts, t.closeBlock()...)
-	}
-	return parts
-}
-
 func (t *Translator) closeBlock() []Part {
 	if t.block.kind == "" {
 		return nil
@@ -321,11 +328,4 @@ func (t *Translator) closeBlock() []Part {
 	end := blockEnd(t.block.kind, t.block.id)
 	t.block = block{}
 	return []Part{end}
-}
-
-func suspendedReason(reason string) string {
-	if reason == step.SuspendedClientTool || reason == step.SuspendedPartial {
-		return toolCalls
-	}
-	return other
 }
