@@ -37,9 +37,6 @@ func (c *claims) know(epoch int64, steps int32) {
 	}
 }
 
-// isReplayed reports whether the records come from the stored log.
-func (t *track) isReplayed() bool { return t.follow.replaying || !t.follow.isLive }
-
 // hasUnknown reports, once, whether the stored records end with a claim unknown to the last read.
 func (c *claims) hasUnknown() bool {
 	epoch := c.unknown

@@ -217,7 +217,8 @@ func (f *Follow) alternate(ctx context.Context) error {
 	}
 }
 
-// readSteps sends the stored steps and updates the run.
+// readSteps sends the stored steps, updates the run, and ends the follow if the run has ended. An end is sent only if the
+// steps were read after it.
 func (f *Follow) readSteps(ctx context.Context) error {
 	if f.upToDate {
 		f.upToDate = false
@@ -230,37 +231,24 @@ func (f *Follow) readSteps(ctx context.Context) error {
 			return err
 		}
 		f.version = page.GetSession().GetVersion()
-		if again, err := f.updateRun(ctx, page); err != nil || !again {
+		if current := page.GetCurrentRun(); f.run != nil && current.GetRunId() == f.run.GetRunId() {
+			f.run = current
+		} else if f.run != nil && !hasEnded(f.run) {
+			if f.run, err = f.runWithOutput(ctx, f.run); err != nil {
+				return err
+			}
+			if hasEnded(f.run) { // since the steps were read
+				continue
+			}
+		}
+		if !hasEnded(f.run) || f.request.StoredOnly && !f.request.OnlyRun {
+			return nil
+		}
+		if goesOn, err := f.awaitSubAgents(ctx); goesOn || err != nil {
 			return err
 		}
+		return f.sendEnd(ctx)
 	}
-}
-
-// updateRun updates the run and ends the follow if the run has ended. An end is sent only if the steps were read when the
-// run had ended: otherwise it reports that they have to be read again.
-func (f *Follow) updateRun(ctx context.Context, page *statev1.ListStepsResponse) (again bool, err error) {
-	if f.run == nil {
-		return false, nil
-	}
-	if current := page.GetCurrentRun(); current.GetRunId() == f.run.GetRunId() {
-		f.run = current
-	} else if !hasEnded(f.run) {
-		if f.run, err = f.runWithOutput(ctx, f.run); err != nil || hasEnded(f.run) {
-			return true, err
-		}
-	}
-	return false, f.endWithRun(ctx)
-}
-
-// endWithRun ends the follow if the run has ended. All its steps were read.
-func (f *Follow) endWithRun(ctx context.Context) error {
-	if !hasEnded(f.run) || f.request.StoredOnly && !f.request.OnlyRun {
-		return nil
-	}
-	if goesOn, err := f.awaitSubAgents(ctx); goesOn || err != nil {
-		return err
-	}
-	return f.sendEnd(ctx)
 }
 
 // awaitSubAgents reports whether the follow goes on after the end of its run: another run continues
@@ -292,7 +280,8 @@ func (f *Follow) awaitSubAgents(ctx context.Context) (bool, error) {
 
 // continueWith makes the run the end of the follow if it continues the message after sub-agents.
 func (f *Follow) continueWith(next *statev1.Run) bool {
-	continues := awaitsSubAgents(f.run) && !f.request.OnlyRun && next.GetTurn() > f.run.GetTurn() && next.GetMessageId() == f.run.GetMessageId()
+	sameMessage := next.GetTurn() > f.run.GetTurn() && next.GetMessageId() == f.run.GetMessageId()
+	continues := awaitsSubAgents(f.run) && !f.request.OnlyRun && sameMessage
 	if continues {
 		f.run = next
 	}

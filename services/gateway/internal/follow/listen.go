@@ -25,7 +25,9 @@ func (f *Follow) readLog(ctx context.Context) error {
 		return f.sendCaughtUp()
 	}
 	if f.reader == nil {
-		f.joinLog(ctx)
+		f.reader = f.Live.Join(ctx, f.root.ref, f.root.cursor)
+		f.isLive = f.reader.Live
+		f.missedRecords = f.reader.Position != f.root.cursor || f.isLive && f.request.Family
 	}
 	if f.missedRecords {
 		if err := f.readStoredRecords(ctx); err != nil {
@@ -38,12 +40,6 @@ func (f *Follow) readLog(ctx context.Context) error {
 		}
 	}
 	return f.readLive(ctx)
-}
-
-func (f *Follow) joinLog(ctx context.Context) {
-	f.reader = f.Live.Join(ctx, f.root.ref, f.root.cursor)
-	f.isLive = f.reader.Live
-	f.missedRecords = f.reader.Position != f.root.cursor || f.isLive && f.request.Family
 }
 
 // readStoredRecords sends the stored records of the log. An unavailable log counts as empty.
@@ -113,7 +109,9 @@ func (f *Follow) readLive(ctx context.Context) error {
 
 // pollInterval returns how long the log may be silent before the state service is polled.
 func (f *Follow) pollInterval() time.Duration {
-	if at := position.Of(f.root.cursor); f.isLive && (at.N > 0 && at.N <= position.MaxChunks || f.run.GetStatus() == statev1.RunStatus_RUN_STATUS_RUNNING) {
+	at := position.Of(f.root.cursor)
+	inStep := at.N > 0 && at.N <= position.MaxChunks
+	if f.isLive && (inStep || f.run.GetStatus() == statev1.RunStatus_RUN_STATUS_RUNNING) {
 		return busyPoll
 	}
 	return idlePoll

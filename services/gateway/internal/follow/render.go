@@ -53,15 +53,15 @@ func renderEnd(run *statev1.Run, sequence int64, step int32) []*frame.Frame {
 	return []*frame.Frame{frame.Chunk("", sequence-1, last), frame.Terminal("", sequence, terminalOf(run))}
 }
 
-// renderOutside returns the end of a run that ended outside a step, and the first chunk too if the
-// run has no step. previous is as in renderStep.
+// renderOutside returns the end of a run without a step, after its first chunk if it has started. previous is as in
+// renderStep, and step is the last committed step.
 func renderOutside(run *statev1.Run, previous string, step int32) []*frame.Frame {
-	at := run.GetEndPosition()
-	if run.GetStepCount() > 0 || run.GetStartedAt() == 0 {
-		return renderEnd(run, at, step)
+	end := renderEnd(run, run.GetEndPosition(), step)
+	if run.GetStartedAt() == 0 {
+		return end
 	}
 	begin := stamp(run, step, run.GetStartedAt(), firstChunk(run, previous))
-	return append([]*frame.Frame{frame.Chunk("", at-2, begin)}, renderEnd(run, at, step)...)
+	return append([]*frame.Frame{frame.Chunk("", run.GetEndPosition()-2, begin)}, end...)
 }
 
 func firstChunk(run *statev1.Run, previous string) *eventv1.Chunk {
@@ -85,7 +85,8 @@ func lastChunk(run *statev1.Run) *eventv1.Chunk {
 			Output: run.GetOutput(), FinishReason: run.GetFinishReason(), Usage: run.GetUsage(), CompletionReason: run.GetCompletionReason(),
 		}}}
 	case statev1.RunStatus_RUN_STATUS_FAILED:
-		return &eventv1.Chunk{Event: &eventv1.Chunk_Error{Error: &eventv1.Error{Error: run.GetFailure().GetError(), Code: run.GetFailure().GetCode()}}}
+		failure := &eventv1.Error{Error: run.GetFailure().GetError(), Code: run.GetFailure().GetCode()}
+		return &eventv1.Chunk{Event: &eventv1.Chunk_Error{Error: failure}}
 	case statev1.RunStatus_RUN_STATUS_INTERRUPTED:
 		return &eventv1.Chunk{Event: &eventv1.Chunk_RunInterrupted{RunInterrupted: &eventv1.RunInterrupted{Reason: run.GetStop().GetReason()}}}
 	default:
@@ -94,21 +95,17 @@ func lastChunk(run *statev1.Run) *eventv1.Chunk {
 }
 
 func terminalOf(run *statev1.Run) *streamv2.Terminal {
-	if run.GetStatus() == statev1.RunStatus_RUN_STATUS_FAILED {
+	end := &streamv2.End{Output: run.GetOutput(), Usage: run.GetUsage(), CompletionReason: run.GetCompletionReason()}
+	switch run.GetStatus() {
+	case statev1.RunStatus_RUN_STATUS_FAILED:
 		fail := &streamv2.Fail{Error: run.GetFailure().GetError(), Code: run.GetFailure().GetCode()}
 		return &streamv2.Terminal{RunId: run.GetRunId(), Outcome: &streamv2.Terminal_Fail{Fail: fail}}
-	}
-	end := &streamv2.End{Status: endStatus(run.GetStatus()), Output: run.GetOutput(), Usage: run.GetUsage(), CompletionReason: run.GetCompletionReason()}
-	return &streamv2.Terminal{RunId: run.GetRunId(), Outcome: &streamv2.Terminal_End{End: end}}
-}
-
-func endStatus(s statev1.RunStatus) streamv2.EndStatus {
-	switch s {
 	case statev1.RunStatus_RUN_STATUS_COMPLETED:
-		return streamv2.EndStatus_END_STATUS_COMPLETED
+		end.Status = streamv2.EndStatus_END_STATUS_COMPLETED
 	case statev1.RunStatus_RUN_STATUS_INTERRUPTED:
-		return streamv2.EndStatus_END_STATUS_INTERRUPTED
+		end.Status = streamv2.EndStatus_END_STATUS_INTERRUPTED
 	default:
-		return streamv2.EndStatus_END_STATUS_PAUSED
+		end.Status = streamv2.EndStatus_END_STATUS_PAUSED
 	}
+	return &streamv2.Terminal{RunId: run.GetRunId(), Outcome: &streamv2.Terminal_End{End: end}}
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/position"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
-	"github.com/holdfast-run/holdfast/services/gateway/internal/frame"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/live"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
 )
@@ -140,7 +139,12 @@ func (t *track) cursorExists(page *statev1.ListStepsResponse) bool {
 
 // deliverStep delivers the part of a stored step behind the cursor.
 func (t *track) deliverStep(ctx context.Context, page *statev1.ListStepsResponse, step *statev1.StoredStep) error {
-	run := runOf(page, step.GetRunId())
+	run := &statev1.Run{RunId: step.GetRunId()}
+	for _, known := range page.GetRuns() {
+		if known.GetRunId() == step.GetRunId() {
+			run = known
+		}
+	}
 	if t.session == "" && hasEnded(t.follow.run) && run.GetTurn() > t.follow.run.GetTurn() && !t.follow.continueWith(run) {
 		return t.follow.sendEnd(ctx) // skip the steps of later runs
 	}
@@ -148,8 +152,11 @@ func (t *track) deliverStep(ctx context.Context, page *statev1.ListStepsResponse
 		return err
 	}
 	if t.wants(run.GetRunId()) {
-		if err := t.completeAttempt(ctx, step, run); err != nil {
-			return err
+		at, start := position.Of(t.cursor), startOf(step, run)
+		if t.cursor > start && at.Step == step.GetStep() && at.Attempt != position.Stored { // inside an attempt
+			if err := t.sendRestFromLog(ctx, start, position.Committed(step.GetStep())); err != nil {
+				return err
+			}
 		}
 		if err := t.replayAttempt(ctx, step, run); err != nil {
 			return err
@@ -158,29 +165,34 @@ func (t *track) deliverStep(ctx context.Context, page *statev1.ListStepsResponse
 			return err
 		}
 	}
-	t.step, t.lastRun, t.logIncomplete, t.lateReads = step.GetStep(), run, false, 0
+	t.step = step.GetStep()
+	t.lastRun = run
+	t.logIncomplete = false
+	t.lateReads = 0
 	t.cursor = max(t.cursor, position.Committed(t.step))
 	return nil
 }
 
-// sendStored sends the part of the stored step behind the cursor.
+// sendStored sends the part of the stored step behind the cursor, with long texts in pieces. Its numbers count the pieces.
 func (t *track) sendStored(ctx context.Context, page *statev1.ListStepsResponse, step *statev1.StoredStep, run *statev1.Run) error {
-	previous, err := t.previousRunID(ctx, run, step)
-	if err != nil {
-		return err
-	}
-	if run.GetFinishStep() == step.GetStep() {
-		if run, err = t.runWithOutput(ctx, page, run); err != nil {
+	var previous string
+	var err error
+	if step.GetBeginsRun() {
+		if previous, err = t.previousRunID(ctx, run); err != nil {
 			return err
 		}
 	}
-	return t.sendRendered(renderStep(run, previous, step))
-}
-
-// sendRendered sends a rendered step, with long texts in pieces. Its numbers count the pieces.
-func (t *track) sendRendered(frames []*frame.Frame) error {
+	if current := page.GetCurrentRun(); run.GetFinishStep() == step.GetStep() { // pages have runs without output
+		if current.GetRunId() == run.GetRunId() {
+			run = current
+		} else if run.GetStatus() == statev1.RunStatus_RUN_STATUS_COMPLETED {
+			if run, err = t.follow.runWithOutput(ctx, run); err != nil {
+				return err
+			}
+		}
+	}
 	n := int32(0)
-	for _, f := range frames {
+	for _, f := range renderStep(run, previous, step) {
 		at := position.Of(f.Sequence)
 		if at.N > position.MaxChunks { // chunks behind the step have fixed positions
 			if err := t.sendNew(f); err != nil {
@@ -199,18 +211,6 @@ func (t *track) sendRendered(frames []*frame.Frame) error {
 		}
 	}
 	return nil
-}
-
-// completeAttempt finishes a stored step for a reader inside an attempt: from the log, or
-// by a rewind to before the step.
-func (t *track) completeAttempt(ctx context.Context, step *statev1.StoredStep, run *statev1.Run) error {
-	number := step.GetStep()
-	start := startOf(step, run)
-	at := position.Of(t.cursor)
-	if t.cursor <= start || at.Step != number || at.Attempt == position.Stored {
-		return nil
-	}
-	return t.sendRestFromLog(ctx, start, position.Committed(number))
 }
 
 // sendRestFromLog sends the rest of an attempt if the log is complete. Else it rewinds to the
@@ -237,18 +237,22 @@ func (t *track) sendRestFromLog(ctx context.Context, start, end int64) error {
 // replayAttempt repeats the step of Request.SeenLive as it was live, if the log has the whole attempt.
 func (t *track) replayAttempt(ctx context.Context, step *statev1.StoredStep, run *statev1.Run) error {
 	shown := position.Of(t.follow.request.SeenLive)
-	if t.session != "" || shown.Step != step.GetStep() || shown.Attempt == 0 || shown.Attempt == position.Stored || t.cursor > startOf(step, run) {
+	isLive := shown.Attempt != 0 && shown.Attempt != position.Stored
+	if t.session != "" || shown.Step != step.GetStep() || !isLive || t.cursor > startOf(step, run) {
 		return nil
 	}
 	var records []*live.Record
-	last, isWhole := position.Position{Step: shown.Step, Attempt: shown.Attempt}.Sequence(), false
+	isWhole := false
+	last := position.Position{Step: shown.Step, Attempt: shown.Attempt}.Sequence()
 	_ = t.follow.Live.ReadStored(ctx, t.ref, last, false, func(r *live.Record) error { // without it, the step is sent as stored
 		if r.Boundary != nil {
 			isWhole = r.Boundary.GetLast() == last
 		} else if r.First != last+1 {
 			return errReadSteps
 		}
-		if records, last = append(records, r), r.Last; isWhole {
+		records = append(records, r)
+		last = r.Last
+		if isWhole {
 			return errDone
 		}
 		return nil
@@ -276,36 +280,16 @@ func startOf(step *statev1.StoredStep, run *statev1.Run) int64 {
 	return start
 }
 
-func runOf(page *statev1.ListStepsResponse, id string) *statev1.Run {
-	for _, run := range page.GetRuns() {
-		if run.GetRunId() == id {
-			return run
-		}
-	}
-	return &statev1.Run{RunId: id}
-}
-
-// previousRunID returns the run resumed by a run, for the first step of the run.
-func (t *track) previousRunID(ctx context.Context, run *statev1.Run, step *statev1.StoredStep) (string, error) {
+// previousRunID returns the run that the run resumes or continues; "" for none.
+func (t *track) previousRunID(ctx context.Context, run *statev1.Run) (string, error) {
 	switch {
-	case !step.GetBeginsRun() || !resumes(run):
+	case !resumes(run):
 		return "", nil
 	case t.lastRun.GetTurn() == run.GetTurn()-1:
 		return t.lastRun.GetRunId(), nil
 	}
 	previous, err := t.follow.Sessions.PreviousRun(ctx, t.ref.GetTenant(), run)
 	return previous.GetRunId(), err
-}
-
-// runWithOutput loads the output of an ended run. Pages have runs without output.
-func (t *track) runWithOutput(ctx context.Context, page *statev1.ListStepsResponse, run *statev1.Run) (*statev1.Run, error) {
-	if current := page.GetCurrentRun(); current.GetRunId() == run.GetRunId() {
-		return current, nil
-	}
-	if run.GetStatus() != statev1.RunStatus_RUN_STATUS_COMPLETED {
-		return run, nil
-	}
-	return t.follow.runWithOutput(ctx, run)
 }
 
 // sendEndBefore sends the ends of the runs before this one that ended outside a step: of the last delivered run, and of
@@ -363,13 +347,12 @@ func (t *track) sendEndOutsideStep(ctx context.Context, run *statev1.Run) error 
 			return err
 		}
 	}
-	previous := ""
-	if run.GetStepCount() == 0 && resumes(run) {
-		former, err := t.follow.Sessions.PreviousRun(ctx, t.ref.GetTenant(), run)
-		if err != nil {
-			return err
-		}
-		previous = former.GetRunId()
+	if run.GetStepCount() > 0 {
+		return t.sendFrames(renderEnd(run, run.GetEndPosition(), t.step))
+	}
+	previous, err := t.previousRunID(ctx, run)
+	if err != nil {
+		return err
 	}
 	return t.sendFrames(renderOutside(run, previous, t.step))
 }

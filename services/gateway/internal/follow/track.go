@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/pkg/position"
+	"github.com/holdfast-run/holdfast/pkg/step"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
@@ -50,9 +51,6 @@ func (t *track) rewind(at int64) error {
 	return t.follow.enqueue(frame.Rewound(t.session, at))
 }
 
-// awaitingChildren is the reason of a run that is suspended on sub-agents alone.
-const awaitingChildren = "awaiting_children"
-
 func (t *track) wants(run string) bool {
 	f := t.follow
 	return t.session != "" || !f.request.OnlyRun || run == f.run.GetRunId()
@@ -63,7 +61,7 @@ func (t *track) takeRecord(r *live.Record) error {
 	switch {
 	case r.Last <= t.cursor:
 		return nil
-	case t.isReplayed():
+	case t.follow.replaying || !t.follow.isLive: // a stored record
 		if isValid, err := t.claims.check(r, t.follow); !isValid {
 			return err
 		}
@@ -141,7 +139,7 @@ func (t *track) send(f *frame.Frame) error {
 		if t.follow.awaiting && f.Terminal != nil {
 			return errReadSteps // another run may continue the message
 		}
-		t.follow.awaiting = t.follow.awaiting || f.Chunk.GetRunSuspended().GetReason() == awaitingChildren
+		t.follow.awaiting = t.follow.awaiting || f.Chunk.GetRunSuspended().GetReason() == step.SuspendedChildren
 	}
 	end := f.Terminal != nil && t.session == "" && f.Terminal.GetRunId() == t.follow.run.GetRunId()
 	if f.Chunk != nil && !t.wants(f.Chunk.GetAgentId()) || f.Terminal != nil && !end {
