@@ -84,7 +84,8 @@ func (r *reader) agent(v value) (a Agent, at value, usable bool) {
 		a.Tools = append(a.Tools, t.tool)
 	}
 	implied := slices.ContainsFunc(r.implied, func(p Problem) bool { return p.Part == part })
-	return a, at, !implied && !r.hasSince(before, part)
+	own := slices.ContainsFunc(r.list[before:], func(m mistake) bool { return m.part == part })
+	return a, at, !implied && !own
 }
 
 // reportProblems reports the problems of the whole agent, except in fields with a mistake.

@@ -137,7 +137,7 @@ type Set struct {
 	Unread []string
 }
 
-// Load reads agents from files. Each path is a file, a folder or a pattern. The trail is returned with
+// Load reads agents from files. Each path is a file, a folder or a pattern. The versions are returned with
 // every error too.
 //
 // Faults: NotFound (AGENTS_NOT_FOUND) if there is no file at all; Invalid (AGENTS_INVALID) with all mistakes of all
@@ -146,10 +146,10 @@ type Set struct {
 func Load(ctx context.Context, paths []string, known Known) (*Set, *Versions, error) {
 	r := newReader(known)
 	if err := r.load(paths); err != nil {
-		return nil, r.trail, err
+		return nil, r.versions, err
 	}
 	set, err := r.set(ctx)
-	return set, r.trail, err
+	return set, r.versions, err
 }
 
 // Parse is Load for one file in memory.

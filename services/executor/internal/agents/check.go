@@ -214,12 +214,14 @@ func (c *checker) wrongForm(v value, s *jsonschema.Schema, at spot) (any, bool) 
 // checkAlternatives checks a value by the alternative for its type. If one of them is a list, the plain form always is.
 func (c *checker) checkAlternatives(v value, s *jsonschema.Schema, at spot) (any, bool) {
 	kind := v.kind()
+	text, _ := v.text()
+	infinity, _ := v.node.(*ast.InfinityNode)
 	var fits *jsonschema.Schema
 	hasList := false
 	for _, alternative := range s.AnyOf {
 		_, resolved := definition(alternative)
 		switch {
-		case resolved.Const != nil && v.isInfinite(): // of maxSteps
+		case resolved.Const != nil && (text == "Infinity" || infinity != nil && infinity.Value > 0): // of maxSteps
 			return agent.NoMaxSteps, true
 		case kind != "" && resolved.Type == kind:
 			fits = alternative
@@ -392,7 +394,7 @@ func (c *checker) content(v value, at spot) (s Source, ok bool) {
 		c.mistake(v.at("file"), at, "file must be a string; put it in quotes")
 		return Source{}, false
 	}
-	s, err := v.file.trail.read(v.file.path(path))
+	s, err := v.file.versions.read(v.file.path(path))
 	if err != nil {
 		c.mistake(v.at("file"), at, "file cannot be read: %v", err)
 	}

@@ -20,7 +20,7 @@ const maxDepth = 100
 // sources is shared by all files of a set.
 type sources struct {
 	mistakes
-	trail *Versions
+	versions *Versions
 }
 
 // file is a parsed file.
@@ -274,11 +274,4 @@ func (v value) kind() string {
 		return "number"
 	}
 	return ""
-}
-
-// isInfinite reports whether the value is .inf, or Infinity as in JavaScript.
-func (v value) isInfinite() bool {
-	n, ok := v.node.(*ast.InfinityNode)
-	text, _ := v.text()
-	return ok && n.Value > 0 || text == "Infinity"
 }

@@ -72,20 +72,15 @@ func (m *mistakes) within(p Part) (leave func()) {
 	return func() { m.part = outer }
 }
 
-// hasSince reports whether a mistake of a part was added behind the first ones.
-func (m *mistakes) hasSince(first int, p Part) bool {
-	return slices.ContainsFunc(m.list[first:], func(one mistake) bool { return one.part == p })
-}
-
 // problems returns the mistakes as problems of their parts, one for each part.
 func (m *mistakes) problems() []Problem {
 	var problems []Problem
-	for _, one := range m.list {
-		line := fmt.Sprintf("%s:%v: %s", one.file, one.place, one.text)
-		i := slices.IndexFunc(problems, func(p Problem) bool { return p.Part == one.part })
+	for _, found := range m.list {
+		line := fmt.Sprintf("%s:%v: %s", found.file, found.place, found.text)
+		i := slices.IndexFunc(problems, func(p Problem) bool { return p.Part == found.part })
 		switch {
 		case i < 0:
-			problems = append(problems, Problem{Part: one.part, Text: line})
+			problems = append(problems, Problem{Part: found.part, Text: line})
 		case !slices.Contains(strings.Split(problems[i].Text, "\n"), line):
 			problems[i].Text += "\n" + line
 		}

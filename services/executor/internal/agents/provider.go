@@ -79,7 +79,7 @@ func (p *providers) declare(m member) {
 	}
 	script := (s.Script != "") != (f.File != "")
 	if f.File != "" {
-		source, err := m.file.trail.read(m.file.path(f.File))
+		source, err := m.file.versions.read(m.file.path(f.File))
 		if err != nil {
 			o.mistakeAt("file", "file cannot be read: %v", err)
 		}

@@ -29,7 +29,7 @@ type reader struct {
 
 func newReader(known Known) *reader {
 	return &reader{
-		sources:   &sources{mistakes: mistakes{order: map[string]int{}}, trail: newTrail()},
+		sources:   &sources{mistakes: mistakes{order: map[string]int{}}, versions: newVersions()},
 		taken:     map[string]bool{},
 		providers: &providers{known: known, declared: map[string]*provider{}},
 		tools:     &tools{builtIn: known.Tools, peers: known.HTTP, declared: map[string]*declaredTool{}},
@@ -42,13 +42,13 @@ func (r *reader) load(patterns []string) error {
 	var missing []error
 	read := 0
 	for _, pattern := range patterns {
-		found := r.trail.find(pattern)
+		found := r.versions.find(pattern)
 		if len(found) == 0 {
 			missing = append(missing, fault.New(fault.NotFound, "AGENTS_NOT_FOUND", "there is no agents file %q", pattern))
 			r.unreadable(pattern, "there is no such file")
 		}
 		for _, path := range found {
-			source, err := r.trail.read(path)
+			source, err := r.versions.read(path)
 			if err != nil {
 				missing = append(missing, fault.New(fault.NotFound, "AGENTS_NOT_FOUND", "the agents cannot be read: %v", err))
 				r.unreadable(path, err.Error())
@@ -74,12 +74,12 @@ func (r *reader) unreadable(path, reason string) {
 // include reads the files that a file includes.
 func (r *reader) include(item value, pattern string) {
 	pattern = item.file.path(pattern)
-	found := r.trail.find(pattern)
+	found := r.versions.find(pattern)
 	if len(found) == 0 && !mayMatchNothing(pattern) {
 		item.mistake("there is no file %q to include", pattern)
 	}
 	for _, path := range found {
-		source, err := r.trail.read(path)
+		source, err := r.versions.read(path)
 		if err != nil {
 			item.mistake("the included file cannot be read: %v", err)
 			r.unread = append(r.unread, path)
@@ -165,7 +165,7 @@ func (r *reader) set(ctx context.Context) (*Set, error) {
 		r.files[0].at(1, 1).mistake(`no agents: name at least one under "agents"`)
 	}
 	r.servers.connect(ctx)
-	set := &Set{Versions: r.trail, Incomplete: map[string]bool{}, Unread: r.unread}
+	set := &Set{Versions: r.versions, Incomplete: map[string]bool{}, Unread: r.unread}
 	seen := map[string]value{}
 	for _, v := range r.agents {
 		before := len(r.implied) + r.count()

@@ -28,7 +28,9 @@ func readStopWhen(s *section, rules []stopRule, tools []agent.Tool, complete boo
 		case rule.Tool != "" && complete && !slices.Contains(names, rule.Tool):
 			s.mistakeAt(fmt.Sprintf("stopWhen.%d.tool", i), "stopWhen: the agent has no tool %q%s", rule.Tool, suggest(rule.Tool, names))
 		case rule.Tool != "":
-			ends = append(ends, calledTool(rule.Tool))
+			ends = append(ends, func(p agent.Progress) bool {
+				return slices.ContainsFunc(p.Results, func(result agent.ToolResult) bool { return result.Name == rule.Tool && result.Success })
+			})
 		default:
 			ends = append(ends, stateEquals(rule.StateEquals))
 		}
@@ -38,13 +40,6 @@ func readStopWhen(s *section, rules []stopRule, tools []agent.Tool, complete boo
 	}
 	return func(p agent.Progress) bool {
 		return slices.ContainsFunc(ends, func(ends func(agent.Progress) bool) bool { return ends(p) })
-	}
-}
-
-// calledTool is true after a step with a successful call of the tool.
-func calledTool(tool string) func(agent.Progress) bool {
-	return func(p agent.Progress) bool {
-		return slices.ContainsFunc(p.Results, func(result agent.ToolResult) bool { return result.Name == tool && result.Success })
 	}
 }
 

@@ -28,28 +28,28 @@ type Versions struct {
 	patterns map[string]string // pattern to the paths that matched
 }
 
-func newTrail() *Versions {
+func newVersions() *Versions {
 	return &Versions{files: map[string]string{}, patterns: map[string]string{}}
 }
 
 // Changed reports whether a file was written, created or deleted since.
-func (t *Versions) Changed() bool { return !t.Equal(t.Current()) }
+func (v *Versions) Changed() bool { return !v.Equal(v.Current()) }
 
 // Current returns the versions of the same files and patterns as they are now.
-func (t *Versions) Current() *Versions {
-	now := newTrail()
-	for path := range t.files {
+func (v *Versions) Current() *Versions {
+	now := newVersions()
+	for path := range v.files {
 		now.files[path] = version(path)
 	}
-	for pattern := range t.patterns {
+	for pattern := range v.patterns {
 		now.find(pattern)
 	}
 	return now
 }
 
-// Equal reports whether two trails are equal. No trail equals nil.
-func (t *Versions) Equal(other *Versions) bool {
-	return other != nil && maps.Equal(t.files, other.files) && maps.Equal(t.patterns, other.patterns)
+// Equal reports whether two records are equal. None equals nil.
+func (v *Versions) Equal(other *Versions) bool {
+	return other != nil && maps.Equal(v.files, other.files) && maps.Equal(v.patterns, other.patterns)
 }
 
 // version distinguishes versions of a file by time and size. It is "" for a file that does not exist.
@@ -62,8 +62,8 @@ func version(path string) string {
 }
 
 // read reads a file and records its version. Errors are for people.
-func (t *Versions) read(path string) (Source, error) {
-	t.files[path] = version(path) // before it is read: a write in between counts as a change
+func (v *Versions) read(path string) (Source, error) {
+	v.files[path] = version(path) // before it is read: a write in between counts as a change
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -80,12 +80,12 @@ func (t *Versions) read(path string) (Source, error) {
 }
 
 // find returns the files that match a pattern, and records both.
-func (t *Versions) find(pattern string) []string {
+func (v *Versions) find(pattern string) []string {
 	found := expand(pattern)
 	for _, path := range found {
-		t.files[path] = version(path)
+		v.files[path] = version(path)
 	}
-	t.patterns[pattern] = strings.Join(found, "\n")
+	v.patterns[pattern] = strings.Join(found, "\n")
 	return found
 }
 
