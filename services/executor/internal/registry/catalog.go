@@ -84,16 +84,11 @@ func (c *Catalog) refresh(ctx context.Context, log *slog.Logger) {
 		return
 	}
 	if now := c.current(); !slices.Equal(now.types, announced.types) || !slices.Equal(now.problems, announced.problems) {
-		c.registry.announceAgain()
+		c.registry.mu.Lock()
+		close(c.registry.changed)
+		c.registry.changed = make(chan struct{})
+		c.registry.mu.Unlock()
 	}
-}
-
-// announceAgain closes the channel of Changed.
-func (r *Registry) announceAgain() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	close(r.changed)
-	r.changed = make(chan struct{})
 }
 
 // current returns what can be announced now.
@@ -251,7 +246,8 @@ func (c *Catalog) models(a agent.Agent) (models map[string]model.Model, broken m
 func (c *Catalog) model(a agent.Agent, full string) (model.Model, error) {
 	provider, name, ok := strings.Cut(full, "/")
 	if !ok || provider == "" || name == "" {
-		return nil, fault.New(fault.Invalid, "MODEL_INVALID", "agent %q: the model is %q, it must be provider/name, for example openai/gpt-5", a.Name, full)
+		return nil, fault.New(fault.Invalid, "MODEL_INVALID",
+			"agent %q: the model is %q, it must be provider/name, for example openai/gpt-5", a.Name, full)
 	}
 	engine, err := c.engine(provider)
 	if err != nil {

@@ -24,7 +24,8 @@ var variablePattern = regexp.MustCompile(`^[A-Za-z0-9_*]+$`)
 func (c AgentsConfig) check() error {
 	for _, pattern := range c.FileEnv {
 		if !variablePattern.MatchString(pattern) {
-			return fault.New(fault.Invalid, "CONFIG_INVALID", "HOLDFAST_EXECUTOR_FILE_ENV has %q; write names of environment variables, with * for any part", pattern)
+			return fault.New(fault.Invalid, "CONFIG_INVALID",
+				"HOLDFAST_EXECUTOR_FILE_ENV has %q; write names of environment variables, with * for any part", pattern)
 		}
 	}
 	if err := c.modelHosts().Check(); err != nil {
@@ -70,13 +71,17 @@ func (l *loader) lookupNamed(variable string) (string, error) {
 // from the provider's own variable and goes to the provider alone: a server at a base URL gets
 // the key that the file names, or none.
 func (l *loader) openModel(s agents.Settings) (model.Model, error) {
-	c := ModelConfig{Provider: s.Provider, API: s.API, BaseURL: s.BaseURL, Script: s.Script, IdleTimeout: s.IdleTimeout, Profile: s.Profile, ModelProfiles: s.ModelProfiles}
+	c := ModelConfig{
+		Provider: s.Provider, API: s.API, BaseURL: s.BaseURL, Script: s.Script, IdleTimeout: s.IdleTimeout,
+		Profile: s.Profile, ModelProfiles: s.ModelProfiles,
+	}
 	remote, ok := remoteProvider(s.Provider)
 	switch {
 	case !ok:
 		return OpenModel(c)
 	case s.APIKeyEnv != "" && !l.config.mayName(s.APIKeyEnv):
-		return nil, fmt.Errorf("apiKeyEnv: files may not name the variable %q; HOLDFAST_EXECUTOR_FILE_ENV lists the variables that they may name", s.APIKeyEnv)
+		return nil, fmt.Errorf(
+			"apiKeyEnv: files may not name the variable %q; HOLDFAST_EXECUTOR_FILE_ENV lists the variables that they may name", s.APIKeyEnv)
 	case s.APIKeyEnv != "":
 		c.APIKey = firstSet(l.lookupEnv, []string{s.APIKeyEnv})
 	case s.BaseURL == "":
@@ -97,7 +102,8 @@ func (l *loader) openRemote(address, keyVariable string) (key string, err error)
 	switch {
 	case keyVariable == "":
 	case !l.config.mayName(keyVariable):
-		return "", fmt.Errorf("apiKeyEnv: files may not name the variable %q; HOLDFAST_EXECUTOR_FILE_ENV lists the variables that they may name", keyVariable)
+		return "", fmt.Errorf(
+			"apiKeyEnv: files may not name the variable %q; HOLDFAST_EXECUTOR_FILE_ENV lists the variables that they may name", keyVariable)
 	default:
 		if key = firstSet(l.lookupEnv, []string{keyVariable}); key == "" {
 			return "", fmt.Errorf("the environment variable %s is not set; it must hold the API key", keyVariable)

@@ -67,8 +67,9 @@ func (f *files) read(ctx context.Context) error {
 	f.registry.mu.Unlock()
 	l := &loader{config: f.config, lookupEnv: f.lookupEnv, models: models, log: f.log, servers: f.registry.servers}
 	set, err := l.load(func(known agents.Known) (*agents.Set, error) {
-		set, trail, err := agents.Load(ctx, splitPaths(f.config.AgentsFiles), known)
-		f.loaded, f.changed = trail, nil
+		set, versions, err := agents.Load(ctx, splitPaths(f.config.AgentsFiles), known)
+		f.loaded = versions
+		f.changed = nil
 		return set, err
 	})
 	if set == nil {

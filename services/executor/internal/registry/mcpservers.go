@@ -85,8 +85,8 @@ func (l *lease) release() {
 	l.all.closeIdle()
 }
 
-// releaseEnded ends the use by runs no longer held by the executor. live returns the held runs. A run is live when it begins to use a server, so live must be called with mu
-// held.
+// releaseEnded ends the use by runs that the executor no longer executes. live returns those that it executes. A run is live when
+// it begins to use a server, so live must be called while mu is locked.
 func (s *mcpServers) releaseEnded(c *Catalog, live func() []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -131,7 +131,7 @@ func (r *Registry) serve(set *Agents, mistakes error) (former *Agents, err error
 // keep takes over the former definitions of agents with a mistake, and of unreadable files.
 func (a *Agents) keep(former *Agents) {
 	for _, old := range former.list {
-		i := slices.IndexFunc(a.list, func(one agents.Agent) bool { return one.Name == old.Name })
+		i := slices.IndexFunc(a.list, func(a agents.Agent) bool { return a.Name == old.Name })
 		lost := i < 0 && slices.Contains(a.unread, old.File)
 		if !a.incomplete[old.Name] && !lost {
 			continue
@@ -147,18 +147,13 @@ func (a *Agents) keep(former *Agents) {
 				a.servers = append(a.servers, s)
 			}
 		}
-		a.noteKept(old)
-	}
-	sortByName(a.list)
-}
-
-// noteKept adds to the problems of an agent, or of its file, a note about the former definition in use.
-func (a *Agents) noteKept(old agents.Agent) {
-	for i := range a.problems {
-		p := &a.problems[i]
-		isAgents := p.Kind == agents.AgentPart && p.Name == old.Name || p.Agent == old.Name
-		if isAgents || p.Kind == agents.FilePart && p.Name == old.File {
-			p.Text += fmt.Sprintf("\nthe former definition of the agent %q is served", old.Name)
+		for i := range a.problems {
+			p := &a.problems[i]
+			isAgents := p.Kind == agents.AgentPart && p.Name == old.Name || p.Agent == old.Name
+			if isAgents || p.Kind == agents.FilePart && p.Name == old.File {
+				p.Text += fmt.Sprintf("\nthe former definition of the agent %q is served", old.Name)
+			}
 		}
 	}
+	sortByName(a.list)
 }

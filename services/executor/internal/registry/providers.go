@@ -40,7 +40,9 @@ type ModelConfig struct {
 func OpenModel(c ModelConfig) (model.Model, error) {
 	switch c.Provider {
 	case "openai":
-		return openai.New(openai.Config{API: c.API, BaseURL: c.BaseURL, APIKey: c.APIKey, IdleTimeout: c.IdleTimeout, Profile: c.Profile, ModelProfiles: c.ModelProfiles}, nil)
+		return openai.New(openai.Config{
+			API: c.API, BaseURL: c.BaseURL, APIKey: c.APIKey, IdleTimeout: c.IdleTimeout, Profile: c.Profile, ModelProfiles: c.ModelProfiles,
+		}, nil)
 	case "anthropic":
 		return anthropic.New(anthropic.Config{BaseURL: c.BaseURL, APIKey: c.APIKey, IdleTimeout: c.IdleTimeout}, nil)
 	case "gemini":

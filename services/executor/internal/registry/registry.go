@@ -110,7 +110,8 @@ func (r *Registry) Replace(a agent.Agent) (replaced bool, err error) {
 	defer r.mu.Unlock()
 	former, ok := r.entries[a.Name]
 	if ok && (former.make != nil || former.yaml != nil) {
-		return false, fault.New(fault.Conflict, "AGENT_EXISTS", "a factory or a YAML file has the name %q; unregister the factory or rename the agent", a.Name)
+		return false, fault.New(fault.Conflict, "AGENT_EXISTS",
+			"a factory or a YAML file has the name %q; unregister the factory or rename the agent", a.Name)
 	}
 	if !ok && len(r.entries) >= maxAgents {
 		return false, tooMany(len(r.entries) + 1)
@@ -278,15 +279,19 @@ func (r *Registry) Model(provider string, m model.Model) error {
 // former ones. Invalid (LIMITS_INVALID).
 func (r *Registry) Limit(provider string, l model.ProviderLimits) error {
 	if provider == "" || strings.Contains(provider, "/") || !model.CanBeLimited(provider, "") {
-		return fault.New(fault.Invalid, "LIMITS_INVALID", "limits need the name of a provider, at most 255 bytes without slashes and control characters, not %.300q", provider)
+		return fault.New(fault.Invalid, "LIMITS_INVALID",
+			"limits need the name of a provider, at most 255 bytes without slashes and control characters, not %.300q", provider)
 	}
 	for name := range l.Models {
 		if name == "" || !model.CanBeLimited(provider, name) {
-			return fault.New(fault.Invalid, "LIMITS_INVALID", "provider/name has at most 256 bytes without control characters, not %.300q", provider+"/"+name)
+			return fault.New(fault.Invalid, "LIMITS_INVALID",
+				"provider/name has at most 256 bytes without control characters, not %.300q", provider+"/"+name)
 		}
 	}
-	for _, one := range append(slices.Collect(maps.Values(l.Models)), l.Limits) {
-		if min(one.RequestsPerMinute, one.TokensPerMinute, one.Concurrency) < 0 || max(one.RequestsPerMinute, one.TokensPerMinute, one.Concurrency) > model.MaxLimit {
+	for _, limits := range append(slices.Collect(maps.Values(l.Models)), l.Limits) {
+		least := min(limits.RequestsPerMinute, limits.TokensPerMinute, limits.Concurrency)
+		greatest := max(limits.RequestsPerMinute, limits.TokensPerMinute, limits.Concurrency)
+		if least < 0 || greatest > model.MaxLimit {
 			return fault.New(fault.Invalid, "LIMITS_INVALID", "the limits of the provider %q must be from 0 to %d", provider, model.MaxLimit)
 		}
 	}
