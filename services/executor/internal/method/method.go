@@ -53,7 +53,8 @@ func (c *Caller) Call(ctx context.Context, r *executorv1.CallMethodRequest, out 
 	case c.slots <- struct{}{}:
 		defer func() { <-c.slots }()
 	default:
-		return fault.New(fault.Exhausted, "TOO_MANY_CALLS", "%d methods are being called; HOLDFAST_EXECUTOR_METHOD_CALLS is the limit", cap(c.slots))
+		return fault.New(fault.Exhausted, "TOO_MANY_CALLS",
+			"%d methods are being called; HOLDFAST_EXECUTOR_METHOD_CALLS is the limit", cap(c.slots))
 	}
 	m, err := c.find(ctx, r)
 	if err != nil {
@@ -62,8 +63,13 @@ func (c *Caller) Call(ctx context.Context, r *executorv1.CallMethodRequest, out 
 	h := &host{Caller: c, request: r, out: out, writing: make(chan struct{}, 1)}
 	defer h.end()
 	result, err := c.run(ctx, m, h)
+	if _, isFault := fault.From(err); isFault || err != nil && ctx.Err() != nil {
+		return err
+	}
 	if err != nil {
-		return c.publicFault(ctx, r, err)
+		c.log.ErrorContext(ctx, "method failed",
+			"agent", r.GetAgentType(), "method", r.GetMethod(), "session", r.GetSessionId(), "error", err)
+		return fault.New(fault.Conflict, "METHOD_FAILED", "The method has failed.")
 	}
 	text, err := h.encode(result)
 	if err != nil {
@@ -100,15 +106,6 @@ func (c *Caller) run(ctx context.Context, m agent.Method, h *host) (result any, 
 		args[i] = json.RawMessage(a)
 	}
 	return m.Call(ctx, &agent.MethodCall{Tenant: h.request.GetTenant(), SessionID: h.request.GetSessionId(), Args: args, Host: h})
-}
-
-// publicFault returns a fault as it is, and logs other errors: Conflict (METHOD_FAILED).
-func (c *Caller) publicFault(ctx context.Context, r *executorv1.CallMethodRequest, err error) error {
-	if _, ok := fault.From(err); ok || ctx.Err() != nil {
-		return err
-	}
-	c.log.ErrorContext(ctx, "method failed", "agent", r.GetAgentType(), "method", r.GetMethod(), "session", r.GetSessionId(), "error", err)
-	return fault.New(fault.Conflict, "METHOD_FAILED", "The method has failed.")
 }
 
 // host implements agent.MethodHost for one call.
@@ -242,7 +239,8 @@ func (h *host) write(ctx context.Context, version int64, state agent.State) erro
 		return err
 	}
 	_, err = h.sessions.SaveState(ctx, &statev1.SaveStateRequest{
-		Tenant: h.request.GetTenant(), SessionId: h.request.GetSessionId(), CustomState: string(text), ExpectedVersion: version, Caller: h.request.GetCaller(),
+		Tenant: h.request.GetTenant(), SessionId: h.request.GetSessionId(), CustomState: string(text), ExpectedVersion: version,
+		Caller: h.request.GetCaller(),
 	}, h.granted())
 	return err
 }
@@ -263,7 +261,8 @@ func (h *host) encode(value any) (string, error) {
 	text, err := json.Marshal(value)
 	switch {
 	case err != nil:
-		h.log.Error("a method has returned a value without JSON", "agent", h.request.GetAgentType(), "method", h.request.GetMethod(), "error", err)
+		h.log.Error("a method has returned a value without JSON",
+			"agent", h.request.GetAgentType(), "method", h.request.GetMethod(), "error", err)
 		return "", fault.New(fault.Conflict, "METHOD_FAILED", "The method has failed.")
 	case len(text) > h.maxBytes:
 		return "", fault.New(fault.TooLarge, "RESULT_TOO_LARGE", "a value of a method may have %d bytes; this one has %d", h.maxBytes, len(text))
