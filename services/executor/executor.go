@@ -135,13 +135,22 @@ func open(c Config, p Peers) (*Service, error) {
 		return nil, fault.New(fault.Invalid, "AGENTS_MISSING", "the executor has no agents; give it a registry, or agents in YAML")
 	}
 	p = p.withDefaults()
-	agents, err := p.catalog()
+	if p.Agents != nil {
+		if err := p.Registry.Use(p.Agents); err != nil {
+			return nil, err
+		}
+	}
+	agents, err := registry.NewCatalog(p.Registry, p.Hooks, p.LookupEnv)
 	if err != nil {
 		return nil, err
 	}
 	state, stream, err := dial(c, p)
 	if err != nil {
 		return nil, err
+	}
+	var passed func(context.Context, worker.Point)
+	if p.Passed != nil {
+		passed = func(ctx context.Context, point worker.Point) { p.Passed(ctx, string(point)) }
 	}
 	id := p.NewID()
 	w := worker.New(c.worker(), worker.Peers{
@@ -158,23 +167,13 @@ func open(c Config, p Peers) (*Service, error) {
 		Now:        p.Now,
 		NewID:      func() string { return strings.ToLower(p.NewID()) },
 		Jitter:     mathrand.Float64,
-		Passed:     p.passed(),
+		Passed:     passed,
 	})
 	if err := w.Measure(p.Meter); err != nil {
 		return nil, errors.Join(err, state.Close(), stream.Close())
 	}
 	methods := method.New(agents, statev1.NewSessionServiceClient(state), c.MethodCalls, c.MaxResultBytes, p.Log)
 	return &Service{registry: p.Registry, agents: agents, log: p.Log, worker: w, methods: methods, state: state, stream: stream}, nil
-}
-
-// catalog returns the agents of the registry, which takes in those in YAML.
-func (p Peers) catalog() (*registry.Catalog, error) {
-	if p.Agents != nil {
-		if err := p.Registry.Use(p.Agents); err != nil {
-			return nil, err
-		}
-	}
-	return registry.NewCatalog(p.Registry, p.Hooks, p.LookupEnv)
 }
 
 // executorName returns the beginning of an executor's id, for logs. Who knows the whole id can take the
@@ -256,13 +255,6 @@ func orNew(r *Registry) *Registry {
 		return NewRegistry()
 	}
 	return r
-}
-
-func (p Peers) passed() func(context.Context, worker.Point) {
-	if p.Passed == nil {
-		return nil
-	}
-	return func(ctx context.Context, point worker.Point) { p.Passed(ctx, string(point)) }
 }
 
 // Register adds the executor's services to a gRPC server.

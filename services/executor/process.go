@@ -52,11 +52,21 @@ any replica may die between two instructions. It calls the state and the stream 
 
 // runProcess serves until ctx ends.
 func runProcess(ctx context.Context, c ProcessConfig, t *telemetry.Telemetry, p Peers) (err error) {
-	p.Agents, p.Registry = nil, orNew(p.Registry)
-	p.Log, p.Meter, p.Security, p.Network = t.Log, t.Meter("holdfast.executor"), c.Internal, rpc.TCP()
+	p.Agents = nil // they come from the files of the configuration
+	p.Registry = orNew(p.Registry)
+	p.Log = t.Log
+	p.Meter = t.Meter("holdfast.executor")
+	p.Security = c.Internal
+	p.Network = rpc.TCP()
 	defer func() { err = errors.Join(err, p.Registry.Close()) }()
-	if err := c.loadAgents(ctx, p); err != nil {
-		return err
+	if c.AgentsFiles == "" && len(p.Registry.Types()) == 0 {
+		return fault.New(fault.Invalid, "CONFIG_INVALID",
+			"HOLDFAST_EXECUTOR_AGENTS is not set, and no agent is registered: name YAML files with agents")
+	}
+	if c.AgentsFiles != "" {
+		if err := p.Registry.Load(ctx, c.AgentsConfig, RegistryPeers{LookupEnv: p.LookupEnv, Log: p.Log}); err != nil {
+			return err
+		}
 	}
 	if err := rpc.CheckListen("HOLDFAST_EXECUTOR_LISTEN", c.Listen, c.Internal, t.Log); err != nil {
 		return err
@@ -67,17 +77,6 @@ func runProcess(ctx context.Context, c ProcessConfig, t *telemetry.Telemetry, p 
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	return s.serve(ctx, c, p.Network)
-}
-
-// loadAgents loads the agents in YAML.
-func (c ProcessConfig) loadAgents(ctx context.Context, p Peers) error {
-	if c.AgentsFiles != "" {
-		return p.Registry.Load(ctx, c.AgentsConfig, RegistryPeers{LookupEnv: p.LookupEnv, Log: p.Log})
-	}
-	if len(p.Registry.Types()) == 0 {
-		return fault.New(fault.Invalid, "CONFIG_INVALID", "HOLDFAST_EXECUTOR_AGENTS is not set, and no agent is registered: name YAML files with agents")
-	}
-	return nil
 }
 
 // serve serves and works until ctx ends.

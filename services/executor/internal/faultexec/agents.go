@@ -268,7 +268,9 @@ func subAgent(name string) agent.Tool { return agent.SubAgent[agent.Task](name, 
 func (c *agentServer) record(name string, retry agent.Retry) agent.Tool {
 	return agent.Tool{
 		Name: name, Description: "Has an effect on the ledger.", Retry: retry, Timeout: 2 * time.Minute,
-		InputSchema: json.RawMessage(`{"type": "object", "properties": {"label": {"type": "string"}, "holdMs": {"type": "integer"}}, "required": ["label"]}`),
+		InputSchema: json.RawMessage(`{
+			"type": "object", "properties": {"label": {"type": "string"}, "holdMs": {"type": "integer"}}, "required": ["label"]
+		}`),
 		Execute: func(ctx context.Context, call *agent.Call) (any, error) {
 			var input struct {
 				Label  string `json:"label"`
