@@ -236,7 +236,8 @@ func (t Tool) checkAnswers(field string, p *problems) {
 	case t.SubAgent != "" && (t.Client || t.Execute != nil):
 		p.add(field, "the tool %q has both SubAgent and another way to answer its calls", t.Name)
 	case t.SubAgent != "" && (t.ReadOnly || gated || t.AnswerWithin > 0):
-		p.add(field, "%q has SubAgent, and takes neither readOnly nor approval nor answerWithin: limit it with timeout, and let its own tools ask for approval", t.Name)
+		p.add(field, "%q has SubAgent, and takes neither readOnly nor approval nor answerWithin: limit it with timeout, "+
+			"and let its own tools ask for approval", t.Name)
 	case t.Approvers != Anyone && !gated:
 		p.add(field+".approvers", "%q has no approval that others could give", t.Name)
 	case t.SubAgent != "":

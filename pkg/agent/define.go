@@ -26,7 +26,9 @@ type ToolOption func(*Tool)
 // an error as a failed result, which does not fail the run.
 //
 // Like regexp.MustCompile, NewTool panics if In has no schema. Agent.Check reports other problems.
-func NewTool[In, Out any](name, description string, run func(ctx context.Context, call *Call, in In) (Out, error), options ...ToolOption) Tool {
+func NewTool[In, Out any](
+	name, description string, run func(ctx context.Context, call *Call, in In) (Out, error), options ...ToolOption,
+) Tool {
 	t := defined[In](name, description, options)
 	if t.Retry == "" {
 		t.Retry = RetryNever

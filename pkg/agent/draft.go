@@ -48,17 +48,14 @@ func NewDraft(state State, schema *Schema, maxBytes int) *Draft {
 
 // State returns a copy of the state with the changes.
 func (d *Draft) State() State {
-	copied, err := d.current().Clone()
+	d.mu.Lock()
+	current := d.after
+	d.mu.Unlock()
+	copied, err := current.Clone()
 	if err != nil { // impossible: the state came from JSON
 		return State{}
 	}
 	return copied
-}
-
-func (d *Draft) current() State {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.after
 }
 
 // Update changes the state: see Host.Update. Concurrent updates run one after another. A panic of change
@@ -140,7 +137,8 @@ func checkOps(ops []Op, maxBytes int) error {
 		size += len(op.Key) + len(op.Value)
 	}
 	if len(ops) > maxStateKeys {
-		return fault.New(fault.Invalid, "STATE_INVALID", "%d keys were changed, %d are allowed; group values under one key", len(ops), maxStateKeys)
+		return fault.New(fault.Invalid, "STATE_INVALID",
+			"%d keys were changed, %d are allowed; group values under one key", len(ops), maxStateKeys)
 	}
 	if size > maxBytes {
 		return fault.New(fault.TooLarge, "STATE_SIZE_EXCEEDED",

@@ -92,7 +92,8 @@ func Run(ctx context.Context, t agent.Tool, host agent.Host, input string) (json
 	if err := check(t.InputSchema, json.RawMessage(input)); err != nil {
 		return nil, fmt.Errorf("the arguments do not fit: %w", err)
 	}
-	value, err := t.Execute(ctx, &agent.Call{ID: "call", Tool: t.Name, IdempotencyKey: "key", Step: 1, Input: json.RawMessage(input), Host: host})
+	call := &agent.Call{ID: "call", Tool: t.Name, IdempotencyKey: "key", Step: 1, Input: json.RawMessage(input), Host: host}
+	value, err := t.Execute(ctx, call)
 	if err != nil {
 		return nil, err
 	}

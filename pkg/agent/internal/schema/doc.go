@@ -9,6 +9,7 @@
 //
 // Schemas and values may be hostile. A schema is bounded by its size, its depth and the size of the
 // compiled patterns. A check is bounded by its depth and its work: the pairs of schema and value, the
-// visited members, the compared bytes and the steps of patterns, which are regular expressions of ECMA-262. Compile refuses a schema that refers to itself for the same value.
+// visited members, the compared bytes and the steps of patterns, which are regular expressions of ECMA-262. Compile refuses
+// a schema that refers to itself for the same value.
 // Numbers are compared exactly as decimals, and 1e999999999 costs no more than 1.
 package schema
