@@ -109,14 +109,18 @@ type caller struct {
 	passTrace bool
 }
 
-func (c caller) unary(ctx context.Context, method string, r, reply any, conn *grpc.ClientConn, next grpc.UnaryInvoker, options ...grpc.CallOption) error {
+func (c caller) unary(
+	ctx context.Context, method string, r, reply any, conn *grpc.ClientConn, next grpc.UnaryInvoker, options ...grpc.CallOption,
+) error {
 	if done, err := c.pipes.Call(ctx, conn, method, r, reply); done {
 		return callError(ctx, err)
 	}
 	return callError(ctx, next(c.identify(ctx), method, r, reply, conn, options...))
 }
 
-func (c caller) stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, next grpc.Streamer, options ...grpc.CallOption) (grpc.ClientStream, error) {
+func (c caller) stream(
+	ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, next grpc.Streamer, options ...grpc.CallOption,
+) (grpc.ClientStream, error) {
 	s, err := next(c.identify(ctx), desc, conn, method, options...)
 	if method == pipe.FullName {
 		return s, err // the pipe's calls convert their own errors
@@ -163,16 +167,12 @@ func callError(ctx context.Context, err error) error {
 	if err == nil || errors.Is(err, io.EOF) {
 		return err
 	}
+	deadline, hasDeadline := ctx.Deadline()
 	switch code := status.Code(err); {
 	case ctx.Err() != nil && (code == codes.Canceled || code == codes.DeadlineExceeded):
 		return ctx.Err()
-	case code == codes.DeadlineExceeded && deadlineNear(ctx):
+	case code == codes.DeadlineExceeded && hasDeadline && time.Until(deadline) < deadlineSlack:
 		return context.DeadlineExceeded
 	}
 	return FaultError(err)
-}
-
-func deadlineNear(ctx context.Context) bool {
-	deadline, ok := ctx.Deadline()
-	return ok && time.Until(deadline) < deadlineSlack
 }

@@ -134,7 +134,9 @@ type processCaller struct {
 	address string
 }
 
-func (c processCaller) unary(ctx context.Context, method string, r, reply any, _ *grpc.ClientConn, _ grpc.UnaryInvoker, _ ...grpc.CallOption) error {
+func (c processCaller) unary(
+	ctx context.Context, method string, r, reply any, _ *grpc.ClientConn, _ grpc.UnaryInvoker, _ ...grpc.CallOption,
+) error {
 	server, err := c.network.server(ctx, c.address)
 	if err != nil {
 		return callError(ctx, err)
@@ -142,7 +144,9 @@ func (c processCaller) unary(ctx context.Context, method string, r, reply any, _
 	return callError(ctx, server.Invoke(ctx, method, r, reply))
 }
 
-func (c processCaller) stream(ctx context.Context, desc *grpc.StreamDesc, _ *grpc.ClientConn, method string, _ grpc.Streamer, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+func (c processCaller) stream(
+	ctx context.Context, desc *grpc.StreamDesc, _ *grpc.ClientConn, method string, _ grpc.Streamer, _ ...grpc.CallOption,
+) (grpc.ClientStream, error) {
 	server, err := c.network.server(ctx, c.address)
 	if err != nil {
 		return nil, callError(ctx, err)

@@ -38,10 +38,6 @@ func RoleOf(ctx context.Context) Role {
 	return RoleAny
 }
 
-func withRole(ctx context.Context, role Role) context.Context {
-	return context.WithValue(ctx, roleKey{}, role)
-}
-
 // The options with the callers of a method, and of a service's methods without an own option.
 const (
 	methodOption  protoreflect.FullName = "holdfast.event.v1.roles"

@@ -56,17 +56,21 @@ func CheckListen(variable, address string, s Security, log *slog.Logger) error {
 	case s.TokensFile != "":
 	case s.Token == "":
 		return fault.New(fault.Invalid, "INSECURE_LISTEN",
-			"%s is %q, which other machines can reach, and callers would need no credentials: set HOLDFAST_INTERNAL_TOKEN (one secret for all services), "+
+			"%s is %q, which other machines can reach, and callers would need no credentials: "+
+				"set HOLDFAST_INTERNAL_TOKEN (one secret for all services), "+
 				"or HOLDFAST_INTERNAL_TOKENS (a token for each role), or HOLDFAST_INTERNAL_TLS_CERT, _TLS_KEY and _TLS_CA (mutual TLS), "+
 				"or set %[1]s to a port of 127.0.0.1", variable, address)
 	case len(s.Token) < minToken:
 		return fault.New(fault.Invalid, "INSECURE_LISTEN",
-			"%s is %q, which other machines can reach, and HOLDFAST_INTERNAL_TOKEN has %d bytes: it must have at least %d, such as the output of \"openssl rand -hex 32\"", variable, address, len(s.Token), minToken)
+			"%s is %q, which other machines can reach, and HOLDFAST_INTERNAL_TOKEN has %d bytes: "+
+				"it must have at least %d, such as the output of \"openssl rand -hex 32\"", variable, address, len(s.Token), minToken)
 	default:
-		log.Warn("every service may call everything with the one token: set HOLDFAST_INTERNAL_TOKENS to give each a token of its own role", "address", address)
+		log.Warn("every service may call everything with the one token: set HOLDFAST_INTERNAL_TOKENS to give each a token of its own role",
+			"address", address)
 	}
 	if !s.encrypted() {
-		log.Warn("the token of the services travels without encryption: set HOLDFAST_INTERNAL_TLS_CERT and _TLS_KEY, unless the network is private", "address", address)
+		log.Warn("the token of the services travels without encryption: "+
+			"set HOLDFAST_INTERNAL_TLS_CERT and _TLS_KEY, unless the network is private", "address", address)
 	}
 	return nil
 }

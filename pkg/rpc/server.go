@@ -79,10 +79,11 @@ func NewServer(c ServerConfig) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	guard, err := newGuard(c)
+	who, err := newCallers(c.Security, orDefault(c.Log))
 	if err != nil {
 		return nil, err
 	}
+	guard := guard{boundary: newBoundary(c.Log, c.Meter), callers: who, allowed: permissions{}, takeTrace: !recordsSpans()}
 	limit := messageLimit(c.MaxMessageBytes)
 	server := &Server{
 		pipes: pipe.NewServer(limit, guard.admit, guard.close), process: inproc.NewServer(guard.close), allowed: guard.allowed,
@@ -138,11 +139,6 @@ type guard struct {
 	allowed  permissions
 	// takeTrace makes the guard adopt the caller's trace; otherwise the call's span does.
 	takeTrace bool
-}
-
-func newGuard(c ServerConfig) (guard, error) {
-	who, err := newCallers(c.Security, orDefault(c.Log))
-	return guard{boundary: newBoundary(c.Log, c.Meter), callers: who, allowed: permissions{}, takeTrace: !recordsSpans()}, err
 }
 
 func (g guard) unary(ctx context.Context, r any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (_ any, err error) {
@@ -220,7 +216,7 @@ func (g guard) admit(ctx context.Context, method string) (context.Context, error
 	if method != pipe.FullName { // the calls of a pipe are checked one by one
 		err = g.allowed.check(role, method)
 	}
-	return withRole(ctx, role), err
+	return context.WithValue(ctx, roleKey{}, role), err
 }
 
 // readmit repeats admit for an open stream, if tokens can change.
@@ -260,7 +256,8 @@ func (b boundary) count(ctx context.Context, method string, a answer) {
 	if a.info != nil {
 		reason = a.info.GetReason()
 	}
-	b.errors.Add(ctx, 1, metric.WithAttributes(attribute.String("rpc.method", strings.TrimPrefix(method, "/")), attribute.String("reason", reason)))
+	b.errors.Add(ctx, 1, metric.WithAttributes(
+		attribute.String("rpc.method", strings.TrimPrefix(method, "/")), attribute.String("reason", reason)))
 }
 
 // report counts err, and logs it if the caller receives only INTERNAL.
