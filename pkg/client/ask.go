@@ -49,7 +49,8 @@ func (c *Client) Ask(ctx context.Context, r *agentv1.StartRequest) (*Answer, err
 // (SESSION_NOT_FOUND, RUN_NOT_FOUND).
 func (c *Client) Wait(ctx context.Context, session, run string) (*Answer, error) {
 	for {
-		waited, err := callAgain(ctx, c, c.agents.WaitRun, &agentv1.WaitRunRequest{SessionId: session, RunId: run, WaitMs: waitStep.Milliseconds()})
+		request := &agentv1.WaitRunRequest{SessionId: session, RunId: run, WaitMs: waitStep.Milliseconds()}
+		waited, err := callAgain(ctx, c, c.agents.WaitRun, request)
 		if err != nil {
 			return nil, err
 		}

@@ -100,7 +100,9 @@ func (c *Client) Run(ctx context.Context, session, run string) (*agentv1.Run, er
 
 // AppendMessages appends messages to the conversation without a run. With ids it may be repeated. NotFound
 // (SESSION_NOT_FOUND), Conflict (MESSAGE_EXISTS), Invalid (MESSAGE_INVALID), TooLarge (MESSAGE_TOO_LARGE).
-func (c *Client) AppendMessages(ctx context.Context, session string, messages ...*agentv1.InputMessage) (*agentv1.AppendMessagesResponse, error) {
+func (c *Client) AppendMessages(
+	ctx context.Context, session string, messages ...*agentv1.InputMessage,
+) (*agentv1.AppendMessagesResponse, error) {
 	return call(ctx, c.agents.AppendMessages, &agentv1.AppendMessagesRequest{SessionId: session, Messages: messages})
 }
 

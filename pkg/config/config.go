@@ -56,13 +56,9 @@ func Load(target any, environ []string) error {
 			problems = append(problems, problem)
 		}
 	}
-	if len(problems) > 0 {
-		return invalid(problems)
+	if len(problems) == 0 {
+		return nil
 	}
-	return nil
-}
-
-func invalid(problems []string) error {
 	count := "1 variable is"
 	if len(problems) > 1 {
 		count = fmt.Sprintf("%d variables are", len(problems))

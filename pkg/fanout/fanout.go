@@ -61,7 +61,7 @@ func (r *Ring[T]) Put(v T) {
 	}
 	r.values = append(r.values, v)
 	r.bytes += r.size(v)
-	for len(r.values) > 1 && r.exceedsLimits() {
+	for len(r.values) > 1 && (len(r.values) > r.limits.Values || r.bytes > r.limits.Bytes) {
 		r.bytes -= r.size(r.values[0])
 		var none T
 		r.values[0] = none
@@ -70,10 +70,6 @@ func (r *Ring[T]) Put(v T) {
 	}
 	r.done = 0
 	announce(&r.wake)
-}
-
-func (r *Ring[T]) exceedsLimits() bool {
-	return len(r.values) > r.limits.Values || r.bytes > r.limits.Bytes
 }
 
 // Gap reports to all readers that values may be missing here.

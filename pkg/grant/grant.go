@@ -54,7 +54,8 @@ func (c Config) Keys() (Keys, error) {
 	for secret := range strings.SplitSeq(c.Secret, ",") {
 		if len(secret) < MinSecret {
 			return Keys{}, fault.New(fault.Invalid, "GRANT_SECRET_INVALID",
-				"a secret of HOLDFAST_GRANT_SECRET has %d bytes: it must have at least %d, such as the output of \"openssl rand -hex 32\"", len(secret), MinSecret)
+				"a secret of HOLDFAST_GRANT_SECRET has %d bytes: it must have at least %d, such as the output of \"openssl rand -hex 32\"",
+				len(secret), MinSecret)
 		}
 		k.secrets = append(k.secrets, []byte(secret))
 	}

@@ -59,8 +59,8 @@ func (p Program[C]) Execute(ctx context.Context, args, environ []string, stdout,
 }
 
 func (p Program[C]) help(w io.Writer) error {
-	if _, err := fmt.Fprintf(w, "%s\n\nOptions:\n  --help     show this text\n  --version  show the version\n\n%s\n\nEnvironment variables, with their defaults:\n",
-		p.About, process.ExitCodes); err != nil {
+	if _, err := fmt.Fprintf(w, "%s\n\nOptions:\n  --help     show this text\n  --version  show the version\n\n%s\n\n"+
+		"Environment variables, with their defaults:\n", p.About, process.ExitCodes); err != nil {
 		return err
 	}
 	var c C
