@@ -19,7 +19,8 @@ import (
 // newAgents returns the commands on agents, those of executors and those in files.
 func newAgents(t *cli.Terminal, g *cli.Gateway) *cobra.Command {
 	check := &cobra.Command{
-		Use: "check FILE…", Short: "Check files of agents, and print each mistake with its file and line", Args: cli.Arguments(1, maxAgentFiles),
+		Use: "check FILE…", Short: "Check files of agents, and print each mistake with its file and line",
+		Args: cli.Arguments(1, maxAgentFiles),
 		Long: `Check files of agents as an executor in this environment reads them, with its API keys and permitted hosts:
 files, folders or patterns. Each mistake has a line with its file, line and column, and the command then
 ends with 1. An executor serves what has no mistake; the command asks for everything. It connects the MCP servers

@@ -35,7 +35,9 @@ stop Holdfast and move the former one away, with the files beside it that end in
 	}
 }
 
-func copyDatabase(ctx context.Context, t *cli.Terminal, file string, do func(context.Context, state.Config, string) error, done string) error {
+func copyDatabase(
+	ctx context.Context, t *cli.Terminal, file string, do func(context.Context, state.Config, string) error, done string,
+) error {
 	c, err := databaseOf(t)
 	if err != nil {
 		return err

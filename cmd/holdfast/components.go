@@ -54,7 +54,8 @@ func componentsNamed(names, environ []string) ([]component, error) {
 	}
 	for _, name := range names {
 		if !slices.Contains(known, name) {
-			return nil, fault.New(fault.Invalid, "SERVICE_UNKNOWN", "there is no service %q; the services are %s", name, strings.Join(known, ", "))
+			return nil, fault.New(fault.Invalid, "SERVICE_UNKNOWN",
+				"there is no service %q; the services are %s", name, strings.Join(known, ", "))
 		}
 	}
 	if len(names) == 0 {

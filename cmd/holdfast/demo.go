@@ -47,7 +47,8 @@ func lookup(environ []string) func(string) (string, bool) {
 func demoAgents(environ []string) (*executor.Agents, error) {
 	find := lookup(environ)
 	names := []string{"scripted", "researcher", "editor"}
-	for provider, variable := range map[string]string{"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY", "gemini": "GEMINI_API_KEY"} {
+	variables := map[string]string{"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY", "gemini": "GEMINI_API_KEY"}
+	for provider, variable := range variables {
 		if key, ok := find(variable); ok && key != "" {
 			names = append(names, provider)
 		}

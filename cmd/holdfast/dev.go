@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/holdfast-run/holdfast/cmd/holdfast/internal/cli"
+	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/config"
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/pkg/rpc"
@@ -71,8 +72,10 @@ Files of agents that change are read again. Without files there are demo agents,
 	}
 	c.Flags().StringVar(&o.listen, "listen", "127.0.0.1:8080", "the address of the gateway")
 	c.Flags().StringVar(&o.data, "data", ".holdfast", "the folder that keeps everything")
-	c.Flags().BoolVar(&o.expose, "expose", false, "let executors of other processes join, at HOLDFAST_STATE_LISTEN and HOLDFAST_STREAM_LISTEN")
-	c.Flags().StringArrayVar(&o.agents, "agents", nil, "a YAML file of agents, a folder or a pattern; may be given several times; the demo agents without")
+	c.Flags().BoolVar(&o.expose, "expose", false,
+		"let executors of other processes join, at HOLDFAST_STATE_LISTEN and HOLDFAST_STREAM_LISTEN")
+	c.Flags().StringArrayVar(&o.agents, "agents", nil,
+		"a YAML file of agents, a folder or a pattern; may be given several times; the demo agents without")
 	return c
 }
 
@@ -92,7 +95,7 @@ func dev(ctx context.Context, o devOptions, t *cli.Terminal) error {
 		return err
 	}
 	defer flush(context.WithoutCancel(ctx), tel)
-	return runHouse(ctx, o, c, t.Environ, tel.Log, t.Out)
+	return runServices(ctx, o, c, t.Environ, tel.Log, t.Out)
 }
 
 // flush exports the last spans.
@@ -104,14 +107,21 @@ func flush(ctx context.Context, t *telemetry.Telemetry) {
 	}
 }
 
-func runHouse(ctx context.Context, o devOptions, c devConfig, environ []string, log *slog.Logger, stdout io.Writer) (err error) {
+// runServices opens the services and runs them until ctx ends.
+func runServices(ctx context.Context, o devOptions, c devConfig, environ []string, log *slog.Logger, stdout io.Writer) (err error) {
 	agents, err := loadAgents(ctx, c.Agents, environ, log)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, agents.Close()) }()
 	if c.Gateway.DefaultAgent == "" {
-		c.Gateway.DefaultAgent = defaultAgent(agents.Types())
+		names := agents.Types() // none if all agents wait for something
+		switch {
+		case slices.Contains(names, "demo"):
+			c.Gateway.DefaultAgent = "demo"
+		case len(names) > 0:
+			c.Gateway.DefaultAgent = names[0]
+		}
 	}
 	if err := gateway.CheckListen("--listen", o.listen, c.Gateway); err != nil {
 		return err
@@ -123,7 +133,7 @@ func runHouse(ctx context.Context, o devOptions, c devConfig, environ []string, 
 	}
 	defer listener.Close()
 	lines := &runLines{out: stdout}
-	h, err := open(ctx, c, agents, rpc.NewProcess(), log, lines.hooks())
+	h, err := open(ctx, c, agents, rpc.NewProcess(), log, agent.Hooks{AfterRun: lines.print})
 	if err != nil {
 		return err
 	}
@@ -159,7 +169,11 @@ func (o devOptions) configure(environ []string) (devConfig, error) {
 		defaults = append(defaults, "HOLDFAST_GATEWAY_INSECURE_NO_AUTH=true")
 	}
 	var c devConfig
-	if err := config.Load(&c, append(defaults, set(environ)...)); err != nil {
+	// An empty variable counts as unset and must not hide a default.
+	set := slices.DeleteFunc(slices.Clone(environ), func(line string) bool {
+		return strings.HasSuffix(line, "=") && strings.Count(line, "=") == 1
+	})
+	if err := config.Load(&c, append(defaults, set...)); err != nil {
 		return devConfig{}, err
 	}
 	if o.expose && len(c.Gateway.Executors) == 0 {
@@ -171,22 +185,6 @@ func (o devOptions) configure(environ []string) (devConfig, error) {
 	}
 	c.Telemetry.ServiceName = "holdfast-dev"
 	return c, nil
-}
-
-// set drops empty variables. They count as unset and must not hide a default.
-func set(environ []string) []string {
-	return slices.DeleteFunc(slices.Clone(environ), func(line string) bool { return strings.HasSuffix(line, "=") && strings.Count(line, "=") == 1 })
-}
-
-// defaultAgent returns the demo agent if it exists.
-func defaultAgent(names []string) string {
-	if slices.Contains(names, "demo") {
-		return "demo"
-	}
-	if len(names) == 0 {
-		return "" // all agents wait for something
-	}
-	return names[0]
 }
 
 // welcome prints the addresses and an example request. The lines of runs follow it.

@@ -81,7 +81,8 @@ func databaseOf(t *cli.Terminal) (state.Config, error) {
 	}
 	named := slices.ContainsFunc(databaseVariables(), func(name string) bool { value, _ := t.Lookup(name); return value != "" })
 	if !named {
-		return state.Config{}, fault.New(fault.Invalid, "DATABASE_UNNAMED", "the environment names no database: set %s", strings.Join(databaseVariables(), " or "))
+		return state.Config{}, fault.New(fault.Invalid, "DATABASE_UNNAMED",
+			"the environment names no database: set %s", strings.Join(databaseVariables(), " or "))
 	}
 	var c state.Config
 	return c, config.Load(&c, environ)
@@ -102,7 +103,10 @@ func checkDatabase(ctx context.Context, t *cli.Terminal) cli.Check {
 	case err != nil:
 		return cli.FailedCheck("database", err)
 	case schema.Applied < schema.Known:
-		return cli.Check{Name: "database", Result: cli.Failed, Text: schemaLine(schema) + "; \"holdfast migrate up\" or the start of the state service applies them"}
+		return cli.Check{
+			Name: "database", Result: cli.Failed,
+			Text: schemaLine(schema) + "; \"holdfast migrate up\" or the start of the state service applies them",
+		}
 	case schema.Applied > schema.Known:
 		return cli.Check{Name: "database", Result: cli.Failed, Text: schemaLine(schema)}
 	}

@@ -30,18 +30,18 @@ func (c exposeConfig) listen(ctx context.Context, h *services) (e exposed, err e
 			e.close()
 		}
 	}()
-	for _, place := range []struct {
+	for _, endpoint := range []struct {
 		variable, address string
 		listener          *net.Listener
 	}{{"HOLDFAST_STATE_LISTEN", c.State, &e.state}, {"HOLDFAST_STREAM_LISTEN", c.Stream, &e.stream}} {
-		if err := rpc.CheckListen(place.variable, place.address, c.Internal, h.log); err != nil {
+		if err := rpc.CheckListen(endpoint.variable, endpoint.address, c.Internal, h.log); err != nil {
 			return e, err
 		}
-		listener, err := rpc.TCP().Listen(ctx, place.address)
+		listener, err := rpc.TCP().Listen(ctx, endpoint.address)
 		if err != nil {
-			return e, fault.New(fault.Unavailable, "LISTEN_FAILED", "%v; choose another address with %s", err, place.variable)
+			return e, fault.New(fault.Unavailable, "LISTEN_FAILED", "%v; choose another address with %s", err, endpoint.variable)
 		}
-		*place.listener = listener
+		*endpoint.listener = listener
 	}
 	return e, nil
 }
@@ -70,5 +70,6 @@ func (e exposed) invitation() string {
 	if e.state == nil {
 		return ""
 	}
-	return fmt.Sprintf("\n  join    HOLDFAST_EXECUTOR_STATE_ADDRESS=%v HOLDFAST_EXECUTOR_STREAM_ADDRESS=%v go run ./your/executor\n", e.state.Addr(), e.stream.Addr())
+	return fmt.Sprintf("\n  join    HOLDFAST_EXECUTOR_STATE_ADDRESS=%v HOLDFAST_EXECUTOR_STREAM_ADDRESS=%v go run ./your/executor\n",
+		e.state.Addr(), e.stream.Addr())
 }

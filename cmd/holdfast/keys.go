@@ -34,7 +34,8 @@ type keyEntry struct {
 
 // newKeys returns the commands on API keys.
 func newKeys(t *cli.Terminal) *cobra.Command {
-	return cli.Group("keys", "Manage the API keys in a gateway's file", newKeyCommand(t), listKeysCommand(t), revokeKeyCommand(t), rotateKeyCommand(t))
+	return cli.Group("keys", "Manage the API keys in a gateway's file",
+		newKeyCommand(t), listKeysCommand(t), revokeKeyCommand(t), rotateKeyCommand(t))
 }
 
 // keyFlags are the flags of all commands on keys.
@@ -71,8 +72,10 @@ for all users. A key with a subject and without operate reaches only that user's
 	}
 	f.add(c)
 	c.Flags().DurationVar(&validity, "expires", 0, "how long the key is valid, such as 720h; 0 for ever")
-	c.Flags().StringSliceVar(&entry.Scopes, "scopes", gateway.DefaultScopes(), "what the key may do: a list of read, chat, approve, operate and admin")
-	c.Flags().StringVar(&entry.Subject, "subject", "", "the user of the key, for a key that reaches only the sessions of that user; empty for all users")
+	c.Flags().StringSliceVar(&entry.Scopes, "scopes", gateway.DefaultScopes(),
+		"what the key may do: a list of read, chat, approve, operate and admin")
+	c.Flags().StringVar(&entry.Subject, "subject", "",
+		"the user of the key, for a key that reaches only the sessions of that user; empty for all users")
 	return c
 }
 
@@ -82,7 +85,9 @@ func newKey(f keyFlags, entry keyEntry, validity time.Duration, stdout io.Writer
 		return err
 	}
 	key, hash := gateway.NewAPIKey()
-	entry.Name, entry.Tenant, entry.SHA256 = f.name, f.tenant, hash
+	entry.Name = f.name
+	entry.Tenant = f.tenant
+	entry.SHA256 = hash
 	if err := gateway.CheckScopes(entry.Scopes); err != nil {
 		return err
 	}
@@ -157,7 +162,8 @@ func listKeys(t *cli.Terminal, file string) error {
 func revokeKeyCommand(t *cli.Terminal) *cobra.Command {
 	var f keyFlags
 	c := &cobra.Command{
-		Use: "revoke --tenant NAME --file FILE", Short: "Remove the keys of a name; gateways refuse them within seconds", Args: cli.NoArguments,
+		Use: "revoke --tenant NAME --file FILE", Short: "Remove the keys of a name; gateways refuse them within seconds",
+		Args: cli.NoArguments,
 		Long: "Remove the keys of a name and a tenant from a file. Gateways refuse them within seconds. The file loses its comments.",
 		RunE: func(*cobra.Command, []string) error {
 			return changeKeys(f, t.Out, func(entries []keyEntry, isNamed func(keyEntry) bool) ([]keyEntry, string) {
@@ -190,7 +196,8 @@ func rotateKeyCommand(t *cli.Terminal) *cobra.Command {
 func rotated(entries []keyEntry, isNamed func(keyEntry) bool, grace time.Duration) (changed []keyEntry, key string) {
 	key, hash := gateway.NewAPIKey()
 	next := entries[slices.IndexFunc(entries, isNamed)]
-	next.SHA256, next.Expires = hash, nil
+	next.SHA256 = hash
+	next.Expires = nil
 	for i, e := range entries {
 		if at := expiry(grace); isNamed(e) && (e.Expires == nil || e.Expires.After(*at)) {
 			entries[i].Expires = at
@@ -203,7 +210,9 @@ const day = 24 * time.Hour
 
 // changeKeys changes the keys of a file. isNamed selects those of the flags; there is at least one. Invalid
 // (KEY_NOT_FOUND, LAST_KEY).
-func changeKeys(f keyFlags, stdout io.Writer, change func(entries []keyEntry, isNamed func(keyEntry) bool) (changed []keyEntry, key string)) error {
+func changeKeys(
+	f keyFlags, stdout io.Writer, change func(entries []keyEntry, isNamed func(keyEntry) bool) (changed []keyEntry, key string),
+) error {
 	if err := f.checkTenant(); err != nil {
 		return err
 	}
@@ -213,11 +222,13 @@ func changeKeys(f keyFlags, stdout io.Writer, change func(entries []keyEntry, is
 	}
 	isNamed := func(e keyEntry) bool { return e.Name == f.name && e.Tenant == f.tenant }
 	if !slices.ContainsFunc(entries, isNamed) {
-		return fault.New(fault.NotFound, "KEY_NOT_FOUND", "%s has no key %q of tenant %q; \"holdfast keys list\" shows its keys", f.file, f.name, f.tenant)
+		return fault.New(fault.NotFound, "KEY_NOT_FOUND",
+			"%s has no key %q of tenant %q; \"holdfast keys list\" shows its keys", f.file, f.name, f.tenant)
 	}
 	changed, key := change(entries, isNamed)
 	if len(changed) == 0 {
-		return fault.New(fault.Conflict, "LAST_KEY", "%s would have no key, and gateways refuse such a file: make another key first", f.file)
+		return fault.New(fault.Conflict, "LAST_KEY",
+			"%s would have no key, and gateways refuse such a file: make another key first", f.file)
 	}
 	text, err := yaml.Marshal(changed)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Command holdfast runs Holdfast and looks into it: `holdfast dev` runs all services in one process for development,
+// Command holdfast runs Holdfast and inspects it: `holdfast dev` runs all services in one process for development,
 // `holdfast serve` for production, and the other commands show and change what a running system does.
 package main
 
@@ -53,7 +53,7 @@ func execute(ctx context.Context, t *cli.Terminal, args []string) error {
 // The groups of commands in the help.
 const (
 	runGroup     = "run"
-	lookGroup    = "look"
+	inspectGroup = "inspect"
 	prepareGroup = "prepare"
 )
 
@@ -65,12 +65,16 @@ func newRoot(t *cli.Terminal) *cobra.Command {
 	root.SetUsageTemplate(root.UsageTemplate() + "\n" + process.ExitCodes + "\n")
 	root.Version = process.Version()
 	root.SetVersionTemplate("holdfast {{.Version}}\n")
-	root.SilenceErrors, root.SilenceUsage = true, true
+	root.SilenceErrors = true
+	root.SilenceUsage = true
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return fault.New(fault.Invalid, "FLAG_INVALID", "%v; %q lists the flags", err, c.CommandPath()+" --help")
 	})
-	root.AddGroup(&cobra.Group{ID: runGroup, Title: "Run Holdfast:"}, &cobra.Group{ID: lookGroup, Title: "Look inside a running system:"},
-		&cobra.Group{ID: prepareGroup, Title: "Prepare and check:"})
+	root.AddGroup(
+		&cobra.Group{ID: runGroup, Title: "Run Holdfast:"},
+		&cobra.Group{ID: inspectGroup, Title: "Look inside a running system:"},
+		&cobra.Group{ID: prepareGroup, Title: "Prepare and check:"},
+	)
 	add := func(group string, commands ...*cobra.Command) {
 		for _, c := range commands {
 			c.GroupID = group
@@ -78,7 +82,7 @@ func newRoot(t *cli.Terminal) *cobra.Command {
 		root.AddCommand(commands...)
 	}
 	add(runGroup, newDev(t), newServe(t))
-	add(lookGroup, cli.Sessions(g), cli.Runs(g), cli.Calls(g), cli.Chat(g), newAgents(t, g), cli.Usage(g), cli.Audit(g), newDoctor(t, g))
+	add(inspectGroup, cli.Sessions(g), cli.Runs(g), cli.Calls(g), cli.Chat(g), newAgents(t, g), cli.Usage(g), cli.Audit(g), newDoctor(t, g))
 	add(prepareGroup, newKeys(t), cli.Tokens(g), newConfig(t), newMigrate(t), newBackup(t), newRestore(t), newMan(t))
 	return root
 }

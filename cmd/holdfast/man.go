@@ -18,7 +18,8 @@ func newMan(t *cli.Terminal) *cobra.Command {
 			if err := os.MkdirAll(args[0], 0o750); err != nil {
 				return err
 			}
-			if err := doc.GenManTree(c.Root(), &doc.GenManHeader{Section: "1", Source: "Holdfast", Manual: "Holdfast"}, args[0]); err != nil {
+			header := &doc.GenManHeader{Section: "1", Source: "Holdfast", Manual: "Holdfast"}
+			if err := doc.GenManTree(c.Root(), header, args[0]); err != nil {
 				return err
 			}
 			_, err := fmt.Fprintf(t.Out, "wrote the pages; read one with: man -l %s/holdfast.1\n", args[0])

@@ -43,7 +43,9 @@ func migrate(ctx context.Context, t *cli.Terminal, do func(context.Context, stat
 		return err
 	}
 	if t.JSON {
-		return t.PrintJSON(map[string]any{"server": schema.Server, "applied": schema.Applied, "known": schema.Known, "current": schema.Applied == schema.Known})
+		return t.PrintJSON(map[string]any{
+			"server": schema.Server, "applied": schema.Applied, "known": schema.Known, "current": schema.Applied == schema.Known,
+		})
 	}
 	_, err = fmt.Fprintln(t.Out, schemaLine(schema))
 	return err

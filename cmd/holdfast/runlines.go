@@ -17,19 +17,16 @@ type runLines struct {
 	out io.Writer
 }
 
-// hooks are the hooks of the executor that print.
-func (l *runLines) hooks() agent.Hooks {
-	return agent.Hooks{AfterRun: func(_ context.Context, h *agent.HookCall, end agent.RunEnd) { l.print(h, end) }}
-}
-
 // The precision of durations in a line.
 const (
 	runPrecision = 10 * time.Millisecond
 	timeOfDay    = "15:04:05"
 )
 
-func (l *runLines) print(h *agent.HookCall, end agent.RunEnd) {
-	line := fmt.Sprintf("%s  %s  %s  %s, %d steps, %v", time.Now().Format(timeOfDay), cli.Clean(h.AgentType), cli.Clean(h.SessionID), end.Status, end.Steps, end.Duration.Round(runPrecision))
+// print is the hook of the executor after a run.
+func (l *runLines) print(_ context.Context, h *agent.HookCall, end agent.RunEnd) {
+	line := fmt.Sprintf("%s  %s  %s  %s, %d steps, %v", time.Now().Format(timeOfDay), cli.Clean(h.AgentType), cli.Clean(h.SessionID),
+		end.Status, end.Steps, end.Duration.Round(runPrecision))
 	if end.Code != "" {
 		line += ": " + cli.Clean(end.Code)
 	}

@@ -36,7 +36,9 @@ type services struct {
 }
 
 // open opens the services and starts nothing. If one fails, it closes the others.
-func open(ctx context.Context, c devConfig, agents *executor.Registry, network rpc.Network, log *slog.Logger, hooks agent.Hooks) (_ *services, err error) {
+func open(
+	ctx context.Context, c devConfig, agents *executor.Registry, network rpc.Network, log *slog.Logger, hooks agent.Hooks,
+) (_ *services, err error) {
 	h := &services{network: network, log: log, agents: agents}
 	defer func() {
 		if err != nil {
@@ -49,10 +51,16 @@ func open(ctx context.Context, c devConfig, agents *executor.Registry, network r
 	if h.stream, err = stream.New(ctx, c.Stream, stream.Peers{Log: log, Meter: otel.Meter("holdfast.stream")}); err != nil {
 		return nil, fmt.Errorf("open stream: %w", err)
 	}
-	if h.executor, err = executor.New(ctx, c.Executor, executor.Peers{Network: network, Log: log, Meter: otel.Meter("holdfast.executor"), Registry: agents, Hooks: hooks}); err != nil {
+	h.executor, err = executor.New(ctx, c.Executor, executor.Peers{
+		Network: network, Log: log, Meter: otel.Meter("holdfast.executor"), Registry: agents, Hooks: hooks,
+	})
+	if err != nil {
 		return nil, fmt.Errorf("open executor: %w", err)
 	}
-	if h.gateway, err = gateway.New(ctx, c.Gateway, gateway.Peers{Network: network, Security: c.Expose.Internal, Log: log, Meter: otel.Meter("holdfast.gateway")}); err != nil {
+	h.gateway, err = gateway.New(ctx, c.Gateway, gateway.Peers{
+		Network: network, Security: c.Expose.Internal, Log: log, Meter: otel.Meter("holdfast.gateway"),
+	})
+	if err != nil {
 		return nil, fmt.Errorf("open gateway: %w", err)
 	}
 	return h, nil
@@ -76,7 +84,7 @@ func (h *services) close() error {
 	return errors.Join(errs...)
 }
 
-// endGrace is how long a server may take after its grace period to cut remaining calls.
+// endGrace is how long a server may take after its grace period to end remaining calls.
 const endGrace = 6 * time.Second
 
 // run runs the services until ctx ends. It calls up once when the system accepts requests and serves all its agents.
@@ -106,7 +114,7 @@ func (h *services) run(ctx context.Context, c devConfig, public net.Listener, jo
 	)
 }
 
-// awaitPause is the pause between two looks.
+// awaitPause is the pause between two checks.
 const awaitPause = 10 * time.Millisecond
 
 // awaitReady returns once the gateway is ready and the executor serves all agents, so that a first message is answered.
@@ -151,18 +159,18 @@ type registrar interface {
 }
 
 // serve returns the task that serves a service on the network of this process.
-func (h *services) serve(name, address string, hall registrar, c devConfig) process.Task {
+func (h *services) serve(name, address string, service registrar, c devConfig) process.Task {
 	return process.Task{Name: name, Run: func(ctx context.Context) error {
 		listener, err := h.network.Listen(ctx, address)
 		if err != nil {
 			return err
 		}
-		return h.serveOn(name, listener, rpc.Security{}, hall, c).Run(ctx)
+		return h.serveOn(name, listener, rpc.Security{}, service, c).Run(ctx)
 	}}
 }
 
 // serveOn returns the task that serves a service on a listener.
-func (h *services) serveOn(name string, listener net.Listener, security rpc.Security, hall registrar, c devConfig) process.Task {
+func (h *services) serveOn(name string, listener net.Listener, security rpc.Security, service registrar, c devConfig) process.Task {
 	return process.Task{Name: name, Run: func(ctx context.Context) error {
 		server, err := rpc.NewServer(rpc.ServerConfig{Security: security, Log: h.log, Untraced: []string{
 			statev1.WorkService_Heartbeat_FullMethodName, streamv2.StreamService_Append_FullMethodName,
@@ -170,7 +178,7 @@ func (h *services) serveOn(name string, listener net.Listener, security rpc.Secu
 		if err != nil {
 			return err
 		}
-		hall.Register(server)
+		service.Register(server)
 		return rpc.Serve(ctx, server, listener, c.Grace)
 	}}
 }

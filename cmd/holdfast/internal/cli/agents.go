@@ -35,7 +35,8 @@ func ListAgents(g *Gateway) *cobra.Command {
 					}
 					rows[i] = []string{name, served(a), queued(a), busy, OneLine(a.GetDescription())}
 				}
-				if err := g.Table([]string{"AGENT", "EXECUTORS", "QUEUED", "ON BUSY", "DESCRIPTION"}, rows); err != nil || len(found.GetProblems()) == 0 {
+				err = g.Table([]string{"AGENT", "EXECUTORS", "QUEUED", "ON BUSY", "DESCRIPTION"}, rows)
+				if err != nil || len(found.GetProblems()) == 0 {
 					return err
 				}
 				return g.printProblems(found.GetProblems())

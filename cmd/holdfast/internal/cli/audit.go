@@ -53,7 +53,8 @@ func (g *Gateway) printEvents(events []*eventv1.AuditEvent) error {
 	rows := make([][]string, len(events))
 	for i, e := range events {
 		rows[i] = []string{
-			time.UnixMilli(e.GetAt()).UTC().Format(time.RFC3339), e.GetActor(), e.GetAction(), e.GetTargetKind(), e.GetTargetId(), e.GetSessionId(), e.GetOutcome(), OneLine(e.GetDetail()),
+			time.UnixMilli(e.GetAt()).UTC().Format(time.RFC3339), e.GetActor(), e.GetAction(),
+			e.GetTargetKind(), e.GetTargetId(), e.GetSessionId(), e.GetOutcome(), OneLine(e.GetDetail()),
 		}
 	}
 	return g.Table([]string{"TIME", "ACTOR", "ACTION", "TARGET", "ID", "SESSION", "OUTCOME", "DETAIL"}, rows)

@@ -60,7 +60,8 @@ func (g *Gateway) printCalls(calls []*agentv1.PendingCall) error {
 	rows := make([][]string, len(calls))
 	for i, c := range calls {
 		rows[i] = []string{
-			c.GetSessionId(), c.GetToolCallId(), c.GetToolName(), waitsFor(c), c.GetAgentType(), c.GetUserId(), since(c.GetCreatedAt()), deadline(c), OneLine(c.GetInput()),
+			c.GetSessionId(), c.GetToolCallId(), c.GetToolName(), waitsFor(c), c.GetAgentType(), c.GetUserId(),
+			since(c.GetCreatedAt()), deadline(c), OneLine(c.GetInput()),
 		}
 	}
 	return g.Table([]string{"SESSION", "CALL", "TOOL", "WAITS FOR", "AGENT", "USER", "SINCE", "DEADLINE", "ARGUMENTS"}, rows)
@@ -121,25 +122,28 @@ func findApproval(ctx context.Context, h *client.Client, session, id string) (cl
 		case c.GetToolCallId() != id || c.GetSessionId() != session && c.GetRootSessionId() != session:
 			continue
 		case c.GetApprovalId() == "":
-			return client.Call{}, fault.New(fault.Invalid, "KIND_MISMATCH", "call %q waits for a result, not for an approval: use \"holdfast calls answer\"", id)
+			return client.Call{}, fault.New(fault.Invalid, "KIND_MISMATCH",
+				"call %q waits for a result, not for an approval: use \"holdfast calls answer\"", id)
 		}
 		return client.Call{Session: c.GetSessionId(), ID: id, Approval: c.GetApprovalId()}, nil
 	}
-	return client.Call{}, fault.New(fault.NotFound, "UNKNOWN_TOOL_CALL", "no call %q of session %q waits; \"holdfast calls list\" shows those that do", id, session)
+	return client.Call{}, fault.New(fault.NotFound, "UNKNOWN_TOOL_CALL",
+		"no call %q of session %q waits; \"holdfast calls list\" shows those that do", id, session)
 }
 
 func answerCall(g *Gateway) *cobra.Command {
 	var result, failure string
 	c := &cobra.Command{
-		Use: "answer SESSION CALL (--result JSON | --error TEXT)", Short: "Give the result of a client tool", Args: Arguments(2, 2), DisableFlagsInUseLine: true,
-		Example: `  holdfast calls answer trip-1 call_1 --result '{"city":"Rome"}'`,
+		Use: "answer SESSION CALL (--result JSON | --error TEXT)", Short: "Give the result of a client tool", Args: Arguments(2, 2),
+		DisableFlagsInUseLine: true, Example: `  holdfast calls answer trip-1 call_1 --result '{"city":"Rome"}'`,
 		RunE: func(c *cobra.Command, args []string) error {
 			failed := c.Flags().Changed("error")
 			if failed == c.Flags().Changed("result") {
 				return fault.New(fault.Invalid, "FLAG_INVALID", "give --result JSON or --error TEXT")
 			}
 			if !failed && !json.Valid([]byte(result)) {
-				return fault.New(fault.Invalid, "ANSWER_INVALID", "--result must be JSON: put a text into double quotes, as in --result '\"Rome\"'")
+				return fault.New(fault.Invalid, "ANSWER_INVALID",
+					"--result must be JSON: put a text into double quotes, as in --result '\"Rome\"'")
 			}
 			return g.with(c.Context(), shortPatience, func(h *client.Client) (err error) {
 				call := client.Call{Session: args[0], ID: args[1]}

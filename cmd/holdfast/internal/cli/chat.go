@@ -36,7 +36,8 @@ If the agent asks something that nobody answers here, the command prints how to 
 			if r.SessionId == "" {
 				r.SessionId = "chat-" + strings.ToLower(rand.Text())
 			}
-			g.Asks, g.onlyAnswer = g.Asks && !g.JSON, true
+			g.Asks = g.Asks && !g.JSON
+			g.onlyAnswer = true
 			return g.with(c.Context(), longPatience, func(h *client.Client) error {
 				t := &talk{Gateway: g, client: h, request: &r, input: &lines{in: g.In}}
 				return t.run(c.Context(), message)
@@ -77,7 +78,8 @@ func (t *talk) run(ctx context.Context, message string) error {
 		}
 		return t.say(ctx, string(text))
 	}
-	if _, err := fmt.Fprintf(t.Err, "%s\n", t.paint(dim, "session "+t.request.GetSessionId()+"; Ctrl-D ends the chat, and the session stays")); err != nil {
+	welcome := "session " + t.request.GetSessionId() + "; Ctrl-D ends the chat, and the session stays"
+	if _, err := fmt.Fprintln(t.Err, t.paint(dim, welcome)); err != nil {
 		return err
 	}
 	if err := t.catchUp(ctx); err != nil {
@@ -131,7 +133,8 @@ func (t *talk) listen(ctx context.Context, run string) error {
 	for run != "" {
 		calls, last, err := t.follow(ctx, t.client, session, run)
 		if ctx.Err() != nil {
-			_, _ = fmt.Fprintf(t.Err, "\nThe run goes on: holdfast runs watch %[1]s, or runs stop %[1]s\n", word(session)) // the error matters more
+			// the error matters more
+			_, _ = fmt.Fprintf(t.Err, "\nThe run goes on: holdfast runs watch %[1]s, or runs stop %[1]s\n", word(session))
 		}
 		if err != nil || len(calls) == 0 {
 			return err
@@ -156,7 +159,8 @@ func (t *talk) answer(ctx context.Context, calls []*agentv1.PendingCall) error {
 	for _, c := range calls {
 		err := t.ask(ctx, c)
 		if errors.Is(err, io.EOF) {
-			return fault.New(fault.Conflict, "SESSION_WAITS", "session %s still waits for answers; \"holdfast calls list\" shows its calls", t.request.GetSessionId())
+			return fault.New(fault.Conflict, "SESSION_WAITS",
+				"session %s still waits for answers; \"holdfast calls list\" shows its calls", t.request.GetSessionId())
 		}
 		if err != nil {
 			return err

@@ -65,7 +65,8 @@ func Group(use, short string, commands ...*cobra.Command) *cobra.Command {
 		if names := c.SuggestionsFor(args[0]); len(names) > 0 {
 			similar = fmt.Sprintf("did you mean %q? ", names[0])
 		}
-		return fault.New(fault.Invalid, "COMMAND_UNKNOWN", "there is no command %q; %s%q lists the commands", c.CommandPath()+" "+args[0], similar, c.CommandPath()+" --help")
+		return fault.New(fault.Invalid, "COMMAND_UNKNOWN",
+			"there is no command %q; %s%q lists the commands", c.CommandPath()+" "+args[0], similar, c.CommandPath()+" --help")
 	}
 	group.SuggestionsMinimumDistance = 2
 	group.AddCommand(commands...)
@@ -82,7 +83,8 @@ func Arguments(least, most int) cobra.PositionalArgs {
 		case len(args) < least:
 			return fault.New(fault.Invalid, "ARGUMENT_MISSING", "usage: %s", c.UseLine())
 		case len(args) > most:
-			return fault.New(fault.Invalid, "ARGUMENT_UNKNOWN", "%s takes no argument %q; usage: %s", c.CommandPath(), args[most], c.UseLine())
+			return fault.New(fault.Invalid, "ARGUMENT_UNKNOWN",
+				"%s takes no argument %q; usage: %s", c.CommandPath(), args[most], c.UseLine())
 		}
 		return nil
 	}
@@ -158,9 +160,11 @@ func explain(ctx context.Context, err error, address string) error {
 	case !ok || ctx.Err() != nil:
 		return err
 	case f.Kind == fault.Unavailable && f.Reason == "UNAVAILABLE":
-		return fault.New(f.Kind, "GATEWAY_UNREACHABLE", "no gateway answers at %s: start one, or name another with --url or %s", address, URLVariable)
+		return fault.New(f.Kind, "GATEWAY_UNREACHABLE",
+			"no gateway answers at %s: start one, or name another with --url or %s", address, URLVariable)
 	case f.Reason == "UNIMPLEMENTED":
-		return fault.New(fault.Unavailable, "GATEWAY_UNKNOWN", "%s answers, but not as a gateway of this version: name another address with --url or %s", address, URLVariable)
+		return fault.New(fault.Unavailable, "GATEWAY_UNKNOWN",
+			"%s answers, but not as a gateway of this version: name another address with --url or %s", address, URLVariable)
 	case f.Kind == fault.Unauthenticated:
 		return fault.New(f.Kind, f.Reason, "%s; give an API key with --key or %s", f.Detail, KeyVariable)
 	}

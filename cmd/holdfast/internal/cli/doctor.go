@@ -96,7 +96,9 @@ func agentsCheck(found *agentv1.ListAgentsResponse) Check {
 		broken = append(broken, text)
 	}
 	if len(broken) > 0 {
-		return Check{"agents", Failed, fmt.Sprintf("announced: %s; out of service: %s", strings.Join(names, ", "), strings.Join(broken, "; "))}
+		return Check{
+			"agents", Failed, fmt.Sprintf("announced: %s; out of service: %s", strings.Join(names, ", "), strings.Join(broken, "; ")),
+		}
 	}
 	return Check{"agents", Passed, "announced: " + strings.Join(names, ", ")}
 }
@@ -178,23 +180,23 @@ func httpGet(ctx context.Context, address string) reply {
 
 // readiness checks what the gateway says about the other services.
 func readiness(r reply) Check {
-	var said struct {
+	var ready struct {
 		NotReady, Reasons, Warnings []string
 	}
-	if r.err == nil && json.Unmarshal(r.body, &said) != nil {
+	if r.err == nil && json.Unmarshal(r.body, &ready) != nil {
 		return Check{"readiness", Failed, "the answer of /readyz cannot be read"}
 	}
 	switch {
 	case r.err != nil:
 		return Check{"readiness", Failed, r.problem()}
-	case r.status == http.StatusOK && len(said.Warnings) > 0:
-		return Check{"readiness", Failed, flat(strings.Join(said.Warnings, "; "))}
+	case r.status == http.StatusOK && len(ready.Warnings) > 0:
+		return Check{"readiness", Failed, flat(strings.Join(ready.Warnings, "; "))}
 	case r.status == http.StatusOK:
 		return Check{"readiness", Passed, "the other services answer the gateway"}
-	case len(said.Reasons) > 0:
-		return Check{"readiness", Failed, flat(strings.Join(said.Reasons, "; "))}
+	case len(ready.Reasons) > 0:
+		return Check{"readiness", Failed, flat(strings.Join(ready.Reasons, "; "))}
 	}
-	return Check{"readiness", Failed, "the gateway misses " + flat(strings.Join(said.NotReady, ", "))}
+	return Check{"readiness", Failed, "the gateway misses " + flat(strings.Join(ready.NotReady, ", "))}
 }
 
 // clock compares the clocks of this machine and the gateway. A Date header has whole seconds.
@@ -204,7 +206,9 @@ func clock(r reply) Check {
 	}
 	difference := r.begun.Add(r.took / 2).Sub(r.date.Add(time.Second / 2)).Round(time.Second)
 	if difference.Abs() > maxClockSkew {
-		return Check{"clock", Failed, fmt.Sprintf("the clocks of this machine and the gateway differ by %v: synchronize them", difference.Abs())}
+		return Check{
+			"clock", Failed, fmt.Sprintf("the clocks of this machine and the gateway differ by %v: synchronize them", difference.Abs()),
+		}
 	}
 	return Check{"clock", Passed, fmt.Sprintf("the gateway's clock differs by %v", difference.Abs())}
 }

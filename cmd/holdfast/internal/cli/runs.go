@@ -40,7 +40,8 @@ func Runs(g *Gateway) *cobra.Command {
 		},
 	}
 	watch := &cobra.Command{
-		Use: "watch SESSION [RUN]", Short: "Print the answer and the tool calls of a run as they happen, until its end", Args: Arguments(1, 2),
+		Use: "watch SESSION [RUN]", Short: "Print the answer and the tool calls of a run as they happen, until its end",
+		Args: Arguments(1, 2),
 		Long: `Print the answer and the tool calls of a run, from its beginning and as they happen, until it ends or waits
 for a client. Without RUN, it is the newest one and those that continue it after sub-agents. A run that
 fails ends the command with 1.`,
@@ -76,8 +77,8 @@ func (g *Gateway) printRuns(runs []*agentv1.Run) error {
 	rows := make([][]string, len(runs))
 	for i, r := range runs {
 		rows[i] = []string{
-			r.GetRunId(), fmt.Sprint(r.GetTurn()), runStatus(r), r.GetEntry(), fmt.Sprint(r.GetStepCount()), fmt.Sprint(r.GetUsage().GetTotalTokens()),
-			r.GetStartedBy(), since(r.GetCreatedAt()), runTime(r), OneLine(r.GetFailure().GetError()),
+			r.GetRunId(), fmt.Sprint(r.GetTurn()), runStatus(r), r.GetEntry(), fmt.Sprint(r.GetStepCount()),
+			fmt.Sprint(r.GetUsage().GetTotalTokens()), r.GetStartedBy(), since(r.GetCreatedAt()), runTime(r), OneLine(r.GetFailure().GetError()),
 		}
 	}
 	return g.Table([]string{"RUN", "TURN", "STATUS", "ENTRY", "STEPS", "TOKENS", "STARTED BY", "AGE", "TOOK", "FAILURE"}, rows)
@@ -85,15 +86,10 @@ func (g *Gateway) printRuns(runs []*agentv1.Run) error {
 
 // runStatus returns the status of a run; queued for a run without an executor.
 func runStatus(r *agentv1.Run) string {
-	if isQueued(r) {
+	if r.GetQueuedReason() != nil || r.GetStatus() == "running" && r.GetStartedAt() == 0 {
 		return "queued"
 	}
 	return r.GetStatus()
-}
-
-// isQueued reports whether the run waits for an executor.
-func isQueued(r *agentv1.Run) bool {
-	return r.GetQueuedReason() != nil || r.GetStatus() == "running" && r.GetStartedAt() == 0
 }
 
 // runTime returns how long a run has executed so far.
@@ -112,7 +108,8 @@ func (g *Gateway) runLine(r *agentv1.Run) string {
 	if r.GetRunId() == "" {
 		return ""
 	}
-	return fmt.Sprintf("%s, turn %d, %s, %d steps", Clean(r.GetRunId()), r.GetTurn(), g.paint(statusColor(r.GetStatus()), runStatus(r)), r.GetStepCount())
+	return fmt.Sprintf("%s, turn %d, %s, %d steps",
+		Clean(r.GetRunId()), r.GetTurn(), g.paint(statusColor(r.GetStatus()), runStatus(r)), r.GetStepCount())
 }
 
 // findRun returns a run, the newest one of the session if the id is empty.
@@ -171,7 +168,11 @@ func (g *Gateway) showRun(ctx context.Context, h *client.Client, session string,
 func (g *Gateway) printModels(u *eventv1.UsageRollup) error {
 	var rows [][]string
 	for _, model := range sortedKeys(u.GetTokensByModel()) {
-		rows = append(rows, append([]string{model}, tokenCells(u.GetTokensByModel()[model])...))
+		t := u.GetTokensByModel()[model]
+		rows = append(rows, []string{
+			model, count(t.GetPromptTokens()), count(t.GetCachedTokens()), count(t.GetCompletionTokens()), count(t.GetReasoningTokens()),
+			count(t.GetTotalTokens()),
+		})
 	}
 	if len(rows) == 0 {
 		return nil
@@ -195,7 +196,8 @@ With --abort the run fails permanently. A queued run ends as well.`,
 				return fault.New(fault.Invalid, "WAIT_INVALID", "--wait must be 0s to %v", maxStopWait)
 			}
 			return g.with(c.Context(), shortPatience, func(h *client.Client) error {
-				return g.stop(c.Context(), h, abort, &agentv1.InterruptRequest{SessionId: args[0], RunId: run, Reason: reason, WaitMs: wait.Milliseconds()})
+				return g.stop(c.Context(), h, abort,
+					&agentv1.InterruptRequest{SessionId: args[0], RunId: run, Reason: reason, WaitMs: wait.Milliseconds()})
 			})
 		},
 	}
@@ -209,17 +211,20 @@ With --abort the run fails permanently. A queued run ends as well.`,
 func (g *Gateway) stop(ctx context.Context, h *client.Client, abort bool, r *agentv1.InterruptRequest) error {
 	var effect, run string
 	if abort {
-		stopped, err := h.Abort(ctx, &agentv1.AbortRequest{SessionId: r.GetSessionId(), RunId: r.GetRunId(), Reason: r.GetReason(), WaitMs: r.GetWaitMs()})
+		stopped, err := h.Abort(ctx,
+			&agentv1.AbortRequest{SessionId: r.GetSessionId(), RunId: r.GetRunId(), Reason: r.GetReason(), WaitMs: r.GetWaitMs()})
 		if err != nil {
 			return err
 		}
-		effect, run = stopped.GetEffect(), stopped.GetRunId()
+		effect = stopped.GetEffect()
+		run = stopped.GetRunId()
 	} else {
 		stopped, err := h.Interrupt(ctx, r)
 		if err != nil {
 			return err
 		}
-		effect, run = stopped.GetEffect(), stopped.GetRunId()
+		effect = stopped.GetEffect()
+		run = stopped.GetRunId()
 	}
 	if g.JSON {
 		return g.PrintJSON(map[string]string{"effect": effect, "runId": run})
@@ -241,7 +246,8 @@ func retryRun(g *Gateway) *cobra.Command {
 		Use: "retry SESSION", Short: "Run a failed session again from its last valid checkpoint", Args: Arguments(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return g.with(c.Context(), longPatience, func(h *client.Client) error {
-				resumed, err := h.Resume(c.Context(), &agentv1.ResumeRequest{SessionId: args[0], Mode: agentv1.ResumeMode_RESUME_MODE_RETRY})
+				resumed, err := h.Resume(c.Context(),
+					&agentv1.ResumeRequest{SessionId: args[0], Mode: agentv1.ResumeMode_RESUME_MODE_RETRY})
 				switch {
 				case err != nil:
 					return err

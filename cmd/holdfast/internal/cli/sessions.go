@@ -96,7 +96,8 @@ func listSessions(g *Gateway) *cobra.Command {
 	var parent string
 	c := &cobra.Command{
 		Use: "list", Short: "List sessions, newest first", Args: NoArguments,
-		Example: "  holdfast sessions list --status active,failed --agent support\n  holdfast sessions list --user ann --json | jq -r '.[].sessionId'",
+		Example: "  holdfast sessions list --status active,failed --agent support\n" +
+			"  holdfast sessions list --user ann --json | jq -r '.[].sessionId'",
 		RunE: func(c *cobra.Command, _ []string) error {
 			switch {
 			case parent != "":
@@ -117,7 +118,8 @@ func listSessions(g *Gateway) *cobra.Command {
 	flags := c.Flags()
 	flags.StringVar(&r.AgentType, "agent", "", "only sessions of this agent")
 	flags.StringVar(&r.UserId, "user", "", "only sessions of this user")
-	flags.StringSliceVar(&r.Statuses, "status", nil, "only sessions with one of these: active, completed, failed, interrupted, paused, suspended_client_tool, suspended_awaiting_children, suspended_step_partial")
+	flags.StringSliceVar(&r.Statuses, "status", nil, "only sessions with one of these: active, completed, failed, interrupted, paused, "+
+		"suspended_client_tool, suspended_awaiting_children, suspended_step_partial")
 	flags.StringSliceVar(&r.Tags, "tag", nil, "only sessions with all these tags")
 	flags.StringVar(&parent, "parent", "", "only the sub-sessions of this session")
 	flags.BoolVar(&roots, "roots", false, "only sessions without a parent")
@@ -236,7 +238,8 @@ func reasonOf(found *agentv1.GetSessionResponse) string {
 	case status == "interrupted":
 		return Clean(cmp.Or(s.GetInterruptReason(), "it was interrupted; resume it, or send a message"))
 	case status == "suspended_awaiting_children" && len(found.GetPendingCalls()) > 0:
-		return fmt.Sprintf("it waits for %s; an answer to %s below it is missing", plural(live(found.GetSubSessions()), "sub-session"), plural(len(found.GetPendingCalls()), "call"))
+		return fmt.Sprintf("it waits for %s; an answer to %s below it is missing",
+			plural(live(found.GetSubSessions()), "sub-session"), plural(len(found.GetPendingCalls()), "call"))
 	case status == "suspended_awaiting_children":
 		return "it waits for " + plural(live(found.GetSubSessions()), "sub-session")
 	case len(found.GetPendingCalls()) > 0:

@@ -18,7 +18,8 @@ func Tokens(g *Gateway) *cobra.Command {
 	var r agentv1.CreateTokenRequest
 	var ttl time.Duration
 	create := &cobra.Command{
-		Use: "create --subject USER", Short: "Mint a short-lived token that reaches the sessions of one user", Args: NoArguments, DisableFlagsInUseLine: true,
+		Use: "create --subject USER", Short: "Mint a short-lived token that reaches the sessions of one user", Args: NoArguments,
+		DisableFlagsInUseLine: true,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if r.Subject == "" {
 				return fault.New(fault.Invalid, "SUBJECT_MISSING", "say whom the token is for: --subject USER")
@@ -40,7 +41,8 @@ func Tokens(g *Gateway) *cobra.Command {
 		},
 	}
 	create.Flags().StringVar(&r.Subject, "subject", "", "the user of the token")
-	create.Flags().StringSliceVar(&r.Scopes, "scopes", nil, "what the token may do, at most what the key may; read, chat and approve without")
+	create.Flags().StringSliceVar(&r.Scopes, "scopes", nil,
+		"what the token may do, at most what the key may; read, chat and approve without")
 	create.Flags().DurationVar(&ttl, "ttl", 15*time.Minute, "how long the token is valid")
 	g.AddFlags(create)
 	return Group("tokens", "Mint tokens for browsers", create)

@@ -25,12 +25,6 @@ const others = "(others)"
 
 func tokenHeader() []string { return []string{"INPUT", "CACHED", "OUTPUT", "REASONING", "TOTAL"} }
 
-func tokenCells(t *eventv1.TokenSums) []string {
-	return []string{
-		count(t.GetPromptTokens()), count(t.GetCachedTokens()), count(t.GetCompletionTokens()), count(t.GetReasoningTokens()), count(t.GetTotalTokens()),
-	}
-}
-
 // cost prints small amounts with more digits.
 func cost(amount float64) string {
 	if amount < 1 {
@@ -119,7 +113,8 @@ func ParseTime(text string, now time.Time) (int64, error) {
 			return at.UnixMilli(), nil
 		}
 	}
-	return 0, fault.New(fault.Invalid, "TIME_INVALID", "%q is no time: give a day such as 2026-11-01, a time such as 2026-11-01T12:00:00Z, or how long ago, such as 24h", text)
+	return 0, fault.New(fault.Invalid, "TIME_INVALID",
+		"%q is no time: give a day such as 2026-11-01, a time such as 2026-11-01T12:00:00Z, or how long ago, such as 24h", text)
 }
 
 // usageRow is the usage of an agent, a model or a user.
@@ -137,13 +132,15 @@ type usageRow struct {
 
 func rowOf(name string, t *eventv1.TokenSums) usageRow {
 	return usageRow{
-		Name: name, Input: t.GetPromptTokens(), Cached: t.GetCachedTokens(), Output: t.GetCompletionTokens(), Reason: t.GetReasoningTokens(),
-		Total: t.GetTotalTokens(), Cost: t.GetCost(),
+		Name: name, Input: t.GetPromptTokens(), Cached: t.GetCachedTokens(), Output: t.GetCompletionTokens(),
+		Reason: t.GetReasoningTokens(), Total: t.GetTotalTokens(), Cost: t.GetCost(),
 	}
 }
 
 // usageBy returns a row for each agent, model or user with usage, sorted by tokens. all is everything of the period.
-func usageBy(ctx context.Context, h *client.Client, by string, r *agentv1.QueryUsageRequest, all *eventv1.UsageRollup) ([]usageRow, error) {
+func usageBy(
+	ctx context.Context, h *client.Client, by string, r *agentv1.QueryUsageRequest, all *eventv1.UsageRollup,
+) ([]usageRow, error) {
 	var rows []usageRow
 	var err error
 	if by == "model" {
@@ -165,8 +162,10 @@ func usageBy(ctx context.Context, h *client.Client, by string, r *agentv1.QueryU
 	return rows, nil
 }
 
-// usageOfNames asks for each agent or user on its own. What is left of all tokens is the row of the others.
-func usageOfNames(ctx context.Context, h *client.Client, by string, r *agentv1.QueryUsageRequest, all *eventv1.TokenSums) ([]usageRow, error) {
+// usageOfNames asks for each agent or user on its own. The remaining tokens are the row of the others.
+func usageOfNames(
+	ctx context.Context, h *client.Client, by string, r *agentv1.QueryUsageRequest, all *eventv1.TokenSums,
+) ([]usageRow, error) {
 	names, err := namesOf(ctx, h, by)
 	if err != nil {
 		return nil, err
@@ -188,8 +187,11 @@ func usageOfNames(ctx context.Context, h *client.Client, by string, r *agentv1.Q
 		if row.Total > 0 {
 			rows = append(rows, row)
 		}
-		rest.Input, rest.Cached, rest.Output = rest.Input-row.Input, rest.Cached-row.Cached, rest.Output-row.Output
-		rest.Reason, rest.Total = rest.Reason-row.Reason, rest.Total-row.Total
+		rest.Input -= row.Input
+		rest.Cached -= row.Cached
+		rest.Output -= row.Output
+		rest.Reason -= row.Reason
+		rest.Total -= row.Total
 		rest.Cost = max(rest.Cost-row.Cost, 0)
 	}
 	if rest.Total > 0 {

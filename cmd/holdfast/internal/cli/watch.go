@@ -18,13 +18,15 @@ import (
 // maxPayload is the longest text of arguments and results on a line, in characters.
 const maxPayload = 400
 
-// nextRunPoll is the pause between two looks for the run that continues a suspended one.
+// nextRunPoll is the pause between two checks for the run that continues a suspended one.
 const nextRunPoll = 300 * time.Millisecond
 
 // follow prints a run as text or as JSON lines, and then those that continue it after sub-agents, until the session ends
 // its turn or waits for clients. It returns the calls that wait, and prints how to answer them. An empty run is the newest
 // one. ErrFailed: a run has failed.
-func (g *Gateway) follow(ctx context.Context, h *client.Client, session, run string) (calls []*agentv1.PendingCall, last string, err error) {
+func (g *Gateway) follow(
+	ctx context.Context, h *client.Client, session, run string,
+) (calls []*agentv1.PendingCall, last string, err error) {
 	if run == "" {
 		found, err := h.Get(ctx, session)
 		if err != nil {
@@ -52,7 +54,10 @@ func (g *Gateway) play(ctx context.Context, h *client.Client, session, run strin
 	p := &player{Gateway: g}
 	for frame, err := range h.Follow(ctx, &agentv1.StreamRequest{SessionId: session, RunId: run}) {
 		if err != nil {
-			return false, p.broken(err)
+			if !p.JSON {
+				_ = p.endLine() // the error matters more
+			}
+			return false, err
 		}
 		if err := p.frame(frame); err != nil {
 			return false, err
@@ -133,7 +138,11 @@ func (p *player) frame(f *agentv1.StreamResponse) error {
 		p.failure = ErrFailed
 	}
 	if p.JSON {
-		return p.jsonLine(f)
+		text, err := eventv1.MarshalMessage(f)
+		if err != nil {
+			return fmt.Errorf("write JSON: %w", err)
+		}
+		return p.printf("%s\n", text)
 	}
 	switch f := f.GetFrame().(type) {
 	case *agentv1.StreamResponse_Chunk:
@@ -148,14 +157,6 @@ func (p *player) frame(f *agentv1.StreamResponse) error {
 		return p.line(dim, "~ the beginning is not available any more")
 	}
 	return nil
-}
-
-func (p *player) jsonLine(f *agentv1.StreamResponse) error {
-	text, err := eventv1.MarshalMessage(f)
-	if err != nil {
-		return fmt.Errorf("write JSON: %w", err)
-	}
-	return p.printf("%s\n", text)
 }
 
 func (p *player) chunk(c *eventv1.Chunk) error {
@@ -199,7 +200,8 @@ func (p *player) text(color, piece string) error {
 	if color != "" {
 		to = p.notes()
 	}
-	p.color, p.unfinished = color, nil
+	p.color = color
+	p.unfinished = nil
 	if !strings.HasSuffix(piece, "\n") {
 		p.unfinished = to
 	}
@@ -224,14 +226,6 @@ func (p *player) endLine() error {
 	to := p.unfinished
 	p.unfinished = nil
 	_, err := io.WriteString(to, "\n")
-	return err
-}
-
-// broken ends the line before an error.
-func (p *player) broken(err error) error {
-	if !p.JSON {
-		_ = p.endLine() // the error matters more
-	}
 	return err
 }
 
