@@ -91,7 +91,8 @@ func (s *Service) open(ctx context.Context, c Config, logger *slog.Logger) (err 
 	endpoint := jetstream.Endpoint{URL: c.NATSURL, CredsFile: c.NATSCreds}
 	if c.Bus == BusNATS && isOpenToAll(c.NATSURL, c.NATSCreds) {
 		logger.WarnContext(ctx, "the NATS servers are reached without credentials: anyone who can reach them can read and write "+
-			"the live logs of all tenants; give the servers an account for Holdfast, and set HOLDFAST_STREAM_NATS_CREDS", "url", "HOLDFAST_STREAM_NATS_URL")
+			"the live logs of all tenants; give the servers an account for Holdfast, and set HOLDFAST_STREAM_NATS_CREDS",
+			"url", "HOLDFAST_STREAM_NATS_URL")
 	}
 	switch c.Bus {
 	case BusMemory:

@@ -249,7 +249,9 @@ func testNotify(t *testing.T, l log.Log) {
 		session  string
 		offset   uint64
 	}{
-		"the session's own": {mine, s.Session, 0}, "the family's": {below, s.Session, 0}, "another session's": {theirs, "other", stored.Offset},
+		"the session's own": {mine, s.Session, 0},
+		"the family's":      {below, s.Session, 0},
+		"another session's": {theirs, "other", stored.Offset},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
