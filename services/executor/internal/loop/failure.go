@@ -72,9 +72,10 @@ func modelFailure(err error) Failure {
 
 func maxStepsFailure(steps int) Failure {
 	return Failure{
-		Error:  "The agent did not come to an end within its limit of steps.",
-		Detail: fmt.Sprintf("the run has made %d steps and the model still calls tools; raise the agent's maxSteps if it needs more", steps),
-		Code:   CodeMaxSteps,
+		Error: "The agent did not come to an end within its limit of steps.",
+		Detail: fmt.Sprintf("the run has made %d steps and the model still calls tools; "+
+			"raise the agent's maxSteps if it needs more", steps),
+		Code: CodeMaxSteps,
 	}
 }
 

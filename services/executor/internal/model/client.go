@@ -42,6 +42,7 @@ func RedirectError(res *http.Response) *Error {
 	}
 	return &Error{
 		Code: CodeInvalidResponse, StatusCode: res.StatusCode,
-		Message: "the provider redirects " + to + "; a redirect would send the API key and the conversation there, so it is not followed: set the base URL to the final address",
+		Message: "the provider redirects " + to + "; a redirect would send the API key and the conversation there, so it is not " +
+			"followed: set the base URL to the final address",
 	}
 }

@@ -247,7 +247,8 @@ func Truncated(missing string) *Error {
 
 // ContextTooLong adds advice to a provider's message about a conversation that exceeds the model's context.
 func ContextTooLong(message string) string {
-	return strings.TrimRight(message, ". ") + ". The conversation exceeds the model's context: give the agent a context policy or a model with a larger context, or send shorter messages"
+	return strings.TrimRight(message, ". ") + ". The conversation exceeds the model's context: " +
+		"give the agent a context policy or a model with a larger context, or send shorter messages"
 }
 
 // Redact returns err without the key.

@@ -56,7 +56,9 @@ func New(c Config, client *http.Client) (*Model, error) {
 	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" {
 		return nil, fmt.Errorf("anthropic: the base URL %q is not an http or https URL", c.BaseURL)
 	}
-	return &Model{base: base, key: c.APIKey, client: model.HTTPClient(client), idle: c.IdleTimeout, forms: schemaform.NewForms(schemaRules())}, nil
+	return &Model{
+		base: base, key: c.APIKey, client: model.HTTPClient(client), idle: c.IdleTimeout, forms: schemaform.NewForms(schemaRules()),
+	}, nil
 }
 
 // Generate streams one reply. Apart from the error of ctx, its errors are *model.Error. They never contain the
@@ -77,7 +79,8 @@ func (m *Model) generate(ctx context.Context, r model.Request, yield func(model.
 	}
 	yield = places.NameFiles(yield)
 	stream, err := providerhttp.Open(ctx, providerhttp.Request{
-		Client: m.client, URL: m.base.JoinPath("v1/messages").String(), Header: m.header(), Body: body, Idle: m.idle, Classify: responseError,
+		Client: m.client, URL: m.base.JoinPath("v1/messages").String(), Header: m.header(), Body: body, Idle: m.idle,
+		Classify: responseError,
 	})
 	if err != nil {
 		yield(nil, err)

@@ -28,7 +28,8 @@ func fileBlock(f agent.File) (anthropic.ContentBlockParamUnion, error) {
 	if embedded {
 		var ok bool
 		if data, ok = model.DecodeDataURL(f.URL); !ok {
-			return anthropic.ContentBlockParamUnion{}, model.InvalidRequest("the file %q has a data: URL that cannot be decoded", f.Filename)
+			return anthropic.ContentBlockParamUnion{},
+				model.InvalidRequest("the file %q has a data: URL that cannot be decoded", f.Filename)
 		}
 	}
 	encoded := base64.StdEncoding.EncodeToString(data)
@@ -44,7 +45,8 @@ func fileBlock(f agent.File) (anthropic.ContentBlockParamUnion, error) {
 	case (strings.HasPrefix(media, "text/") || media == "application/json") && embedded && utf8.Valid(data):
 		return documentBlock(f, anthropic.DocumentBlockParamSourceUnion{OfText: &anthropic.PlainTextSourceParam{Data: string(data)}}), nil
 	}
-	return anthropic.ContentBlockParamUnion{}, model.InvalidRequest("the Messages API accepts images, PDFs and embedded texts, not files of type %s", f.MediaType)
+	return anthropic.ContentBlockParamUnion{},
+		model.InvalidRequest("the Messages API accepts images, PDFs and embedded texts, not files of type %s", f.MediaType)
 }
 
 func documentBlock(f agent.File, source anthropic.DocumentBlockParamSourceUnion) anthropic.ContentBlockParamUnion {

@@ -150,7 +150,8 @@ func newTurn(m agent.Message, to origin, needsSignature bool) (turn, error) {
 	case agent.RoleTool:
 		t := turn{Role: roleUser}
 		for _, r := range m.Results() {
-			t.Parts = append(t.Parts, part{FunctionResponse: &functionResponse{ID: r.CallID, Name: model.ToolName(r.Name), Response: resultObject(r)}})
+			t.Parts = append(t.Parts,
+				part{FunctionResponse: &functionResponse{ID: r.CallID, Name: model.ToolName(r.Name), Response: resultObject(r)}})
 		}
 		return t, nil
 	}

@@ -22,7 +22,8 @@ func RunModelChange(t *testing.T, connect func(base string, client *http.Client)
 			body, err := io.ReadAll(req.Body)
 			sent = string(body)
 			return &http.Response{
-				StatusCode: http.StatusOK, Request: req, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: io.NopCloser(strings.NewReader(reply)),
+				StatusCode: http.StatusOK, Request: req, Header: http.Header{"Content-Type": {"text/event-stream"}},
+				Body: io.NopCloser(strings.NewReader(reply)),
 			}, err
 		})})
 		if err != nil {
@@ -45,7 +46,8 @@ func RunModelChange(t *testing.T, connect func(base string, client *http.Client)
 	results := agent.Message{ID: "m3", Role: agent.RoleTool}
 	for _, c := range got.Calls {
 		first.Parts = append(first.Parts, agent.ToolCall{ID: c.ID, Name: c.Name, Arguments: json.RawMessage(c.Arguments)})
-		results.Parts = append(results.Parts, agent.ToolResult{CallID: c.ID, Name: c.Name, Success: true, Result: json.RawMessage(`"blue"`)})
+		results.Parts = append(results.Parts,
+			agent.ToolResult{CallID: c.ID, Name: c.Name, Success: true, Result: json.RawMessage(`"blue"`)})
 	}
 	if len(got.Calls) == 0 || len(got.ProviderData) == 0 {
 		t.Fatalf("got the reply %+v, want one with provider data and a call", got)

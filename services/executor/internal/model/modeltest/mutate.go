@@ -118,7 +118,8 @@ func difference(got, want Reply) string {
 			_ = json.Unmarshal([]byte(c.Arguments), &arguments) // the escapes in them may differ
 			calls = append(calls, fmt.Sprint(c.Name, arguments))
 		}
-		return fmt.Sprintf("text %q, reasoning %q, calls %q, usage %+v, finish %q, error %v", r.Text, r.Reasoning, calls, r.Usage, r.Finish, r.Err)
+		return fmt.Sprintf("text %q, reasoning %q, calls %q, usage %+v, finish %q, error %v", r.Text, r.Reasoning, calls, r.Usage, r.Finish,
+			r.Err)
 	}
 	if g, w := strip(got), strip(want); g != w {
 		return "\ngot  " + g + "\nwant " + w

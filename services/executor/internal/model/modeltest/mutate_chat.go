@@ -375,7 +375,9 @@ func addChatKeepAlive(m *mutant) {
 		map[string]any{"choices": []any{}, "prompt_filter_results": []any{map[string]any{"prompt_index": json.Number("0")}}},
 		map[string]any{"choices": []any{map[string]any{"index": json.Number("0")}}},
 		map[string]any{"choices": []any{map[string]any{"index": json.Number("0"), "delta": map[string]any{}, "finish_reason": nil}}},
-		map[string]any{"choices": []any{map[string]any{"index": json.Number("0"), "delta": map[string]any{"content": ""}, "finish_reason": ""}}},
+		map[string]any{"choices": []any{map[string]any{
+			"index": json.Number("0"), "delta": map[string]any{"content": ""}, "finish_reason": "",
+		}}},
 		map[string]any{"object": "ping"},
 	)
 	done := 0
@@ -579,7 +581,9 @@ func repeatChatFinish(m *mutant) {
 			reason = r
 		}
 		if list, isList := at(e.data, "choices").([]any); reason != nil && isList && len(list) == 0 && at(e.data, "usage") != nil {
-			e.data["choices"] = []any{map[string]any{"index": json.Number("0"), "delta": map[string]any{"content": ""}, "finish_reason": reason}}
+			e.data["choices"] = []any{map[string]any{
+				"index": json.Number("0"), "delta": map[string]any{"content": ""}, "finish_reason": reason,
+			}}
 		}
 	}
 }

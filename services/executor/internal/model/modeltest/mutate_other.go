@@ -22,7 +22,9 @@ func ResponseMutations() []mutation {
 				return // interleaved calls and cut items cannot come whole
 			}
 			m.events = slices.DeleteFunc(m.events, func(e event) bool {
-				return slices.Contains([]string{"response.output_text.delta", "response.function_call_arguments.delta", "response.refusal.delta"}, textAt(e.data, "type"))
+				return slices.Contains([]string{
+					"response.output_text.delta", "response.function_call_arguments.delta", "response.refusal.delta",
+				}, textAt(e.data, "type"))
 			})
 		},
 		func(m *mutant) { // only what carries content
@@ -80,7 +82,8 @@ func ResponseMutations() []mutation {
 				text := textAt(e.data, "item", "arguments")
 				if textAt(e.data, "type") == "response.output_item.done" && json.Unmarshal([]byte(text), &object) == nil && len(object) < 2 {
 					objectAt(e.data, "item")["arguments"] = json.RawMessage(text)
-					m.events = slices.DeleteFunc(m.events, func(e event) bool { return textAt(e.data, "type") == "response.function_call_arguments.delta" })
+					m.events = slices.DeleteFunc(m.events,
+						func(e event) bool { return textAt(e.data, "type") == "response.function_call_arguments.delta" })
 					return
 				}
 			}
@@ -163,7 +166,9 @@ func AnthropicMutations() []mutation {
 		func(m *mutant) { // empty pieces, where a block of the kind is open
 			for i, e := range m.events {
 				text := textAt(e.data, "delta", "type")
-				name, known := map[string]string{"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}[text]
+				name, known := map[string]string{
+					"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json",
+				}[text]
 				if known && m.chance(2) {
 					piece := event{e.name, clone(e.data).(map[string]any), ""}
 					objectAt(piece.data, "delta")[name] = ""
@@ -204,7 +209,9 @@ func AnthropicMutations() []mutation {
 		func(m *mutant) { // the reason without its usage, which comes before
 			for i, e := range m.events {
 				if textAt(e.data, "type") == "message_delta" && textAt(e.data, "delta", "stop_reason") != "" && at(e.data, "usage") != nil {
-					usage := event{e.name, map[string]any{"type": "message_delta", "delta": map[string]any{"stop_reason": nil}, "usage": e.data["usage"]}, ""}
+					usage := event{name: e.name, data: map[string]any{
+						"type": "message_delta", "delta": map[string]any{"stop_reason": nil}, "usage": e.data["usage"],
+					}}
 					delete(e.data, "usage")
 					m.events = slices.Insert(m.events, i, usage)
 					return
@@ -245,7 +252,9 @@ func GeminiMutations() []mutation {
 				if candidate == nil || candidate["finishReason"] == nil || candidate["content"] == nil {
 					continue
 				}
-				next := event{data: map[string]any{"candidates": []any{map[string]any{"finishReason": candidate["finishReason"], "finishMessage": candidate["finishMessage"]}}}}
+				next := event{data: map[string]any{"candidates": []any{map[string]any{
+					"finishReason": candidate["finishReason"], "finishMessage": candidate["finishMessage"],
+				}}}}
 				if usage := e.data["usageMetadata"]; usage != nil {
 					next.data["usageMetadata"] = usage
 				}
@@ -283,12 +292,14 @@ func GeminiMutations() []mutation {
 			for _, e := range m.events {
 				content := objectAt(e.data, "candidates", 0, "content")
 				if parts, ok := at(content, "parts").([]any); ok && m.chance(2) {
-					content["parts"] = append(slices.Clone(parts), pick(m, map[string]any{"text": ""}, map[string]any{}, map[string]any{"text": "", "thought": true}))
+					content["parts"] = append(slices.Clone(parts),
+						pick(m, map[string]any{"text": ""}, map[string]any{}, map[string]any{"text": "", "thought": true}))
 				}
 			}
 		},
 		func(m *mutant) { // chunks without candidates
-			m.insert(event{data: pick(m, map[string]any{}, map[string]any{"candidates": []any{}}, map[string]any{"candidates": nil, "promptFeedback": map[string]any{}})}, 0, 1)
+			m.insert(event{data: pick(m, map[string]any{}, map[string]any{"candidates": []any{}},
+				map[string]any{"candidates": nil, "promptFeedback": map[string]any{}})}, 0, 1)
 		},
 		func(m *mutant) {
 			m.insert(event{data: map[string]any{"candidates": []any{map[string]any{
@@ -326,7 +337,9 @@ func dropNames(m *mutant) {
 
 // addForeignEvents sends an event that no version of a protocol has.
 func addForeignEvents(m *mutant) {
-	m.insert(event{name: "telemetry.sample", data: map[string]any{"type": "telemetry.sample", "index": json.Number("77"), "text": "no", "delta": "no"}}, 0, 1)
+	m.insert(event{
+		name: "telemetry.sample", data: map[string]any{"type": "telemetry.sample", "index": json.Number("77"), "text": "no", "delta": "no"},
+	}, 0, 1)
 }
 
 func (m *mutant) addUnknownToEvents(opaque ...string) {

@@ -45,7 +45,8 @@ func RunRefusedFiles(t *testing.T, connect func(*http.Client) (model.Model, erro
 				t.Fatalf("%s: got the error %v, want a refusal", refusal, reply.Err)
 			}
 			if e.Refusal.Part != model.RefusedFile || !slices.Equal(e.Refusal.Files, []model.FileRef{image.ref}) {
-				t.Errorf("%s: got the error %v with the refusal %+v, want one of the file %+v of\n%s", refusal, reply.Err, e.Refusal, image.ref, sent)
+				t.Errorf("%s: got the error %v with the refusal %+v, want one of the file %+v of\n%s", refusal, reply.Err, e.Refusal,
+					image.ref, sent)
 			}
 		}
 	}
@@ -90,7 +91,8 @@ func conversationOfImages() (r model.Request, images []sentImage) {
 	add(agent.RoleAssistant, say("Let me see."))
 	add(agent.RoleContext, say("It is noon."))
 	add(agent.RoleUser, say(" "))
-	add(agent.RoleUser, agent.File{MediaType: "application/x-unknown", URL: "ftp://example.com/a", Filename: "a"}, say("Three."), say("Four."), image())
+	add(agent.RoleUser, agent.File{MediaType: "application/x-unknown", URL: "ftp://example.com/a", Filename: "a"}, say("Three."),
+		say("Four."), image())
 	add(agent.RoleAssistant)
 	add(agent.RoleUser, image(), image(), say("Which is nicest?"))
 	return r, images

@@ -45,7 +45,9 @@ func Conversation(providerData json.RawMessage) model.Request {
 				agent.ToolCall{ID: "call_2", Name: "weather", Arguments: json.RawMessage(`{"city":"Atlantis"}`)},
 			}},
 			{ID: "m3", Role: agent.RoleTool, Parts: []agent.Part{
-				agent.ToolResult{CallID: "call_1", Name: "weather", Result: json.RawMessage(`{"sky":"blue","degrees":21.5}`), Success: true},
+				agent.ToolResult{
+					CallID: "call_1", Name: "weather", Result: json.RawMessage(`{"sky":"blue","degrees":21.5}`), Success: true,
+				},
 			}},
 			{ID: "m4", Role: agent.RoleTool, Parts: []agent.Part{
 				agent.ToolResult{CallID: "call_2", Name: "weather", Error: "no such city"},
@@ -140,8 +142,14 @@ func RequestOfTool(name string) model.Request {
 	r := NewRequest("m")
 	r.Tools = []model.Tool{{Name: name}}
 	r.Messages = append(r.Messages,
-		agent.Message{ID: "m2", Role: agent.RoleAssistant, Parts: []agent.Part{agent.ToolCall{ID: "call_1", Name: name, Arguments: json.RawMessage(`{}`)}}},
-		agent.Message{ID: "m3", Role: agent.RoleTool, Parts: []agent.Part{agent.ToolResult{CallID: "call_1", Name: name, Success: true, Result: json.RawMessage(`1`)}}},
+		agent.Message{
+			ID: "m2", Role: agent.RoleAssistant,
+			Parts: []agent.Part{agent.ToolCall{ID: "call_1", Name: name, Arguments: json.RawMessage(`{}`)}},
+		},
+		agent.Message{
+			ID: "m3", Role: agent.RoleTool,
+			Parts: []agent.Part{agent.ToolResult{CallID: "call_1", Name: name, Success: true, Result: json.RawMessage(`1`)}},
+		},
 	)
 	return r
 }

@@ -116,7 +116,8 @@ func (c *chatWriter) add(i int, m agent.Message) error {
 	case agent.RoleTool:
 		for _, result := range m.Results() {
 			c.messages = append(c.messages, chatMessage{
-				role: roleTool, callID: callID(result.CallID, c.profile), content: []contentPart{{text: c.orFiller(resultText(result), noOutput)}},
+				role: roleTool, callID: callID(result.CallID, c.profile),
+				content: []contentPart{{text: c.orFiller(resultText(result), noOutput)}},
 			})
 		}
 		return nil
@@ -378,7 +379,8 @@ func (c *chatWriter) file(f agent.File) (contentPart, error) {
 		kind = profile.MediaImage
 	}
 	if !c.profile.Accepts(kind) {
-		return contentPart{}, model.InvalidRequest("the model's server accepts no files of type %s: see media in the profiles of model servers", f.MediaType)
+		return contentPart{},
+			model.InvalidRequest("the model's server accepts no files of type %s: see media in the profiles of model servers", f.MediaType)
 	}
 	part := map[string]any{"type": "image_url", "image_url": map[string]string{"url": a.url}}
 	if !a.image {

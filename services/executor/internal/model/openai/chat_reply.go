@@ -97,7 +97,9 @@ type call struct {
 }
 
 func newChatAssembler(messages int, p profile.Profile, from origin) *chatAssembler {
-	return &chatAssembler{origin: from, ids: model.NewCallIDs(messages), openCalls: make(map[int64]*call), think: newThinkSplitter(p.ThinkTags)}
+	return &chatAssembler{
+		origin: from, ids: model.NewCallIDs(messages), openCalls: make(map[int64]*call), think: newThinkSplitter(p.ThinkTags),
+	}
 }
 
 // isFinished reports whether the finish_reason has arrived.

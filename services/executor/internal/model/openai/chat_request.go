@@ -144,7 +144,8 @@ func chatTool(t model.Tool) (openai.ChatCompletionToolUnionParam, error) {
 	if len(t.InputSchema) > 0 {
 		schema, err := parseObject(t.InputSchema)
 		if err != nil {
-			return openai.ChatCompletionToolUnionParam{}, model.InvalidRequest("the input schema of the tool %s is not a JSON object: %v", t.Name, err)
+			return openai.ChatCompletionToolUnionParam{},
+				model.InvalidRequest("the input schema of the tool %s is not a JSON object: %v", t.Name, err)
 		}
 		f.Parameters = schema
 	}

@@ -96,8 +96,8 @@ func New(c Config, client *http.Client) (*Model, error) {
 		return nil, fmt.Errorf("openai: the profiles of models: %w", err)
 	}
 	return &Model{
-		api: c.API, key: c.APIKey, base: base, client: model.HTTPClient(client), idle: c.IdleTimeout, override: override, overrides: overrides,
-		forms: schemaform.NewForms(schemaRules()), log: cmp.Or(c.Log, slog.Default()),
+		api: c.API, key: c.APIKey, base: base, client: model.HTTPClient(client), idle: c.IdleTimeout,
+		override: override, overrides: overrides, forms: schemaform.NewForms(schemaRules()), log: cmp.Or(c.Log, slog.Default()),
 	}, nil
 }
 
@@ -180,8 +180,10 @@ func (m *Model) try(ctx context.Context, r model.Request, yield func(model.Event
 			if better, ok := profile.Learn(p, refusal, body, build); ok {
 				repeat, isNew := m.learned.keep(r.Model, p, better)
 				if isNew {
-					m.log.InfoContext(ctx, "the model's server refused the form of a request; to begin with the form that it takes, put these fields into the model's profile",
-						"server", m.base.Host, "model", r.Model, "profile", string(better.Difference(p)), "refusal", model.Redact(e, m.key).Error())
+					m.log.InfoContext(ctx, "the model's server refused the form of a request; to begin with the form that it takes, "+
+						"put these fields into the model's profile",
+						"server", m.base.Host, "model", r.Model, "profile", string(better.Difference(p)),
+						"refusal", model.Redact(e, m.key).Error())
 				}
 				if repeat {
 					return true

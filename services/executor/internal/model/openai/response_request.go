@@ -193,7 +193,8 @@ func assistantItems(m agent.Message, from origin) []responses.ResponseInputItemU
 				add(responses.ResponseInputItemParamOfMessage(p.Text, responses.EasyInputMessageRoleAssistant))
 			}
 		case agent.ToolCall:
-			add(responses.ResponseInputItemParamOfFunctionCall(string(model.ArgumentsObject(p.Arguments)), shortID(p.ID), model.ToolName(p.Name)))
+			add(responses.ResponseInputItemParamOfFunctionCall(string(model.ArgumentsObject(p.Arguments)), shortID(p.ID),
+				model.ToolName(p.Name)))
 		}
 	}
 	return items

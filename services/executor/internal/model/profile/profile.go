@@ -198,7 +198,8 @@ func (p Profile) check() error {
 		return fmt.Errorf("keyHeader is %q, it must be the name of a header", p.KeyHeader)
 	}
 	if p.CallIDMin < 1 || p.CallIDMin > p.CallIDMax || p.CallIDMax < minCallID || p.CallIDMax > maxCallID {
-		return fmt.Errorf("callIDMin is %d and callIDMax is %d, they must be in order, and the longest between %d and %d", p.CallIDMin, p.CallIDMax, minCallID, maxCallID)
+		return fmt.Errorf("callIDMin is %d and callIDMax is %d, they must be in order, and the longest between %d and %d",
+			p.CallIDMin, p.CallIDMax, minCallID, maxCallID)
 	}
 	return nil
 }

@@ -84,8 +84,10 @@ var rows = sync.OnceValue(func() []Row {
 		},
 		{
 			Name: "together", Address: at(`^([^/]*\.)?together\.(xyz|ai)(:|/|$)`),
-			Fields:  `{"callExtra":false}`,
-			Sources: []string{"https://docs.together.ai/docs/openai-api-compatibility", "https://docs.together.ai/reference/chat-completions-1"},
+			Fields: `{"callExtra":false}`,
+			Sources: []string{
+				"https://docs.together.ai/docs/openai-api-compatibility", "https://docs.together.ai/reference/chat-completions-1",
+			},
 		},
 		{
 			// Unknown members are refused, reasoning among them: it is named reasoning_content.
@@ -103,8 +105,9 @@ var rows = sync.OnceValue(func() []Row {
 		},
 		{
 			// Reasoning is not read. Signatures are in the extra_content of calls.
-			Name: "gemini", Address: at(`^generativelanguage\.googleapis\.com(:\d+)?/.*openai|^[^/]*aiplatform\.googleapis\.com(:\d+)?/.*openapi`),
-			Fields: `{"reasoning":"never","toolNames":"letter"}`,
+			Name:    "gemini",
+			Address: at(`^generativelanguage\.googleapis\.com(:\d+)?/.*openai|^[^/]*aiplatform\.googleapis\.com(:\d+)?/.*openapi`),
+			Fields:  `{"reasoning":"never","toolNames":"letter"}`,
 			Sources: []string{
 				"https://ai.google.dev/gemini-api/docs/openai",
 				"https://cloud.google.com/vertex-ai/generative-ai/docs/reference/nodejs/latest/vertexai/functiondeclaration",
@@ -227,8 +230,10 @@ var rows = sync.OnceValue(func() []Row {
 			// Its template takes one system message, the first. Compatible servers do so anyway; the row is for routers. A server without a
 			// parser for reasoning leaves it in the text.
 			Name: "qwen-models", Model: at(`(^|/)(qwen|qwq)`),
-			Fields:  `{"system":"first","alternateRoles":true,"thinkTags":"start"}`,
-			Sources: []string{"https://github.com/vllm-project/vllm/issues/41114", "https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues/1569"},
+			Fields: `{"system":"first","alternateRoles":true,"thinkTags":"start"}`,
+			Sources: []string{
+				"https://github.com/vllm-project/vllm/issues/41114", "https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues/1569",
+			},
 		},
 		{
 			// The template demands alternating roles.

@@ -189,7 +189,8 @@ func (p *part) UnmarshalYAML(node ast.Node) error {
 	isProse := p.Text != nil || p.Reasoning != nil
 	switch {
 	case kinds != 1:
-		return nodeError(node, "a part must have exactly one of text, reasoning, call, calls, wait, usage, finish, error; this one has %d", kinds)
+		return nodeError(node,
+			"a part must have exactly one of text, reasoning, call, calls, wait, usage, finish, error; this one has %d", kinds)
 	case p.Repeat != nil && (!isProse || *p.Repeat < 1):
 		return nodeError(node, "repeat belongs to text and reasoning and is at least 1")
 	case p.ProviderData != nil && p.Reasoning == nil:

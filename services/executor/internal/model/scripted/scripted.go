@@ -59,10 +59,13 @@ func (m *Model) selectReply(r model.Request) (*replyWriter, reply, error) {
 	conv := newConversation(r)
 	rule := m.matchRule(character, &conv, r)
 	if rule == nil {
-		return nil, nil, model.InvalidRequest("no rule of the scripted model %q matches the last user message %.200q (user turn %d, step %d, last role %q, forced %t, output %t): add a rule without \"when\"",
+		return nil, nil, model.InvalidRequest("no rule of the scripted model %q matches the last user message %.200q (user turn %d, "+
+			"step %d, last role %q, forced %t, output %t): add a rule without \"when\"",
 			r.Model, conv.LastUser, conv.UserCount, conv.step, conv.lastRole, conv.forced, conv.output)
 	}
-	return &replyWriter{data: conv.templateData, replyCount: conv.replyCount, promptWords: conv.wordCount, script: character}, rule.Reply, nil
+	return &replyWriter{
+		data: conv.templateData, replyCount: conv.replyCount, promptWords: conv.wordCount, script: character,
+	}, rule.Reply, nil
 }
 
 // matchRule returns the first matching rule and sets its match in conv; nil if none matches.

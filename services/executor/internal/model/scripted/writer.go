@@ -49,7 +49,9 @@ func (w *replyWriter) write(ctx context.Context, r reply) error {
 	for i, p := range r {
 		if err := w.writePart(ctx, p); err != nil {
 			if _, ok := errors.AsType[*model.Error](err); !ok && ctx.Err() == nil && !w.stopped {
-				return &model.Error{Code: model.CodeInvalidRequest, Message: fmt.Sprintf("part %d of the scripted reply: %v", i+1, err), Err: err}
+				return &model.Error{
+					Code: model.CodeInvalidRequest, Message: fmt.Sprintf("part %d of the scripted reply: %v", i+1, err), Err: err,
+				}
 			}
 			return err
 		}
