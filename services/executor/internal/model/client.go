@@ -12,22 +12,16 @@ func HTTPClient(client *http.Client) *http.Client {
 	if client != nil {
 		return client
 	}
+	transport := http.DefaultTransport
+	if shared, ok := transport.(*http.Transport); ok { // not replaced by the program
+		own := shared.Clone()
+		own.MaxIdleConnsPerHost = own.MaxIdleConns // a process makes many calls to few providers
+		transport = own
+	}
 	return &http.Client{
-		Transport:     newTransport(),
+		Transport:     transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-}
-
-// newTransport returns http.DefaultTransport's settings with more idle connections per host: a process makes many
-// calls to few providers.
-func newTransport() http.RoundTripper {
-	shared, ok := http.DefaultTransport.(*http.Transport)
-	if !ok {
-		return http.DefaultTransport // replaced by the program
-	}
-	own := shared.Clone()
-	own.MaxIdleConnsPerHost = own.MaxIdleConns
-	return own
 }
 
 // RedirectError returns the error of a redirect response, and nil for other responses. It is not retryable: a

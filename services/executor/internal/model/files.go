@@ -58,7 +58,8 @@ func replaceFiles(parts []agent.Part, check func(agent.File) error) []agent.Part
 			continue
 		}
 		if !cloned {
-			parts, cloned = slices.Clone(parts), true
+			parts = slices.Clone(parts)
+			cloned = true
 		}
 		parts[i] = FileNote(f)
 	}

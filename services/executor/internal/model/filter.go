@@ -18,7 +18,7 @@ func (r FinishReason) Normalize() FinishReason {
 
 // FilterEvents returns a yield function for the events and errors of a provider. It removes key from errors. It
 // also keeps a truncated call from ending with {}, because a tool might accept that: the CallEnd of a call
-// without arguments is held back until a further event shows whether the reply was truncated.
+// without arguments waits until a further event shows whether the reply was truncated.
 func FilterEvents(yield func(Event, error) bool, key string) func(Event, error) bool {
 	f := &eventFilter{yield: yield, key: key, hasArguments: map[int]bool{}}
 	return f.send
@@ -28,7 +28,7 @@ type eventFilter struct {
 	yield        func(Event, error) bool
 	key          string
 	hasArguments map[int]bool // calls with at least part of their arguments
-	heldEnd      *CallEnd     // CallEnd of a call without arguments
+	pendingEnd   *CallEnd     // CallEnd of a call without arguments
 }
 
 func (f *eventFilter) send(e Event, err error) bool {
@@ -45,7 +45,7 @@ func (f *eventFilter) send(e Event, err error) bool {
 		if !f.release(false) {
 			return false
 		}
-		f.heldEnd = &e
+		f.pendingEnd = &e
 		return true
 	case Usage:
 		return f.yield(e, nil) // does not show whether the reply was truncated
@@ -57,13 +57,13 @@ func (f *eventFilter) send(e Event, err error) bool {
 	return f.release(false) && f.yield(e, nil)
 }
 
-// release yields the held CallEnd. A truncated call gets the arguments "".
+// release yields the pending CallEnd. A truncated call gets the arguments "".
 func (f *eventFilter) release(cut bool) bool {
-	if f.heldEnd == nil {
+	if f.pendingEnd == nil {
 		return true
 	}
-	end := *f.heldEnd
-	f.heldEnd = nil
+	end := *f.pendingEnd
+	f.pendingEnd = nil
 	if cut {
 		end.Arguments = json.RawMessage(`""`)
 	}

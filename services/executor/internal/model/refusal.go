@@ -102,7 +102,9 @@ func SetRefusal(e *Error, param, code string) {
 		return
 	}
 	refusal.Places = placesIn(param + " " + text)
-	e.Code, e.Retryable, e.Refusal = CodeInvalidRequest, false, refusal
+	e.Code = CodeInvalidRequest
+	e.Retryable = false
+	e.Refusal = refusal
 	if refusal.Part == RefusedContext {
 		e.Message = ContextTooLong(e.Message)
 	}
@@ -217,7 +219,8 @@ func fileRefusal(text string) *Refusal {
 	case FileTooLarge, FileTooWide, FileTooLong, FilesTooMany:
 		r.Limit, r.Count = limitAndCount(text)
 		if r.Limit == 0 { // a limit alone
-			r.Limit, r.Count = r.Count, 0
+			r.Limit = r.Count
+			r.Count = 0
 		}
 	}
 	if r.Reason == FileTooLarge && r.Limit < 1<<10 {
@@ -226,7 +229,7 @@ func fileRefusal(text string) *Refusal {
 	return r
 }
 
-// number matches numbers that stand alone: neither a part of a path, nor of a name such as gpt-4 or claude-20250101.
+// number matches separate numbers: neither a part of a path, nor of a name such as gpt-4 or claude-20250101.
 var number = regexp.MustCompile(`(?:^|[\s(:\[=>+])(\d{1,3}(?:,\d{3})+|\d+)(?:[\s):\],;.+]|$)`)
 
 // limitAndCount returns the two largest different numbers of a text. With only one number the limit is 0.

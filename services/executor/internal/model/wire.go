@@ -214,7 +214,8 @@ func MergeOptions(body, options json.RawMessage) (json.RawMessage, error) {
 
 func mergeObjects(body, options json.RawMessage) (json.RawMessage, bool) {
 	var bodyMembers, optionMembers map[string]json.RawMessage
-	if json.Unmarshal(body, &bodyMembers) != nil || json.Unmarshal(options, &optionMembers) != nil || bodyMembers == nil || optionMembers == nil {
+	if json.Unmarshal(body, &bodyMembers) != nil || json.Unmarshal(options, &optionMembers) != nil ||
+		bodyMembers == nil || optionMembers == nil {
 		return body, false
 	}
 	for key, value := range optionMembers {

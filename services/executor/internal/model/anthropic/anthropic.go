@@ -57,7 +57,7 @@ func New(c Config, client *http.Client) (*Model, error) {
 		return nil, fmt.Errorf("anthropic: the base URL %q is not an http or https URL", c.BaseURL)
 	}
 	return &Model{
-		base: base, key: c.APIKey, client: model.HTTPClient(client), idle: c.IdleTimeout, forms: schemaform.NewForms(schemaRules()),
+		base: base, key: c.APIKey, client: model.HTTPClient(client), idle: c.IdleTimeout, forms: schemaform.NewForms(schemaform.Rules{PropertyName: propertyName}),
 	}, nil
 }
 
@@ -78,8 +78,13 @@ func (m *Model) generate(ctx context.Context, r model.Request, yield func(model.
 		return
 	}
 	yield = places.NameFiles(yield)
+	header := http.Header{}
+	header.Set("Anthropic-Version", version)
+	if m.key != "" {
+		header.Set("X-Api-Key", m.key)
+	}
 	stream, err := providerhttp.Open(ctx, providerhttp.Request{
-		Client: m.client, URL: m.base.JoinPath("v1/messages").String(), Header: m.header(), Body: body, Idle: m.idle,
+		Client: m.client, URL: m.base.JoinPath("v1/messages").String(), Header: header, Body: body, Idle: m.idle,
 		Classify: responseError,
 	})
 	if err != nil {
@@ -117,13 +122,4 @@ func (m *Model) generate(ctx context.Context, r model.Request, yield func(model.
 		}
 		yield(nil, stream.Failure(err))
 	}
-}
-
-func (m *Model) header() http.Header {
-	h := http.Header{}
-	h.Set("Anthropic-Version", version)
-	if m.key != "" {
-		h.Set("X-Api-Key", m.key)
-	}
-	return h
 }

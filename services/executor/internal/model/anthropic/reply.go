@@ -78,7 +78,12 @@ func (a *assembler) handle(name string, data []byte) ([]model.Event, error) {
 		if e.Delta.StopReason != "" {
 			a.stopReason = e.Delta.StopReason
 		}
-		a.addUsage(e.Usage)
+		u := e.Usage // cumulative; it may omit counts of message_start
+		a.input = max(a.input, u.InputTokens)
+		a.cacheWrite = max(a.cacheWrite, u.CacheCreationInputTokens)
+		a.cacheRead = max(a.cacheRead, u.CacheReadInputTokens)
+		a.output = max(a.output, u.OutputTokens)
+		a.thinking = max(a.thinking, u.OutputTokensDetails.ThinkingTokens)
 	case "message_stop":
 		a.stopped = true
 	}
@@ -156,15 +161,6 @@ func (a *assembler) endBlock(index int64) []model.Event {
 		return []model.Event{model.CallEnd{Index: b.call, Arguments: model.EncodeArguments(arguments)}}
 	}
 	return nil
-}
-
-// addUsage adds the usage of a message_delta. It is cumulative and may omit counts of message_start.
-func (a *assembler) addUsage(u anthropic.MessageDeltaUsage) {
-	a.input = max(a.input, u.InputTokens)
-	a.cacheWrite = max(a.cacheWrite, u.CacheCreationInputTokens)
-	a.cacheRead = max(a.cacheRead, u.CacheReadInputTokens)
-	a.output = max(a.output, u.OutputTokens)
-	a.thinking = max(a.thinking, u.OutputTokensDetails.ThinkingTokens)
 }
 
 // finish returns the usage and the finish of a complete reply, and an error for a truncated one.

@@ -24,9 +24,11 @@ var callIDPattern = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,256}$`)
 
 // newBody converts a request, and says which files its blocks are. Its error is a *model.Error: provider_invalid_request.
 func newBody(r model.Request, to origin) (json.RawMessage, model.Places, error) {
-	opts, err := parseOptions(r.Options)
-	if err != nil {
-		return nil, nil, err
+	var opts options
+	if len(r.Options) > 0 {
+		if err := json.Unmarshal(r.Options, &opts); err != nil {
+			return nil, nil, model.InvalidRequest("cannot decode the provider options: %v", err)
+		}
 	}
 	params := anthropic.MessageNewParams{Model: r.Model, MaxTokens: maxTokens(r, opts)}
 	if r.Temperature != nil {
@@ -75,16 +77,6 @@ type options struct {
 	} `json:"thinking"`
 }
 
-func parseOptions(source json.RawMessage) (options, error) {
-	var o options
-	if len(source) > 0 {
-		if err := json.Unmarshal(source, &o); err != nil {
-			return o, model.InvalidRequest("cannot decode the provider options: %v", err)
-		}
-	}
-	return o, nil
-}
-
 // maxTokens is the request's limit, else the options' max_tokens, else a default on top of the thinking budget.
 // The API requires a limit.
 func maxTokens(r model.Request, opts options) int64 {
@@ -98,7 +90,11 @@ func maxTokens(r model.Request, opts options) int64 {
 }
 
 func toolParam(t model.Tool) *anthropic.ToolParam {
-	out := &anthropic.ToolParam{Name: t.Name, InputSchema: param.Override[anthropic.ToolInputSchemaParam](inputSchema(t))}
+	schema := t.InputSchema
+	if len(schema) == 0 {
+		schema = json.RawMessage(`{"type":"object"}`)
+	}
+	out := &anthropic.ToolParam{Name: t.Name, InputSchema: param.Override[anthropic.ToolInputSchemaParam](schema)}
 	if t.Description != "" {
 		out.Description = anthropic.String(t.Description)
 	}
@@ -201,16 +197,11 @@ func finishBody(params anthropic.MessageNewParams, source json.RawMessage) (json
 	return model.FinishBody(body, source)
 }
 
-// inputSchema returns the input schema of a tool, or the API's form of an empty one.
-func inputSchema(t model.Tool) json.RawMessage {
-	if len(t.InputSchema) == 0 {
-		return json.RawMessage(`{"type":"object"}`)
-	}
-	return t.InputSchema
-}
-
-// turnBlocks returns the role of a message's turn and the blocks for it. files has the number of the part for each block of a file.
-func turnBlocks(m agent.Message, to origin) (role anthropic.MessageParamRole, blocks []anthropic.ContentBlockParamUnion, files map[int]int, err error) {
+// turnBlocks returns the role of a message's turn and the blocks for it. files has the number of the part for each block of
+// a file.
+func turnBlocks(
+	m agent.Message, to origin,
+) (role anthropic.MessageParamRole, blocks []anthropic.ContentBlockParamUnion, files map[int]int, err error) {
 	role = anthropic.MessageParamRoleUser
 	switch m.Role {
 	case agent.RoleUser, agent.RoleTool, agent.RoleSystem, agent.RoleContext:

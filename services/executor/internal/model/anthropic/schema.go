@@ -6,14 +6,10 @@ import (
 	"regexp"
 
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
-	"github.com/holdfast-run/holdfast/services/executor/internal/model/schemaform"
 )
 
 // propertyName is the API's rule for the name of a tool's property.
 var propertyName = regexp.MustCompile(`^[a-zA-Z0-9_.-]{1,64}$`)
-
-// schemaRules are what the API demands of the schemas of tools.
-func schemaRules() schemaform.Rules { return schemaform.Rules{PropertyName: propertyName} }
 
 // unsupportedKeywords are refused by constrained decoding.
 var unsupportedKeywords = []string{

@@ -65,7 +65,8 @@ func responseError(res *http.Response, text []byte) *model.Error {
 		Message:    cmp.Or(apiErr.message, http.StatusText(res.StatusCode)),
 	}
 	if res.StatusCode == http.StatusOK && !apiErr.found {
-		e.Code, e.Retryable = model.CodeInvalidResponse, true
+		e.Code = model.CodeInvalidResponse
+		e.Retryable = true
 		return e
 	}
 	setCode(e, apiErr)

@@ -69,15 +69,20 @@ func (m *Model) Generate(ctx context.Context, r model.Request) iter.Seq2[model.E
 
 func (m *Model) generate(ctx context.Context, r model.Request, yield func(model.Event, error) bool) {
 	from := origin{Host: m.base.Host, Model: strings.TrimPrefix(r.Model, "models/")}
-	r.Tools, r.Output = m.forms.Tools(r.Tools), m.forms.Output(r.Output)
+	r.Tools = m.forms.Tools(r.Tools)
+	r.Output = m.forms.Output(r.Output)
 	body, places, err := newBody(r, from)
 	if err != nil {
 		yield(nil, err)
 		return
 	}
 	yield = model.RestoreToolNames(r.Tools, places.NameFiles(yield))
+	header := http.Header{}
+	if m.key != "" {
+		header.Set("X-Goog-Api-Key", m.key)
+	}
 	stream, err := providerhttp.Open(ctx, providerhttp.Request{
-		Client: m.client, URL: m.address(r.Model), Header: m.header(), Body: body, Idle: m.idle, Classify: responseError,
+		Client: m.client, URL: m.address(r.Model), Header: header, Body: body, Idle: m.idle, Classify: responseError,
 	})
 	if err != nil {
 		yield(nil, err)
@@ -125,12 +130,4 @@ func (m *Model) address(name string) string {
 	address := m.base.JoinPath(name + ":streamGenerateContent")
 	address.RawQuery = "alt=sse"
 	return address.String()
-}
-
-func (m *Model) header() http.Header {
-	h := http.Header{}
-	if m.key != "" {
-		h.Set("X-Goog-Api-Key", m.key)
-	}
-	return h
 }

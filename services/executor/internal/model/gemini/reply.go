@@ -56,7 +56,8 @@ func (a *assembler) handle(data []byte) ([]model.Event, error) {
 			}
 		}
 		if candidate.FinishReason != "" && candidate.FinishReason != genai.FinishReasonUnspecified {
-			a.stopReason, a.finishMessage = candidate.FinishReason, candidate.FinishMessage
+			a.stopReason = candidate.FinishReason
+			a.finishMessage = candidate.FinishMessage
 			events = append(events, a.endReasoning("")...)
 		}
 	}
@@ -78,7 +79,10 @@ func (a *assembler) handle(data []byte) ([]model.Event, error) {
 }
 
 func (a *assembler) addPart(p part) ([]model.Event, error) {
-	text := p.text()
+	text := ""
+	if p.Text != nil {
+		text = *p.Text
+	}
 	switch {
 	case p.FunctionCall != nil:
 		return a.addCall(*p.FunctionCall, p.ThoughtSignature)

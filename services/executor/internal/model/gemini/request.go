@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"mime"
 	"regexp"
+	"slices"
 	"strings"
 
 	"google.golang.org/genai"
@@ -126,16 +127,6 @@ var signatureModels = regexp.MustCompile(`^(models/)?gemini-[3-9]`)
 // skipSignature is the API's placeholder for a missing signature.
 const skipSignature = "skip_thought_signature_validator"
 
-// signFirstCall gives the first call of a turn the placeholder unless it is signed.
-func (t turn) signFirstCall() {
-	for i := range t.Parts {
-		if t.Parts[i].FunctionCall != nil {
-			t.Parts[i].ThoughtSignature = cmp.Or(t.Parts[i].ThoughtSignature, skipSignature)
-			return
-		}
-	}
-}
-
 // newTurn converts a message. An empty message gives a turn without parts.
 func newTurn(m agent.Message, to origin, needsSignature bool) (turn, error) {
 	switch m.Role {
@@ -143,8 +134,9 @@ func newTurn(m agent.Message, to origin, needsSignature bool) (turn, error) {
 		return userTurn(m)
 	case agent.RoleAssistant:
 		t := modelTurn(m, to)
-		if needsSignature {
-			t.signFirstCall()
+		first := slices.IndexFunc(t.Parts, func(p part) bool { return p.FunctionCall != nil })
+		if needsSignature && first >= 0 {
+			t.Parts[first].ThoughtSignature = cmp.Or(t.Parts[first].ThoughtSignature, skipSignature)
 		}
 		return t, nil
 	case agent.RoleTool:

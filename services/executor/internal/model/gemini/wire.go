@@ -36,13 +36,6 @@ type part struct {
 	file *int // the number of the message's part that is this file
 }
 
-func (p part) text() string {
-	if p.Text == nil {
-		return ""
-	}
-	return *p.Text
-}
-
 type functionCall struct {
 	ID   string          `json:"id,omitempty"`
 	Name string          `json:"name"`

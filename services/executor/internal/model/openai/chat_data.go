@@ -2,7 +2,6 @@ package openai
 
 import (
 	"encoding/json"
-	"net/url"
 	"strings"
 )
 
@@ -13,8 +12,6 @@ type origin struct {
 	Model string `json:"model,omitempty"`
 }
 
-func newOrigin(base *url.URL, name string) origin { return origin{Host: base.Host, Model: name} }
-
 // chatData is the provider data of a reasoning part: of the block itself (Field), or of the whole message (Details, Calls).
 type chatData struct {
 	Origin origin `json:"chat"`
@@ -22,7 +19,7 @@ type chatData struct {
 	Field string `json:"field,omitempty"`
 	// Details are reasoning_details of a router, unchanged.
 	Details []json.RawMessage `json:"details,omitempty"`
-	// Calls has the extra_content of calls, unchanged, by their place in the message.
+	// Calls has the extra_content of calls, unchanged, by their index in the message.
 	Calls map[string]json.RawMessage `json:"calls,omitempty"`
 }
 
@@ -64,16 +61,13 @@ func (r *reasoningDetails) add(piece json.RawMessage) {
 		return
 	}
 	last := len(r.entries) - 1
-	if last < 0 || !r.entries[last].continuedBy(members) {
+	// Texts and summaries come in pieces, encrypted data comes complete.
+	same := func(name string) bool { return string(members[name]) == string(r.entries[last].members[name]) }
+	if last < 0 || !same("type") || !same("index") || !isNull(members["data"]) {
 		r.entries = append(r.entries, &detailEntry{members: map[string]json.RawMessage{}, texts: map[string]*strings.Builder{}})
 		last++
 	}
 	r.entries[last].add(members)
-}
-
-// continuedBy reports whether a piece belongs to the entry: texts and summaries come in pieces, encrypted data comes whole.
-func (e *detailEntry) continuedBy(members map[string]json.RawMessage) bool {
-	return string(members["type"]) == string(e.members["type"]) && string(members["index"]) == string(e.members["index"]) && isNull(members["data"])
 }
 
 func (e *detailEntry) add(members map[string]json.RawMessage) {

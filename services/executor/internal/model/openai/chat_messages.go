@@ -171,7 +171,8 @@ func (c *chatWriter) addUser(m agent.Message) error {
 		}
 		afterFile = isFile
 	}
-	if out.isBlank() {
+	hasContent := func(p contentPart) bool { return p.file != nil || strings.TrimSpace(p.text) != "" }
+	if !slices.ContainsFunc(out.content, hasContent) {
 		out.content = []contentPart{{text: c.orFiller(m.Text(), noText)}}
 	}
 	c.messages = append(c.messages, out)
@@ -323,10 +324,6 @@ func (m *chatMessage) join(next chatMessage) {
 	if m.extra == nil {
 		m.extra = next.extra
 	}
-}
-
-func (m *chatMessage) isBlank() bool {
-	return !slices.ContainsFunc(m.content, func(p contentPart) bool { return p.file != nil || strings.TrimSpace(p.text) != "" })
 }
 
 // encode returns the message as JSON. Texts alone are a string: many servers accept nothing else.

@@ -293,8 +293,8 @@ func (a *chatAssembler) addCall(fragment callFragment) ([]model.Event, error) {
 	return nil, nil
 }
 
-// announces reports whether a fragment has nothing but an id that is new, behind another call and without an index. The name of a new
-// call may follow. If none does, the id was one more of the call before.
+// announces reports whether a fragment has nothing but an id that is new, behind another call and without an index. The name
+// of a new call may follow. If none does, the id was another one of the previous call.
 func (a *chatAssembler) announces(fragment callFragment) bool {
 	hasMore := fragment.Index != nil || fragment.Function.Name != "" || fragment.arguments() != "" || !isNull(fragment.ExtraContent)
 	if fragment.ID == "" || hasMore || a.lastCall == nil || a.lastCall.wireID == "" {
@@ -303,8 +303,8 @@ func (a *chatAssembler) announces(fragment callFragment) bool {
 	return !slices.ContainsFunc(a.calls, func(c *call) bool { return c.wireID == fragment.ID })
 }
 
-// findCall returns the call that a fragment continues, nil for a new call. Fragments without an index belong to the call of their
-// id, else to the call of the fragment before.
+// findCall returns the call that a fragment continues, nil for a new call. Fragments without an index belong to the call of
+// their id, else to the call of the previous fragment.
 func (a *chatAssembler) findCall(fragment callFragment) *call {
 	c := a.lastCall
 	if fragment.Index != nil {
@@ -405,15 +405,15 @@ func (a *chatAssembler) finish() ([]model.Event, error) {
 	return append(events, model.Finish{Reason: a.finishReason()}), nil
 }
 
-// endedByDone reports whether [DONE] ended a reply without a finish_reason: some servers send none. A reply without content, or with
-// a call whose arguments are not whole, was cut.
+// endedByDone reports whether [DONE] ended a reply without a finish_reason: some servers send none. A reply without content,
+// or with a call whose arguments are incomplete, was truncated.
 func (a *chatAssembler) endedByDone() bool {
 	for _, c := range a.calls {
 		if text := strings.TrimSpace(c.arguments.String()); text != "" && !json.Valid([]byte(text)) {
 			return false
 		}
 	}
-	return a.done && (a.hasText || a.think.held != "" || a.refused || len(a.calls) > 0)
+	return a.done && (a.hasText || a.think.buffered != "" || a.refused || len(a.calls) > 0)
 }
 
 func (a *chatAssembler) finishReason() model.FinishReason {
@@ -431,13 +431,14 @@ func (a *chatAssembler) finishReason() model.FinishReason {
 	return model.FinishOther
 }
 
-// finishWords are the finish reasons of servers, in lower case: OpenAI's own, then those of templates and of APIs behind a router. A reason
-// that is not known cuts the calls of a reply.
+// finishWords are the finish reasons of servers, in lower case: OpenAI's own, then those of templates and of APIs behind a
+// router. After an unknown reason, the calls of a reply count as truncated.
 var finishWords = map[string]model.FinishReason{
 	"stop": model.FinishStop, "eos": model.FinishStop, "eos_token": model.FinishStop, "end_turn": model.FinishStop,
 	"stop_sequence": model.FinishStop, "complete": model.FinishStop,
-	"tool_calls": model.FinishToolCalls, "tool_call": model.FinishToolCalls, "function_call": model.FinishToolCalls, "tool_use": model.FinishToolCalls,
-	"length": model.FinishLength, "max_tokens": model.FinishLength, "model_length": model.FinishLength,
+	"tool_calls": model.FinishToolCalls, "tool_call": model.FinishToolCalls, "function_call": model.FinishToolCalls,
+	"tool_use": model.FinishToolCalls,
+	"length":   model.FinishLength, "max_tokens": model.FinishLength, "model_length": model.FinishLength,
 	"content_filter": model.FinishContentFilter, "content-filter": model.FinishContentFilter, "safety": model.FinishContentFilter,
 	"error": model.FinishError,
 }

@@ -15,8 +15,8 @@ const (
 
 // thinkSplitter separates the reasoning between tags at the beginning of a reply from its text. Tags may be cut anywhere.
 type thinkSplitter struct {
-	state thinkState
-	held  string // what may be a part of a tag, or white space around one
+	state    thinkState
+	buffered string // what may be a part of a tag, or white space around one
 }
 
 type thinkState int
@@ -44,35 +44,39 @@ func (s *thinkSplitter) add(text string) (pieces []contentPiece) {
 	if s.state == thinkNever {
 		return []contentPiece{{text: text}}
 	}
-	s.held += text
+	s.buffered += text
 	if s.state == thinkMaybe || s.state == thinkBegins {
-		began := strings.TrimLeftFunc(s.held, unicode.IsSpace)
+		began := strings.TrimLeftFunc(s.buffered, unicode.IsSpace)
 		switch {
 		case strings.HasPrefix(began, thinkOpens):
-			s.state, s.held = thinkBegins, strings.TrimLeftFunc(began[len(thinkOpens):], unicode.IsSpace)
-		case strings.HasPrefix(thinkOpens, began) && len(s.held) <= maxThinkSpace:
+			s.state = thinkBegins
+			s.buffered = strings.TrimLeftFunc(began[len(thinkOpens):], unicode.IsSpace)
+		case strings.HasPrefix(thinkOpens, began) && len(s.buffered) <= maxThinkSpace:
 			return nil // more must come
 		case s.state == thinkMaybe:
 			return s.flush()
 		}
-		if s.state == thinkBegins && s.held != "" {
-			s.state, s.held = thinkInside, strings.TrimLeftFunc(s.held, unicode.IsSpace)
+		if s.state == thinkBegins && s.buffered != "" {
+			s.state = thinkInside
+			s.buffered = strings.TrimLeftFunc(s.buffered, unicode.IsSpace)
 		}
 	}
 	if s.state == thinkInside {
-		reasoning, rest, closed := strings.Cut(s.held, thinkCloses)
+		reasoning, rest, closed := strings.Cut(s.buffered, thinkCloses)
 		if !closed {
-			kept := partOfTag(reasoning)
-			reasoning, s.held = reasoning[:len(reasoning)-kept], reasoning[len(reasoning)-kept:]
+			end := len(reasoning) - partOfTag(reasoning)
+			s.buffered = reasoning[end:]
+			reasoning = reasoning[:end]
 		} else {
-			s.state, s.held = thinkAfter, rest
+			s.state = thinkAfter
+			s.buffered = rest
 		}
 		if reasoning != "" {
 			pieces = append(pieces, contentPiece{text: reasoning, thinking: true})
 		}
 	}
 	if s.state == thinkAfter {
-		if s.held = strings.TrimLeftFunc(s.held, unicode.IsSpace); s.held != "" {
+		if s.buffered = strings.TrimLeftFunc(s.buffered, unicode.IsSpace); s.buffered != "" {
 			pieces = append(pieces, s.flush()...)
 		}
 	}
@@ -92,10 +96,11 @@ func partOfTag(text string) int {
 	return 0
 }
 
-// flush returns what is held. Later text goes on as it is.
+// flush returns what is buffered. Later text goes on as it is.
 func (s *thinkSplitter) flush() []contentPiece {
-	piece := contentPiece{text: s.held, thinking: s.state == thinkBegins || s.state == thinkInside}
-	s.state, s.held = thinkNever, ""
+	piece := contentPiece{text: s.buffered, thinking: s.state == thinkBegins || s.state == thinkInside}
+	s.state = thinkNever
+	s.buffered = ""
 	if piece.text == "" || piece.thinking && strings.TrimSpace(piece.text) == "" {
 		return nil
 	}

@@ -68,7 +68,8 @@ func responseError(res *http.Response, text []byte) *model.Error {
 		Message:    cmp.Or(apiErr.message, http.StatusText(res.StatusCode)),
 	}
 	if res.StatusCode == http.StatusOK && apiErr.kind == "" && apiErr.code == "" {
-		e.Code, e.Retryable = model.CodeInvalidResponse, true
+		e.Code = model.CodeInvalidResponse
+		e.Retryable = true
 		return e
 	}
 	e.Code, e.Retryable = classify(res.StatusCode, apiErr)

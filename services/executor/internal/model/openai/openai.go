@@ -97,7 +97,7 @@ func New(c Config, client *http.Client) (*Model, error) {
 	}
 	return &Model{
 		api: c.API, key: c.APIKey, base: base, client: model.HTTPClient(client), idle: c.IdleTimeout,
-		override: override, overrides: overrides, forms: schemaform.NewForms(schemaRules()), log: cmp.Or(c.Log, slog.Default()),
+		override: override, overrides: overrides, forms: schemaform.NewForms(schemaform.Rules{Complete: true}), log: cmp.Or(c.Log, slog.Default()),
 	}, nil
 }
 
@@ -143,15 +143,16 @@ func (m *Model) Generate(ctx context.Context, r model.Request) iter.Seq2[model.E
 	}
 }
 
-// try makes one call. It returns true, and has yielded nothing, if the server refused the request and a more careful profile is now known.
-// Each lesson changes the profile for good, so the tries end.
+// try makes one call. It returns true, and has yielded nothing, if the server refused the request and a more careful profile
+// is now known. Each lesson changes the profile permanently, so the tries end.
 func (m *Model) try(ctx context.Context, r model.Request, yield func(model.Event, error) bool) (learned bool) {
-	from := newOrigin(m.base, r.Model)
+	from := origin{Host: m.base.Host, Model: r.Model}
 	p := m.learned.profile(r.Model, m.findProfile)
 	path, newBody := "chat/completions", newChatBody
 	var reply assembler = newChatAssembler(len(r.Messages), p, from)
 	if m.api == APIResponses {
-		path, newBody = "responses", newResponseBody
+		path = "responses"
+		newBody = newResponseBody
 		reply = newResponseAssembler(len(r.Messages), from)
 	}
 	body, places, err := newBody(r, p, from)
@@ -256,8 +257,9 @@ func (l *lessons) profile(name string, find func(name string) profile.Profile) p
 	return p
 }
 
-// keep stores a profile that replaces the one of a refused request, and reports whether to repeat the request and whether the profile is
-// new. The limits may not allow it. A call that was refused beside another one, which has learned meanwhile, is repeated with what is known.
+// keep stores a profile that replaces the one of a refused request. It reports whether to repeat the request and whether the
+// profile is new. The limits may not allow it. Another call may have learned the same meanwhile: then the refused call is
+// repeated with the known profile.
 func (l *lessons) keep(name string, refused, better profile.Profile) (repeat, isNew bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

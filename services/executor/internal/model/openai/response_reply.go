@@ -125,7 +125,9 @@ func (a *responseAssembler) addReasoning(index, part int64, delta string) []mode
 	if i.streamed && part != i.summaryPart {
 		delta = "\n\n" + delta // separate the paragraphs of a summary
 	}
-	i.streamed, i.summaryPart, a.inReasoning = true, part, true
+	i.streamed = true
+	i.summaryPart = part
+	a.inReasoning = true
 	return []model.Event{model.ReasoningDelta{Text: delta}}
 }
 

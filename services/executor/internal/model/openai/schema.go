@@ -3,12 +3,7 @@ package openai
 import (
 	"encoding/json"
 	"slices"
-
-	"github.com/holdfast-run/holdfast/services/executor/internal/model/schemaform"
 )
-
-// schemaRules are what the API demands of the schemas of functions.
-func schemaRules() schemaform.Rules { return schemaform.Rules{Complete: true} }
 
 // unsupportedKeywords are refused by constrained decoding.
 var unsupportedKeywords = []string{

@@ -90,8 +90,12 @@ func Find(base *url.URL, model string, o Override) Profile {
 	p := Compatible()
 	address, model := base.Host+strings.TrimSuffix(base.Path, "/"), strings.ToLower(model)
 	for _, r := range Rows() {
-		if o.Base == "" && r.matches(address, model) || o.Base == r.Name {
-			r.apply(&p)
+		matches := (r.Address == nil || r.Address.MatchString(address)) && (r.Model == nil || r.Model.MatchString(model))
+		if o.Base != r.Name && (o.Base != "" || !matches) {
+			continue
+		}
+		if err := p.change(json.RawMessage(r.Fields)); err != nil { // a test checks the table
+			panic(fmt.Sprintf("profile: the row %s: %v", r.Name, err))
 		}
 	}
 	if o.Fields != nil {
@@ -102,16 +106,6 @@ func Find(base *url.URL, model string, o Override) Profile {
 		}
 	}
 	return p
-}
-
-func (r Row) matches(address, model string) bool {
-	return (r.Address == nil || r.Address.MatchString(address)) && (r.Model == nil || r.Model.MatchString(model))
-}
-
-func (r Row) apply(p *Profile) {
-	if err := p.change(json.RawMessage(r.Fields)); err != nil { // a test checks the table
-		panic(fmt.Sprintf("profile: the row %s: %v", r.Name, err))
-	}
 }
 
 // Fields returns the names of the fields of a profile.

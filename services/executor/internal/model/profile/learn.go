@@ -34,9 +34,12 @@ var lessons = []lesson{
 	{
 		regexp.MustCompile(`(?i)reasoning_content.{0,40}(must be passed back|is missing|is required)`),
 		func(p *Profile) bool {
-			changed := p.Reasoning == ReasoningNever || p.Reasoning == ReasoningTurn || p.ReasoningField != "reasoning_content" || p.ReasoningFiller == ""
+			changed := p.Reasoning == ReasoningNever || p.Reasoning == ReasoningTurn ||
+				p.ReasoningField != "reasoning_content" || p.ReasoningFiller == ""
 			if changed {
-				p.Reasoning, p.ReasoningField, p.ReasoningFiller = ReasoningCalls, "reasoning_content", "."
+				p.Reasoning = ReasoningCalls
+				p.ReasoningField = "reasoning_content"
+				p.ReasoningFiller = "."
 			}
 			return changed
 		},
@@ -90,7 +93,9 @@ var lessons = []lesson{
 		regexp.MustCompile(`(?i)length of 9`),
 		func(p *Profile) bool {
 			changed := p.CallIDs != IDAlphanumeric || p.CallIDMin != 9 || p.CallIDMax != 9
-			p.CallIDs, p.CallIDMin, p.CallIDMax = IDAlphanumeric, 9, 9
+			p.CallIDs = IDAlphanumeric
+			p.CallIDMin = 9
+			p.CallIDMax = 9
 			return changed
 		},
 	},
@@ -139,7 +144,8 @@ var lessons = []lesson{
 		regexp.MustCompile(`(?i)tool_choice`),
 		func(p *Profile) bool {
 			changed := p.RequiredChoice != "" || p.NoneChoice != ""
-			p.RequiredChoice, p.NoneChoice = "", ""
+			p.RequiredChoice = ""
+			p.NoneChoice = ""
 			return changed
 		},
 	},
@@ -187,12 +193,16 @@ func Learn(p Profile, refusal string, body json.RawMessage, build func(Profile) 
 	var members map[string]json.RawMessage
 	_ = json.Unmarshal(body, &members) // a body is an object
 	for _, name := range slices.Sorted(maps.Keys(members)) {
-		if slices.Contains(essential, name) || slices.Contains(p.Omit, name) || !names(refusal, name) {
+		if slices.Contains(essential, name) || slices.Contains(p.Omit, name) {
+			continue
+		}
+		word := regexp.MustCompile(`(^|[^A-Za-z0-9_])` + regexp.QuoteMeta(name) + `($|[^A-Za-z0-9_])`)
+		if !word.MatchString(refusal) {
 			continue
 		}
 		learned = p.clone()
 		learned.Omit = append(learned.Omit, name)
-		if isLimit(name) {
+		if name == LimitTokens || name == LimitCompletion || name == "max_output_tokens" {
 			// A limit is never dropped, because it bounds the costs: only its name changes, once.
 			if name != p.OutputLimit || slices.Contains(p.Omit, otherLimit(name)) {
 				continue
@@ -206,18 +216,9 @@ func Learn(p Profile, refusal string, body json.RawMessage, build func(Profile) 
 	return p, false
 }
 
-func isLimit(name string) bool {
-	return name == LimitTokens || name == LimitCompletion || name == "max_output_tokens"
-}
-
 func otherLimit(name string) string {
 	if name == LimitTokens {
 		return LimitCompletion
 	}
 	return LimitTokens
-}
-
-// names reports whether a refusal names a member: as a word of its own.
-func names(refusal, member string) bool {
-	return regexp.MustCompile(`(^|[^A-Za-z0-9_])` + regexp.QuoteMeta(member) + `($|[^A-Za-z0-9_])`).MatchString(refusal)
 }

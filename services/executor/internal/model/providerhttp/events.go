@@ -30,25 +30,24 @@ type eventReader struct {
 	err      error  // nil for a regular end
 }
 
-func newEventReader(stream io.Reader) *eventReader {
-	return &eventReader{in: bufio.NewReaderSize(stream, 4<<10)}
-}
-
 // next reads the next event with data.
 func (e *eventReader) next() bool {
-	e.name, e.data, e.size = "", e.data[:0], 0
+	e.name = ""
+	e.data = e.data[:0]
+	e.size = 0
 	hasData := false
 	for {
 		ended, ok := e.readLine()
 		if !ok {
 			// Some servers close the stream without the empty line behind the last event.
-			return e.err == nil && hasData && isWhole(e.data)
+			return e.err == nil && hasData && isComplete(e.data)
 		}
 		if len(e.line) == 0 && ended {
 			if hasData {
 				return true
 			}
-			e.name, e.size = "", 0
+			e.name = ""
+			e.size = 0
 			continue
 		}
 		field, value, _ := bytes.Cut(e.line, []byte(":"))
@@ -60,27 +59,23 @@ func (e *eventReader) next() bool {
 			if hasData {
 				e.data = append(e.data, '\n')
 			}
-			e.data, hasData = append(e.data, value...), true
+			e.data = append(e.data, value...)
+			hasData = true
 		default:
-			e.keepUnparsed(field)
+			// A line that is neither a comment nor a field of another kind looks like JSON or a page.
+			if !isFieldName(field) && len(e.unparsed)+len(e.line) <= maxUnparsed {
+				e.unparsed = append(append(e.unparsed, e.line...), '\n')
+			}
 		}
 		if !ended {
-			return e.err == nil && hasData && isWhole(e.data)
+			return e.err == nil && hasData && isComplete(e.data)
 		}
 	}
 }
 
-// isWhole reports whether an event at the end of a stream has not been cut.
-func isWhole(data []byte) bool {
+// isComplete reports whether an event at the end of a stream is complete.
+func isComplete(data []byte) bool {
 	return json.Valid(data) || bytes.Equal(bytes.TrimSpace(data), []byte("[DONE]"))
-}
-
-// keepUnparsed keeps a line that is neither a comment nor a field of another kind: it looks like JSON or a page.
-func (e *eventReader) keepUnparsed(field []byte) {
-	if isFieldName(field) || len(e.unparsed)+len(e.line) > maxUnparsed {
-		return
-	}
-	e.unparsed = append(append(e.unparsed, e.line...), '\n')
 }
 
 // isFieldName reports whether a line with this beginning may be a field or a comment.
@@ -93,11 +88,11 @@ func isFieldName(field []byte) bool {
 	return true
 }
 
-// readLine reads a line without its end. ended is false for a last line that the stream cut. ok is false if there is none.
+// readLine reads a line without its end. ended is false for a last line without an end. ok is false if there is none.
 func (e *eventReader) readLine() (ended, ok bool) {
 	e.line = e.line[:0]
 	for {
-		// The buffer is searched as a whole: lines are long.
+		// The complete buffer is searched: lines are long.
 		chunk, err := e.peek()
 		if len(chunk) == 0 {
 			if err != nil && !errors.Is(err, io.EOF) {

@@ -1,6 +1,7 @@
 package providerhttp
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -96,7 +97,7 @@ func (s *Stream) open(r Request) error {
 	// Status 200 with a type other than JSON or HTML counts as an event stream.
 	media, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
 	if res.StatusCode == http.StatusOK && media != "application/json" && media != "text/html" {
-		s.events = newEventReader(s)
+		s.events = &eventReader{in: bufio.NewReaderSize(s, 4<<10)}
 		return nil
 	}
 	s.timer.Reset(s.idle)

@@ -39,7 +39,7 @@ func (r Rules) Form(raw json.RawMessage) json.RawMessage {
 		r.dropProperties(root)
 	}
 	if r.Keywords != nil {
-		root = r.narrow(&document{root: root}, root)
+		root = (&narrower{Rules: r, document: &document{root: root}}).node(root, nil)
 	}
 	if r.Complete {
 		complete(root)

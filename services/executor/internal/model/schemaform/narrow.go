@@ -19,11 +19,6 @@ type narrower struct {
 	parts int
 }
 
-// narrow returns the schema with the keywords of the rules alone.
-func (r Rules) narrow(d *document, root map[string]any) map[string]any {
-	return (&narrower{r, d, 0}).node(root, nil)
-}
-
 // node rewrites a subschema. open are the references that lead to it.
 func (n *narrower) node(node map[string]any, open []string) map[string]any {
 	n.parts++

@@ -43,7 +43,8 @@ func newConversation(r model.Request) conversation {
 		c.wordCount += countWords(m.Text())
 		switch m.Role {
 		case agent.RoleUser:
-			c.lastRole, c.step = "user", 1
+			c.lastRole = "user"
+			c.step = 1
 			c.LastUser = m.Text()
 			c.Users = append(c.Users, c.LastUser)
 		case agent.RoleAssistant:
@@ -95,21 +96,17 @@ func (c *condition) matches(conv conversation) (match []string, ok bool) {
 			return nil, false
 		}
 	}
+	_, hasResult := conv.Results[c.HasResult]
 	return match, (c.LastRole == "" || c.LastRole == conv.lastRole) &&
 		(c.ToolResult == "" || conv.newResults[c.ToolResult]) &&
 		(c.ToolFailed == "" || conv.newFailures[c.ToolFailed]) &&
-		(c.HasResult == "" || conv.hasResult(c.HasResult)) &&
+		(c.HasResult == "" || hasResult) &&
 		(c.Offers == "" || conv.offered[c.Offers]) &&
 		(c.Forced == nil || *c.Forced == conv.forced) &&
 		(c.Output == nil || *c.Output == conv.output) &&
 		(c.UserTurns == 0 || c.UserTurns == conv.UserCount) &&
 		(c.Step == 0 || c.Step == conv.step) &&
 		(c.System == nil || c.System.MatchString(conv.System))
-}
-
-func (c *conversation) hasResult(tool string) bool {
-	_, ok := c.Results[tool]
-	return ok
 }
 
 // countWords is len(strings.Fields(s)) without allocating the slice.

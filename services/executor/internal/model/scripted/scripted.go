@@ -59,8 +59,8 @@ func (m *Model) selectReply(r model.Request) (*replyWriter, reply, error) {
 	conv := newConversation(r)
 	rule := m.matchRule(character, &conv, r)
 	if rule == nil {
-		return nil, nil, model.InvalidRequest("no rule of the scripted model %q matches the last user message %.200q (user turn %d, "+
-			"step %d, last role %q, forced %t, output %t): add a rule without \"when\"",
+		return nil, nil, model.InvalidRequest("no rule of the scripted model %q matches the last user message %.200q "+
+			"(user turn %d, step %d, last role %q, forced %t, output %t): add a rule without \"when\"",
 			r.Model, conv.LastUser, conv.UserCount, conv.step, conv.lastRole, conv.forced, conv.output)
 	}
 	return &replyWriter{

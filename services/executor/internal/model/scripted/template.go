@@ -48,7 +48,12 @@ func (t *textTemplate) UnmarshalYAML(node ast.Node) error {
 }
 
 func parseText(source string) (textTemplate, error) {
-	parsed, err := template.New("text").Option("missingkey=zero").Funcs(templateFuncs()).Parse(source)
+	functions := template.FuncMap{
+		"join":  func(list []string, separator string) string { return strings.Join(list, separator) },
+		"json":  func(value any) (string, error) { b, err := json.Marshal(value); return string(b), err },
+		"field": jsonField,
+	}
+	parsed, err := template.New("text").Option("missingkey=zero").Funcs(functions).Parse(source)
 	return textTemplate{parsed}, err
 }
 
@@ -66,14 +71,6 @@ func (l *limitedBuffer) Write(p []byte) (int, error) {
 		return 0, errTooLong
 	}
 	return l.Buffer.Write(p)
-}
-
-func templateFuncs() template.FuncMap {
-	return template.FuncMap{
-		"join":  func(list []string, separator string) string { return strings.Join(list, separator) },
-		"json":  func(value any) (string, error) { b, err := json.Marshal(value); return string(b), err },
-		"field": jsonField,
-	}
 }
 
 // jsonField reads a value from a JSON text: strings without quotes, other values as JSON. A missing value is "".

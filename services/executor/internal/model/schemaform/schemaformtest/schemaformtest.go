@@ -194,7 +194,8 @@ func (f *findings) distinct(at string, value any, names bool) {
 		if seen[text] {
 			f.add(at, "%v is there twice", item)
 		}
-		seen[text], kinds[fmt.Sprintf("%T", item)] = true, true
+		seen[text] = true
+		kinds[fmt.Sprintf("%T", item)] = true
 	}
 	if names && len(list) > 0 && (len(kinds) > 1 || !kinds["string"]) {
 		f.add(at, "it is not a list of names")
