@@ -2,15 +2,11 @@ package bench_test
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
-	"net"
-	"net/url"
-	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -57,6 +53,8 @@ var costModels = strings.ReplaceAll(`
               reply: 'It is {{.LastResult}}.'
             - reply: [{text: 'May I? '}, {call: {name: calculate, arguments: {expression: '6 * 7'}}}]
 agents:`, "WORDS", strings.TrimSpace(strings.Repeat("word ", costDeltas)))
+
+var listStatements = flag.Bool("statements", false, "BenchmarkCosts: list the SQL statements of each operation, by transaction")
 
 // BenchmarkCosts counts the cost of Holdfast's operations: SQL statements and round trips, bytes of the
 // write-ahead log, messages and bytes of the live log, processor time. It is the source of docs/costs.md.
@@ -112,7 +110,8 @@ type tally struct {
 func (c *costs) tally() tally {
 	c.b.Helper()
 	time.Sleep(costSettle) // for work behind an answer
-	t := tally{statements: c.tap.statements.Load(), trips: c.tap.trips.Load()}
+	var t tally
+	t.statements, t.trips = c.tap.counts()
 	if err := c.db.QueryRow(c.b.Context(), `SELECT pg_current_wal_lsn() - '0/0'::pg_lsn`).Scan(&t.wal); err != nil {
 		c.b.Fatal(err)
 	}
@@ -127,14 +126,19 @@ func (c *costs) print(what string, before tally, n float64) {
 	after := c.tally()
 	each := func(before, after int64) float64 { return float64(after-before) / n }
 	used := after.spent.since(before.spent, n).without("clients")
+	transactions := c.tap.take()
 	fmt.Printf("%-44s %9.2f %9.2f %9.0f %9.2f %9.0f %9.3f  %v\n", what, each(before.statements, after.statements), each(before.trips, after.trips),
 		each(before.wal, after.wal), each(before.messages, after.messages), each(before.bytes, after.bytes), ms(used.sum()), used)
+	if *listStatements {
+		fmt.Print(listing(transactions, n))
+	}
 }
 
 // alone repeats an operation in sequence. Each repetition counts as n.
 func (c *costs) alone(what string, n int, do func(session string) error) {
 	c.b.Helper()
 	before := c.tally()
+	c.tap.take()
 	for range costRounds {
 		c.made++
 		if err := do(fmt.Sprint("cost-", c.made)); err != nil {
@@ -246,99 +250,4 @@ func (d *direct) ended(ctx context.Context, session string) error {
 		}
 		time.Sleep(pause)
 	}
-}
-
-// tap forwards the traffic between the state service and its database, and counts executed statements and round
-// trips.
-type tap struct {
-	url               string
-	target            string
-	statements, trips atomic.Int64
-}
-
-// socketName is the name of PostgreSQL's socket in its folder.
-const socketName = ".s.PGSQL.5432"
-
-func newTap(b *testing.B, databaseURL string) *tap {
-	b.Helper()
-	u, err := url.Parse(databaseURL)
-	if err != nil {
-		b.Fatal(err)
-	}
-	query := u.Query()
-	dir := b.TempDir()
-	t := &tap{target: filepath.Join(query.Get("host"), socketName)}
-	listener, err := net.Listen("unix", filepath.Join(dir, socketName))
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { _ = listener.Close() })
-	query.Set("host", dir)
-	u.RawQuery = query.Encode()
-	t.url = u.String()
-	go t.accept(listener) // ends with the listener
-	return t
-}
-
-func (t *tap) accept(listener net.Listener) {
-	for {
-		client, err := listener.Accept()
-		if err != nil {
-			return
-		}
-		server, err := net.Dial("unix", t.target)
-		if err != nil {
-			_ = client.Close()
-			continue
-		}
-		go func() { _, _ = io.Copy(client, server); _ = client.Close() }()
-		go func() { _, _ = io.Copy(server, io.TeeReader(client, &counter{tap: t})); _ = server.Close() }()
-	}
-}
-
-// counter parses a client's messages to PostgreSQL:
-// https://www.postgresql.org/docs/current/protocol-message-formats.html
-type counter struct {
-	tap     *tap
-	started bool // after the first message, which has no type
-	head    []byte
-	skip    int // remaining bytes of the message
-}
-
-func (c *counter) Write(p []byte) (int, error) {
-	n := len(p)
-	for len(p) > 0 {
-		if c.skip > 0 {
-			passed := min(c.skip, len(p))
-			c.skip, p = c.skip-passed, p[passed:]
-			continue
-		}
-		c.head, p = append(c.head, p[0]), p[1:]
-		c.begin()
-	}
-	return n, nil
-}
-
-// begin parses a complete message head: its type and its length, which includes itself.
-func (c *counter) begin() {
-	const length = 4
-	typed := 1
-	if !c.started {
-		typed = 0
-	}
-	if len(c.head) < typed+length {
-		return
-	}
-	c.skip = int(binary.BigEndian.Uint32(c.head[typed:])) - length
-	if c.started {
-		switch c.head[0] {
-		case 'E', 'Q':
-			c.tap.statements.Add(1)
-		}
-		switch c.head[0] {
-		case 'S', 'Q':
-			c.tap.trips.Add(1)
-		}
-	}
-	c.started, c.head = true, c.head[:0]
 }
