@@ -37,7 +37,7 @@ func (s *Store) write(ctx context.Context, batch []command) ([]error, error) {
 		return nil, wrap(ctx, err, "connect")
 	}
 	defer conn.Release()
-	t := &transaction{conn: conn.Conn(), hot: s.hot, batch: batch}
+	t := &transaction{conn: conn.Conn(), hot: s.hot, composer: &s.composer, batch: batch}
 	each, err := t.run(ctx)
 	if err != nil {
 		t.hot.drop(t.sessions)
@@ -55,6 +55,7 @@ func (s *Store) write(ctx context.Context, batch []command) ([]error, error) {
 type transaction struct {
 	conn     *pgx.Conn
 	hot      *hotCache
+	composer *composer
 	batch    []command
 	sessions []loadedSession // the targets of the commands, in order
 }
@@ -120,24 +121,26 @@ func (t *transaction) writeWithoutRead(ctx context.Context) ([]error, error) {
 		return nil, errStale
 	}
 	var p pipeline
-	w := newWriter()
+	w := t.composer.newWriter()
 	defer w.release()
 	changed := t.changed()
 	w.useUnlocked(changed)
 	for _, s := range changed {
 		w.change(s)
 	}
-	written, something := w.queue(&p)
+	result, something, ok := w.queue(&p)
 	if !something {
 		return each, nil
 	}
-	err = p.run(ctx, t.conn)
-	if isConditionFailed(err) && !t.conn.IsClosed() {
+	if ok {
+		err = p.run(ctx, t.conn)
+	}
+	if !ok || isDuplicate(err) && !t.conn.IsClosed() || err == nil && result.unchanged != int64(len(changed)) {
 		t.discardHot()
 		return nil, errStale
 	}
 	if err == nil {
-		t.hot.update(t.sessions, *written)
+		t.hot.update(t.sessions, result.transaction)
 	}
 	return each, err
 }
@@ -177,7 +180,7 @@ func (t *transaction) readAndWrite(ctx context.Context) ([]error, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := newWriter()
+	w := t.composer.newWriter()
 	defer w.release()
 	for _, s := range t.changed() {
 		w.change(s)
@@ -190,7 +193,7 @@ func (t *transaction) readAndWrite(ctx context.Context) ([]error, error) {
 
 // commit writes the changes in w and ends the transaction. Without any it rolls back.
 func (r *reader) commit(ctx context.Context, conn *pgx.Conn, w *writer, hot *hotCache) error {
-	written, something := w.queue(&r.pipeline)
+	result, something, _ := w.queue(&r.pipeline)
 	if !something {
 		r.exec(rollback)
 		return r.run(ctx, conn)
@@ -198,7 +201,7 @@ func (r *reader) commit(ctx context.Context, conn *pgx.Conn, w *writer, hot *hot
 	r.exec(commit)
 	err := r.run(ctx, conn)
 	if err == nil {
-		hot.update(r.sessions, cmp.Or(*written, r.id))
+		hot.update(r.sessions, cmp.Or(result.transaction, r.id))
 	}
 	return err
 }

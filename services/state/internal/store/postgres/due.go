@@ -86,7 +86,7 @@ func (s *Store) decideDue(ctx context.Context, conn *pgx.Conn, r *reader, decide
 	if err := r.loadViews(ctx, conn); err != nil {
 		return nil, err
 	}
-	w := newWriter()
+	w := s.composer.newWriter()
 	defer w.release()
 	var done []store.Decided
 	for i := range r.sessions {

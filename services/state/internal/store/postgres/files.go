@@ -27,7 +27,7 @@ var (
 	insertFile = prepared(func() string {
 		in := columnsOf(&table.Files, fileColumns)
 		return fmt.Sprintf(`WITH stored AS (DELETE FROM blob_deletions WHERE tenant = $1::text AND file_id = $2::text AND NOT started RETURNING 1)
-			INSERT INTO files (%s) SELECT %s FROM stored ON CONFLICT (tenant, digest, media_type) DO NOTHING`, in.names(), in.placeholders(""))
+			INSERT INTO files (%s) SELECT %s FROM stored ON CONFLICT (tenant, digest, media_type) DO NOTHING`, in.names(), in.placeholders(1, ""))
 	}())
 	scheduleIfUnknown = prepared(`INSERT INTO blob_deletions (tenant, file_id, due_at)
 		SELECT $1::text, $2::text, 0 WHERE NOT EXISTS (SELECT FROM files WHERE tenant = $1 AND file_id = $2) ON CONFLICT DO NOTHING`)
@@ -57,7 +57,7 @@ func (s *Store) ScheduleBlobDeletion(ctx context.Context, key session.FileKey, a
 // AddFile implements store.Files.
 func (s *Store) AddFile(ctx context.Context, tenant string, f session.File, hold session.Millis) (*session.File, error) {
 	values := rows{values: fileColumns.Fields([]any{tenant}, &f), count: 1}
-	args, err := values.arguments()
+	args, err := values.appendArguments(nil, true)
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,7 @@ var (
 	// xmax is 0 in an inserted row.
 	upsertMemory = prepared(func() string {
 		in := columnsOf(&table.Memories, memoryColumns)
-		return insertText(in, table.Memories.Name, fmt.Sprintf(`(SELECT %s) AS v`, in.placeholders(""))) +
+		return insertText(in, table.Memories.Name, fmt.Sprintf(`(SELECT %s) AS v`, in.placeholders(1, ""))) +
 			` ON CONFLICT (tenant, memory_id) DO UPDATE SET ` + excluded(&table.Memories) + ` RETURNING xmax = 0`
 	}())
 	dropWords = prepared(`DELETE FROM memory_words WHERE tenant = $1::text AND memory_id = $2::text AND word <> ALL ($3::text[])`)
@@ -28,7 +28,7 @@ var (
 // the lock of its words.
 func (s *Store) Remember(ctx context.Context, tenant string, m session.Memory) (added bool, err error) {
 	w := rows{values: memoryColumns.Fields([]any{tenant}, &m), count: 1}
-	args, err := w.arguments()
+	args, err := w.appendArguments(nil, true)
 	if err != nil {
 		return false, err
 	}

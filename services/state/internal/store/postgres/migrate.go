@@ -105,7 +105,7 @@ func fillFacets(ctx context.Context, conn *pgx.Conn) error {
 	var last session.Key
 	for more := true; more; {
 		var p pipeline
-		var w writer
+		w := writer{composer: &composer{}}
 		more = false
 		p.queue(sessionsPage, arguments(last, facetPageSize), scanEach(func(to []any, s *session.Session) []any {
 			return append(to, &s.Tenant, &s.SessionID, &s.AgentType, &s.ParentID, (*string)(&s.Status), &s.UserID, &s.OrganizationID,

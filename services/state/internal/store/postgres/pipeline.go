@@ -62,11 +62,16 @@ func (p *pipeline) each(s *statement, r *rows, scan func(pgx.CollectableRow) err
 	if r.count == 1 {
 		s = s.single
 	}
-	args, err := r.arguments(more...)
+	p.queue(s, append(p.appendArguments(nil, r, r.count == 1), more...), scan)
+}
+
+// appendArguments appends the parameters of the rows.
+func (p *pipeline) appendArguments(args []any, r *rows, single bool) []any {
+	args, err := r.appendArguments(args, single)
 	if err != nil && p.err == nil {
 		p.err = err
 	}
-	p.queue(s, args, scan)
+	return args
 }
 
 // connState is the state of a connection outside of pgx.

@@ -46,11 +46,12 @@ var settings = map[string]string{
 
 // Store implements all parts of store.Store.
 type Store struct {
-	pool   *pgxpool.Pool
-	group  *group.Committer[command]
-	hot    *hotCache
-	capped chan struct{} // holds one: a claim with caps
-	name   string        // marks the signals of this replica
+	pool     *pgxpool.Pool
+	group    *group.Committer[command]
+	hot      *hotCache
+	composer composer
+	capped   chan struct{} // holds one: a claim with caps
+	name     string        // marks the signals of this replica
 
 	governing chan struct{} // one token: see UpdateGovernors
 }
@@ -138,17 +139,6 @@ func isCanceled(err error) bool {
 func isDuplicate(err error) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && e.Code == "23505"
-}
-
-// missingRows is the SQLSTATE of the function holdfast_missing_rows: a statement has
-// written fewer rows than it should.
-const missingRows = "HF001"
-
-// isConditionFailed reports a write on a stale cache:
-// missingRows or unique_violation.
-func isConditionFailed(err error) bool {
-	e, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && (e.Code == missingRows || e.Code == "23505")
 }
 
 // wrap adds what failed, marks conflicts with group.Conflict, and turns errors of the

@@ -45,25 +45,22 @@ func (r *rows) clear() {
 	r.values, r.count = r.values[:0], 0
 }
 
-// arguments returns the parameters: the values of one row, or of several an
-// array for each column. more is appended.
-func (r *rows) arguments(more ...any) ([]any, error) {
+// appendArguments appends the parameters: the values of one row if single, else an array for each column.
+func (r *rows) appendArguments(args []any, single bool) ([]any, error) {
 	for i, value := range r.values {
 		var err error
 		if r.values[i], err = argument(value); err != nil {
 			return nil, err
 		}
 	}
-	width := len(r.values) / max(r.count, 1)
-	args := make([]any, width, width+len(more))
-	if r.count == 1 {
-		copy(args, r.values)
-	} else {
-		for c := range args {
-			args[c] = array{r.values[c:], width}
-		}
+	if single {
+		return append(args, r.values...), nil
 	}
-	return append(args, more...), nil
+	width := len(r.values) / max(r.count, 1)
+	for c := range width {
+		args = append(args, array{r.values[c:], width})
+	}
+	return args, nil
 }
 
 // array is a column of rows: every width-th of the values.

@@ -13,7 +13,9 @@ import (
 // statement is a text of SQL. Each connection prepares it before the first run.
 type statement struct {
 	name, text string
-	single     *statement // the same for one row; nil without an input
+	single     *statement            // the same for one row; nil without an input
+	in         input                 // of forRows
+	on         func(v string) string // of forRows: the text on rows from the source v
 }
 
 func prepared(text string) *statement {
@@ -61,21 +63,37 @@ func (in input) names() string {
 	return strings.Join(names, ", ")
 }
 
-// placeholders lists the parameters with their types, each followed by suffix.
-func (in input) placeholders(suffix string) string {
+// placeholders lists the parameters with their types, each followed by suffix. The first has the number first.
+func (in input) placeholders(first int, suffix string) string {
 	list := make([]string, len(in))
 	for i, p := range in {
-		list[i] = fmt.Sprintf("$%d::%s%s", i+1, p.kind, suffix)
+		list[i] = fmt.Sprintf("$%d::%s%s", first+i, p.kind, suffix)
 	}
 	return strings.Join(list, ", ")
 }
 
-// forRows prepares a statement on rows of the input. text gets their source, with the
-// alias v. Several rows are one array for each column. One row is plain parameters: the
-// server runs no function and joins nothing, at half the costs.
-func forRows(in input, text func(v string) string) *statement {
-	s := prepared(text(fmt.Sprintf("unnest(%s) AS v (%s)", in.placeholders("[]"), in.names())))
-	s.single = prepared(text(fmt.Sprintf("(SELECT %s) AS v (%s)", in.placeholders(""), in.names())))
+// source is the FROM item v with the rows of the parameters, if the condition holds; an empty condition always does. Several
+// rows are one array for each column. One row is plain parameters: the server runs no function and joins nothing, at
+// half the costs.
+func (in input) source(first int, single bool, condition string) string {
+	if condition != "" {
+		condition = " WHERE " + condition
+	}
+	if single {
+		return fmt.Sprintf("(SELECT %s%s) AS v (%s)", in.placeholders(first, ""), condition, in.names())
+	}
+	rows := "unnest(" + in.placeholders(first, "[]") + ")"
+	if condition != "" {
+		rows = fmt.Sprintf("(SELECT * FROM %s AS u (%s)%s)", rows, in.names(), condition)
+	}
+	return fmt.Sprintf("%s AS v (%s)", rows, in.names())
+}
+
+// forRows prepares a statement on rows of the input. on gets their source, with the alias v.
+func forRows(in input, on func(v string) string) *statement {
+	s := prepared(on(in.source(1, false, "")))
+	s.single = prepared(on(in.source(1, true, "")))
+	s.in, s.on = in, on
 	return s
 }
 
@@ -85,8 +103,8 @@ func forViews(columns string, in input, from string) *statement {
 	text := func(v string) string {
 		return fmt.Sprintf("SELECT v.n, %s FROM %s AS v (%s, n)%s", columns, v, in.names(), from)
 	}
-	s := prepared(text("unnest(" + in.placeholders("[]") + ") WITH ORDINALITY"))
-	s.single = prepared(text("(SELECT " + in.placeholders("") + ", 1::bigint)"))
+	s := prepared(text("unnest(" + in.placeholders(1, "[]") + ") WITH ORDINALITY"))
+	s.single = prepared(text("(SELECT " + in.placeholders(1, "") + ", 1::bigint)"))
 	return s
 }
 
@@ -129,23 +147,11 @@ func updateAll[R any](t *table.Table[R], columns table.Columns[R]) *statement {
 	return forRows(in, func(v string) string { return exactly(updateText(t, columns, v), len(in)) })
 }
 
-// updateUnlocked is updateAll on condition that the last write and lock of each row are
-// of the transaction in the last column of the input, written. The second column of the
-// result is the id of the own transaction.
-func updateUnlocked[R any](t *table.Table[R], columns table.Columns[R]) *statement {
-	in := append(columnsOf(t, slices.Concat(t.Key, columns)), parameter{"written", "xid"})
-	return forRows(in, func(v string) string {
-		known := updateText(t, columns, v) + " AND t.xmin = v.written AND (t.xmax = 0 OR t.xmax = t.xmin)"
-		return exactly(known, len(in), "pg_current_xact_id()::xid")
-	})
-}
-
 // exactly adds a parameter to a statement: the number of rows to write. The statement
 // fails with missingRows when it writes another number.
-func exactly(statement string, parameters int, more ...string) string {
-	wanted := fmt.Sprintf("$%d::bigint", parameters+1)
-	check := fmt.Sprintf("CASE WHEN count(*) <> %[1]s THEN holdfast_missing_rows(%[1]s, count(*)) END", wanted)
-	return fmt.Sprintf("WITH done AS (%s RETURNING 1) SELECT %s FROM done", statement, strings.Join(append([]string{check}, more...), ", "))
+func exactly(statement string, parameters int) string {
+	return fmt.Sprintf("WITH done AS (%[1]s RETURNING 1) SELECT CASE WHEN count(*) <> $%[2]d::bigint THEN holdfast_missing_rows($%[2]d, count(*)) END FROM done",
+		statement, parameters+1)
 }
 
 // upsert is insert, or update where there is a row with the key.

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/table"
 )
@@ -83,7 +81,7 @@ var writes = [writesNumber]*statement{
 	sessionStepUnlocked:   updateUnlocked(&table.Sessions, sessionStepColumns),
 	sessionUpdateUnlocked: updateUnlocked(&table.Sessions, sessionUpdateColumns),
 
-	sessionInsert: insert(&table.Sessions, ` RETURNING xmin`),
+	sessionInsert: insert(&table.Sessions, ""),
 	sessionStep:   update(&table.Sessions, sessionStepColumns),
 	sessionUpdate: update(&table.Sessions, sessionUpdateColumns),
 
@@ -185,6 +183,8 @@ type writer struct {
 	unread   [writesNumber]bool // rows of the statement are not in the view of their command
 	copied   int64              // the number of messages for messageCopy
 	unlocked int                // the statement for unlocked sessions; 0 when all are locked
+	changes  int                // the number of changed sessions
+	composer *composer
 }
 
 // writers are pooled with their memory, except large ones.
@@ -192,11 +192,18 @@ var writers = sync.Pool{New: func() any { return &writer{} }}
 
 const maxPooledValues = 100_000
 
-func newWriter() *writer { return writers.Get().(*writer) }
+func (c *composer) newWriter() *writer {
+	w := writers.Get().(*writer)
+	w.composer = c
+	return w
+}
 
 // release returns the writer to the pool, once its statements were sent.
 func (w *writer) release() {
-	w.unread, w.copied, w.unlocked = [writesNumber]bool{}, 0, 0
+	w.unread = [writesNumber]bool{}
+	w.copied = 0
+	w.unlocked = 0
+	w.changes = 0
 	values := len(w.deleted.values)
 	w.deleted.clear()
 	for i := range w.rows {
@@ -223,6 +230,7 @@ func (w *writer) useUnlocked(changed []*loadedSession) {
 // thereby its xmin.
 func (w *writer) change(s *loadedSession) {
 	c := s.change
+	w.changes++
 	for i := range c.Audit {
 		addRow(&w.rows[auditInsert], &s.Key, auditColumns, &c.Audit[i])
 	}
@@ -404,34 +412,61 @@ func (w *writer) children(k *session.Key, children []session.Child) {
 	}
 }
 
-// queue adds the statements with rows. something is false when there are none. When the
-// statements run, id gets the id of the transaction if one returns it.
-func (w *writer) queue(p *pipeline) (id *uint32, something bool) {
-	id = new(uint32)
+// written is the result of a writer's statements, once they have run.
+type written struct {
+	transaction uint32 // its id; 0 unless the rows of sessions were written by the composed statement
+	unchanged   int64  // how many unlocked sessions were
+}
+
+// queue adds statements that write the rows: one for the composable kinds, and before it one for each of the others. something
+// is false when there are no rows. ok is false, and nothing is queued, when sessions are unlocked and the rows take more than one
+// statement: only a composed statement depends on what it finds.
+func (w *writer) queue(p *pipeline) (result *written, something, ok bool) {
+	var parts composition
+	parameters := 0
+	others := w.deleted.count > 0
+	for kind := range w.rows {
+		switch r := &w.rows[kind]; {
+		case r.count == 0:
+		case !composable[kind] || w.unread[kind]:
+			others = true
+		default:
+			parts.kinds |= 1 << kind
+			parameters += len(writes[kind].in)
+			if w.changes == 1 && r.count == 1 { // with several sessions, arrays keep the compositions few
+				parts.single |= 1 << kind
+			}
+		}
+	}
+	var composed *statement
+	if parts.kinds != 0 {
+		composed = w.composer.statement(parts)
+	}
+	if w.unlocked != 0 && (others || composed == nil) {
+		return nil, true, false
+	}
 	if w.deleted.count > 0 {
-		something = true
 		for _, s := range sessionDeletes {
 			p.each(s, &w.deleted, nil)
 		}
 	}
-	for i := range w.rows {
-		r := &w.rows[i]
-		if r.count == 0 {
-			continue
-		}
-		something = true
-		switch {
-		case i == sessionStepUnlocked, i == sessionUpdateUnlocked:
-			p.each(writes[i], r, func(row pgx.CollectableRow) error { return row.Scan(nil, id) }, int64(r.count))
-		case i == sessionInsert:
-			p.each(writes[i], r, func(row pgx.CollectableRow) error { return row.Scan(id) })
-		case i == messageCopy:
-			p.each(writes[i], r, nil, w.copied)
-		case w.unread[i]:
-			p.each(unreadWrites[i], r, nil, int64(r.count))
+	result = &written{}
+	args := make([]any, 0, parameters)
+	for kind := range w.rows {
+		switch r := &w.rows[kind]; {
+		case r.count == 0:
+		case composed != nil && parts.has(kind):
+			args = p.appendArguments(args, r, parts.isSingle(kind))
+		case w.unread[kind]:
+			p.each(unreadWrites[kind], r, nil, int64(r.count))
+		case kind == messageCopy:
+			p.each(writes[kind], r, nil, w.copied)
 		default:
-			p.each(writes[i], r, nil)
+			p.each(writes[kind], r, nil)
 		}
 	}
-	return id, something
+	if composed != nil {
+		p.queue(composed, args, scanInto(&result.unchanged, &result.transaction))
+	}
+	return result, others || parts.kinds != 0, true
 }
