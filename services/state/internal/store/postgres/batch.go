@@ -171,7 +171,7 @@ func (t *transaction) isVerifiable(each []error) bool {
 // readAndWrite takes two round trips. The first locks all sessions and reads
 // those missing in the cache. The second writes the changes and commits.
 func (t *transaction) readAndWrite(ctx context.Context) ([]error, error) {
-	r := reader{sessions: t.sessions}
+	r := reader{sessions: t.sessions, composer: t.composer}
 	r.exec(begin)
 	if err := r.loadViews(ctx, t.conn); err != nil {
 		return nil, err

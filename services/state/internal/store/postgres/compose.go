@@ -58,6 +58,36 @@ func (c composition) isSingle(kind int) bool { return c.single&(1<<kind) != 0 }
 type composer struct {
 	mu         sync.Mutex
 	statements map[composition]*statement
+	unions     map[string]*statement // by the names of their queries
+}
+
+// union returns one statement for the queries of a session; nil when there are too many.
+func (c *composer) union(lookups []*lookup) *statement {
+	var buffer [512]byte
+	key := buffer[:0]
+	for _, l := range lookups {
+		key = append(key, l.query.name...)
+		if l.count == 1 {
+			key = append(key, '1')
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.unions[string(key)]
+	if s == nil && len(c.unions) < maxCompositions {
+		parts := make([]string, len(lookups))
+		next := 1 // the number of the next parameter
+		for i, l := range lookups {
+			parts[i] = query{l.query.view.columns, l.query.in.numbered(next, l.count == 1) + l.query.view.from}.part(i)
+			next += len(l.query.in)
+		}
+		if c.unions == nil {
+			c.unions = map[string]*statement{}
+		}
+		s = prepared(strings.Join(parts, "\n\tUNION ALL "))
+		c.unions[string(key)] = s
+	}
+	return s
 }
 
 // statement returns the statement of a composition; nil when there are too many.

@@ -13,20 +13,23 @@
 //
 //	BEGIN, lock the sessions in the order of their keys, read the needed rows ->
 //	   <- rows; the commands decide
-//	write, table by table, COMMIT ->
+//	write, COMMIT ->
 //	   <- durable
+//
+// The rows that a command needs are read by one statement when the batch has one session
+// (queueLookups), and kind by kind otherwise. The writes are one statement of data-modifying
+// CTEs (composition), and one more for each rare kind of write.
 //
 // # Claimed sessions are written without a read
 //
 // The steps of a claimed run come from one executor through one process. The process
 // caches each claimed session as its last transaction has left it (session.CachedSession). When
-// the commands of a batch need no more than the cache holds, the batch is one round
-// trip, in one transaction without BEGIN:
+// the commands of a batch need no more than the cache holds, the batch is one statement, and
+// so one transaction and one round trip:
 //
 //	the commands decide on the cached sessions
-//	update the rows of the sessions if they are unchanged, fail otherwise;
-//	   write the other tables ->
-//	   <- durable
+//	write the rows of all tables if the rows of all sessions are unchanged, and none otherwise ->
+//	   <- durable, or how many are unchanged
 //
 // The condition is the version of the session's row: xmin, the id of the last
 // transaction to write it. Every write to any row of a session also writes the session's
@@ -38,7 +41,7 @@
 //	process A: 5 cached     xmin 5                 another process, or UpdateDue here
 //	  decide
 //	                        xmin 8  <── 8 ─────── a stop: runs, and the session's row
-//	  update … xmin = 5 ──▶ no such row: SQLSTATE HF001, nothing is written
+//	  update … xmin = 5 ──▶ no such row, nothing is written
 //	  drop from the cache, lock, read, decide again
 //
 // Since the cache may be stale, no command is refused because of it. A command with an

@@ -44,7 +44,7 @@ func (s *Store) updateDue(ctx context.Context, find *statement, args []any, need
 	if err != nil {
 		return nil, wrap(ctx, err, "connect")
 	}
-	var r reader
+	r := reader{composer: &s.composer}
 	r.exec(begin)
 	if find == findQueuedCapped {
 		r.exec(lockCaps)

@@ -89,10 +89,10 @@ func (r *replicas) compare(ctx context.Context, s *Store, key session.Key) {
 		full.State = false
 		hot, _ = known.hot.View(full)
 	}
-	one := reader{sessions: []loadedSession{{Target: session.Target{Key: key, Need: session.Need{Journal: true, State: stated, RunID: hot.Session.CurrentRunID}}, view: &session.View{}}}}
+	one := reader{composer: &s.composer, sessions: []loadedSession{{Target: session.Target{Key: key, Need: session.Need{Journal: true, State: stated, RunID: hot.Session.CurrentRunID}}, view: &session.View{}}}}
 	var written, locked uint32
 	err := s.withConn(ctx, func(conn *pgx.Conn) error {
-		one.exec(snapshot)
+		one.exec(prepared(`BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`))
 		one.queue(prepared(`SELECT s.xmin, s.xmax, `+sessionColumns.Select("s")+` FROM sessions s WHERE s.tenant = $1::text AND s.session_id = $2::text`), arguments(key), func(row pgx.CollectableRow) error {
 			one.sessions[0].view.Session = &session.Session{Key: key}
 			return row.Scan(sessionColumns.Destinations([]any{&written, &locked}, one.sessions[0].view.Session)...)
@@ -100,6 +100,7 @@ func (r *replicas) compare(ctx context.Context, s *Store, key session.Key) {
 		one.runs()
 		one.states()
 		one.journals()
+		one.queueLookups()
 		one.exec(commit)
 		if err := one.run(ctx, conn); err != nil {
 			return err
@@ -168,15 +169,15 @@ func TestAStepOfAClaimedRunTakesOneRoundTripForEachWrite(t *testing.T) {
 	s := open(t, pgtest.URL(t))
 	w := newWorker(t, s)
 	ref := w.begin(keysOf("t", 1)...)[0]
-	if got := sentBy(t, s, func() { w.must(w.step(t.Context(), ref, 1, false)) }); got.trips != 1 {
-		t.Errorf("got %+v for a step without records, want 1 trip", got)
+	if got := sentBy(t, s, func() { w.must(w.step(t.Context(), ref, 1, false)) }); got != (traffic{1, 1}) {
+		t.Errorf("got %+v for a step without records, want 1 statement", got)
 	}
-	if got := sentBy(t, s, func() { w.must(w.step(t.Context(), ref, 2, true)) }); got.trips != 3 {
-		t.Errorf("got %+v for a step with a plan and a result, want 3 trips", got)
+	if got := sentBy(t, s, func() { w.must(w.step(t.Context(), ref, 2, true)) }); got != (traffic{3, 3}) {
+		t.Errorf("got %+v for a step with a plan and a result, want 3 statements", got)
 	}
 	c := w.stepOf(ref, 2)
-	if got := sentBy(t, s, func() { w.must(w.commit(t.Context(), c)) }); got.trips != 2 {
-		t.Errorf("got %+v for a step that is there already, want it to be read", got)
+	if got := sentBy(t, s, func() { w.must(w.commit(t.Context(), c)) }); got != (traffic{4, 2}) {
+		t.Errorf("got %+v for a step that is there already, want it to be locked and read between BEGIN and ROLLBACK", got)
 	}
 }
 

@@ -6,10 +6,12 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// lookup is the input of one query for several sessions.
+// lookup is one query for several sessions, with its input.
 type lookup struct {
 	rows
 	sessions []*loadedSession
+	query    *statement
+	scan     func(pgx.CollectableRow) error
 }
 
 // add begins the input of a session with its key.
@@ -21,10 +23,10 @@ func (l *lookup) add(s *loadedSession) *rows {
 // selector adds the input of a session to the lookup, if the session needs the query.
 type selector func(*lookup, *loadedSession)
 
-// read queues a query for the selected sessions. It scans each row into a new T,
+// read adds a query for the selected sessions. It scans each row into a new T,
 // and calls take with its session.
 func read[T any](r *reader, query *statement, sel selector, destinations func([]any, *T) []any, take func(*loadedSession, *T)) {
-	l := &lookup{}
+	l := &lookup{query: query}
 	for i := range r.sessions {
 		if r.sessions[i].hot == nil {
 			sel(l, &r.sessions[i])
@@ -33,7 +35,7 @@ func read[T any](r *reader, query *statement, sel selector, destinations func([]
 	if len(l.sessions) == 0 {
 		return
 	}
-	r.each(query, &l.rows, func(row pgx.CollectableRow) error {
+	l.scan = func(row pgx.CollectableRow) error {
 		var n int64
 		item := new(T)
 		if err := row.Scan(destinations([]any{&n}, item)...); err != nil {
@@ -41,7 +43,29 @@ func read[T any](r *reader, query *statement, sel selector, destinations func([]
 		}
 		take(l.sessions[n-1], item)
 		return nil
-	})
+	}
+	r.lookups = append(r.lookups, l)
+}
+
+// queueLookups queues the queries. Those of a single session are one statement. Those of several sessions have too many
+// combinations for that, and share their costs anyway.
+func (r *reader) queueLookups() {
+	defer func() { r.lookups = nil }()
+	if len(r.sessions) == 1 && len(r.lookups) > 1 {
+		if s := r.composer.union(r.lookups); s != nil {
+			var args []any
+			scans := make([]func(pgx.CollectableRow) error, len(r.lookups))
+			for i, l := range r.lookups {
+				args = r.appendArguments(args, &l.rows, l.count == 1)
+				scans[i] = l.scan
+			}
+			r.queue(s, args, scanParts(scans...))
+			return
+		}
+	}
+	for _, l := range r.lookups {
+		r.each(l.query, &l.rows, l.scan)
+	}
 }
 
 func (r *reader) readRun(query *statement, sel selector, take func(*loadedSession, *session.Run)) {
@@ -65,6 +89,17 @@ func (r *reader) readCalls(query *statement, sel selector, take func(*loadedSess
 
 func (r *reader) readStates(query *statement, sel selector, of func(*loadedSession) *stateRows) {
 	read(r, query, sel, func(to []any, row *stateRow) []any { return row.destinations(to) }, func(s *loadedSession, row *stateRow) { of(s).add(row) })
+}
+
+// byFirst is byName for the first session with each name.
+func byFirst(name func(*session.Need) string) selector {
+	seen := map[string]bool{}
+	return func(l *lookup, s *loadedSession) {
+		if id := name(&s.Need); id != "" && !seen[id] {
+			seen[id] = true
+			l.add(s).more(id)
+		}
+	}
 }
 
 // fillOutcome sets the outcome's status. The row stores it once, as the run's.

@@ -12,7 +12,6 @@ var (
 	begin    = prepared(`BEGIN`)
 	commit   = prepared(`COMMIT`)
 	rollback = prepared(`ROLLBACK`)
-	snapshot = prepared(`BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`)
 )
 
 // pipeline is a sequence of statements in one round trip. Without a BEGIN it is one

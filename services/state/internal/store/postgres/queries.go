@@ -204,8 +204,8 @@ var (
 		WHERE r.finish_step > 0 AND m.run_id = r.run_id AND m.step = r.finish_step
 		ORDER BY v.n, m.ordinal`)
 
-	readAgents    = prepared(`SELECT ` + agentColumns + ` FROM agents a WHERE agent_type = ANY ($1::text[])`)
-	readExecutors = prepared(`SELECT executor_id FROM executors WHERE executor_id = ANY ($1::text[])`)
+	readAgents    = forViews(agentColumns, keyed("agent_type text"), ` CROSS JOIN LATERAL (SELECT * FROM agents WHERE agent_type = v.agent_type OFFSET 0) a`)
+	readExecutors = forViews(`e.executor_id`, keyed("executor_id text"), ` CROSS JOIN LATERAL (SELECT * FROM executors WHERE executor_id = v.executor_id OFFSET 0) e`)
 	readSilent    = forViews(`r.run_id`, keyed("run_id text"), joinOne("r", "runs", "run_id", "v.run_id")+`
 		WHERE NOT EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = r.executor_id)`)
 )

@@ -25,16 +25,6 @@ func (s ownedReader) OwnedBy(user string) store.Reader { return ownedReader{s.St
 // hides reports whether the session of a user does not exist for the reader.
 func (s ownedReader) hides(user string) bool { return s.owner != "" && user != s.owner }
 
-// read runs the queries queued by f, in one round trip and on one snapshot. f may be
-// called several times.
-func (s *Store) read(ctx context.Context, f func(*pipeline)) error {
-	return s.readRetrying(ctx, func(p *pipeline) {
-		p.exec(snapshot)
-		f(p)
-		p.exec(commit)
-	})
-}
-
 // readRetrying runs read-only queries. The database may have closed an idle connection
 // unnoticed. As long as no query has returned a row, it retries on another connection,
 // as often as the pool has connections.
@@ -108,19 +98,20 @@ func (s *Store) withConn(ctx context.Context, f func(*pgx.Conn) error) error {
 	return f(conn.Conn())
 }
 
-var readHead = prepared(`SELECT message_count, user_id FROM sessions WHERE tenant = $1::text AND session_id = $2::text`)
+var ofSession = `sessions s WHERE s.tenant = $1::text AND s.session_id = $2::text`
 
-// readOf is read for rows of a session. It returns the number of the session's
+// head is the first query of a union for readOf.
+var head = query{`s.message_count, s.user_id`, ofSession}
+
+// readOf runs a union of head and other queries for rows of a session. It returns the number of the session's
 // messages. NotFound (SESSION_NOT_FOUND).
-func (s ownedReader) readOf(ctx context.Context, key session.Key, f func(*pipeline)) (messages int64, err error) {
+func (s ownedReader) readOf(ctx context.Context, key session.Key, union *statement, args []any, scans ...func(pgx.CollectableRow) error) (messages int64, err error) {
 	known, user := false, ""
-	err = s.read(ctx, func(p *pipeline) {
-		p.queue(readHead, arguments(key), func(row pgx.CollectableRow) error {
-			known = true
-			return row.Scan(&messages, &user)
-		})
-		f(p)
-	})
+	scanHead := func(row pgx.CollectableRow) error {
+		known = true
+		return row.Scan(&messages, &user)
+	}
+	err = s.query(ctx, union, scanParts(append([]func(pgx.CollectableRow) error{scanHead}, scans...)...), arguments(key, args...)...)
 	if err == nil && (!known || s.hides(user)) {
 		err = session.SessionNotFound(key)
 	}
@@ -133,24 +124,24 @@ func arguments(key session.Key, more ...any) []any {
 }
 
 var (
-	readSession = prepared(`SELECT ` + sessionColumns.Select("s") + ` FROM sessions s WHERE s.tenant = $1::text AND s.session_id = $2::text`)
-	readState   = prepared(`SELECT st.whole, st.state FROM sessions s` + joinStates("s") + `
-		WHERE s.tenant = $1::text AND s.session_id = $2::text ORDER BY st.version`)
-	readNewest = prepared(`SELECT ` + runColumns.Select("r") + ` FROM sessions s
+	sessionQuery = query{sessionColumns.Select("s"), ofSession}
+	newestQuery  = query{runColumns.Select("r"), `sessions s
 		CROSS JOIN LATERAL (SELECT * FROM runs WHERE tenant = s.tenant AND session_id = s.session_id
 			AND run_id >= s.current_run_id AND run_id <= s.current_run_id ORDER BY run_id LIMIT 1) r
-		WHERE s.tenant = $1::text AND s.session_id = $2::text`)
-	readOpenCalls = prepared(`SELECT ` + callColumns.Select("c") + ` FROM sessions s
+		WHERE s.tenant = $1::text AND s.session_id = $2::text`}
+	waitingQuery = query{runColumns.Select("r"), `runs r
+		WHERE r.tenant = $1::text AND r.session_id = $2::text AND r.status = 'waiting' ORDER BY r.place`}
+	ofFamily = `sessions s
 		CROSS JOIN LATERAL (SELECT * FROM calls WHERE tenant = s.tenant AND root_id = s.root_id AND consumed_at = 0 OFFSET 0) c
-		WHERE s.tenant = $1::text AND s.session_id = $2::text AND (s.session_id = s.root_id OR c.session_id = s.session_id)
-		ORDER BY c.created_at, c.call_id`)
-	readAwaited = prepared(`SELECT count(*) FROM sessions s
-		CROSS JOIN LATERAL (SELECT * FROM calls WHERE tenant = s.tenant AND root_id = s.root_id AND consumed_at = 0 OFFSET 0) c
-		WHERE s.tenant = $1::text AND s.session_id = $2::text AND c.answer = '' AND c.run_id <> '' AND c.kind <> 'sub_agent'`)
-	readAllWaiting = prepared(`SELECT ` + runColumns.Select("r") + ` FROM runs r
-		WHERE r.tenant = $1::text AND r.session_id = $2::text AND r.status = 'waiting' ORDER BY r.place`)
-	readSubSessions = prepared(`SELECT ` + childColumns.Select("c") + ` FROM sub_sessions c
-		WHERE c.tenant = $1::text AND c.session_id = $2::text ORDER BY c.child_id`)
+		WHERE s.tenant = $1::text AND s.session_id = $2::text`
+
+	readSession = union("", sessionQuery,
+		query{`st.whole, st.state`, `sessions s` + joinStates("s") + ` WHERE s.tenant = $1::text AND s.session_id = $2::text ORDER BY st.version`},
+		newestQuery,
+		query{callColumns.Select("c"), ofFamily + ` AND (s.session_id = s.root_id OR c.session_id = s.session_id) ORDER BY c.created_at, c.call_id`},
+		query{`count(*)`, ofFamily + ` AND c.answer = '' AND c.run_id <> '' AND c.kind <> 'sub_agent'`},
+		waitingQuery,
+		query{childColumns.Select("c"), `sub_sessions c WHERE c.tenant = $1::text AND c.session_id = $2::text ORDER BY c.child_id`})
 )
 
 // Session implements store.Reader.
@@ -158,18 +149,18 @@ func (s ownedReader) Session(ctx context.Context, key session.Key) (*store.Snaps
 	found := false
 	shot := &store.Snapshot{Session: session.Session{Key: key}}
 	var state stateRows
-	err := s.read(ctx, func(p *pipeline) {
-		p.queue(readSession, arguments(key), func(row pgx.CollectableRow) error {
+	err := s.query(ctx, readSession, scanParts(
+		func(row pgx.CollectableRow) error {
 			found = true
 			return row.Scan(sessionColumns.Destinations(nil, &shot.Session)...)
-		})
-		p.queue(readState, arguments(key), state.scan)
-		p.queue(readNewest, arguments(key), scanRuns(runColumns, func(run *session.Run) { shot.Current = run }))
-		p.queue(readOpenCalls, arguments(key), scanEach(callColumns.Destinations, func(c *session.Call) { shot.Calls = append(shot.Calls, *c) }))
-		p.queue(readAwaited, arguments(key), scanInto(&shot.AwaitedCalls))
-		p.queue(readAllWaiting, arguments(key), scanRuns(runColumns, func(run *session.Run) { shot.Waiting = append(shot.Waiting, *run) }))
-		p.queue(readSubSessions, arguments(key), scanEach(childColumns.Destinations, func(c *session.Child) { shot.Children = append(shot.Children, *c) }))
-	})
+		},
+		state.scan,
+		scanRuns(runColumns, func(run *session.Run) { shot.Current = run }),
+		scanEach(callColumns.Destinations, func(c *session.Call) { shot.Calls = append(shot.Calls, *c) }),
+		scanInto(&shot.AwaitedCalls),
+		scanRuns(runColumns, func(run *session.Run) { shot.Waiting = append(shot.Waiting, *run) }),
+		scanEach(childColumns.Destinations, func(c *session.Child) { shot.Children = append(shot.Children, *c) }),
+	), arguments(key)...)
 	if err == nil && (!found || s.hides(shot.Session.UserID)) {
 		err = session.SessionNotFound(key)
 	}
@@ -182,21 +173,19 @@ func (s ownedReader) Session(ctx context.Context, key session.Key) (*store.Snaps
 	return shot, nil
 }
 
-var readRun = prepared(`SELECT ` + runColumns.Select("r") + ` FROM ` + selectOne("runs", "run_id", "text") + ` r`)
+var readRun = union("", head, query{runColumns.Select("r"), selectOne("runs", "run_id", "text") + ` r`})
 
 // Run implements store.Reader.
 func (s ownedReader) Run(ctx context.Context, key session.Key, runID string) (run *session.Run, err error) {
-	_, err = s.readOf(ctx, key, func(p *pipeline) {
-		p.queue(readRun, arguments(key, runID), scanRuns(runColumns, func(found *session.Run) { run = found }))
-	})
+	_, err = s.readOf(ctx, key, readRun, []any{runID}, scanRuns(runColumns, func(found *session.Run) { run = found }))
 	if err == nil && run == nil {
 		err = session.RunNotFound(runID)
 	}
 	return run, wrap(ctx, err, "read run %q", runID)
 }
 
-var readRunsPage = prepared(`SELECT ` + runListed.Select("r") + ` FROM runs r
-	WHERE r.tenant = $1::text AND r.session_id = $2::text AND r.turn > 0 AND r.turn < $3::bigint ORDER BY r.turn DESC LIMIT $4::bigint`)
+var readRunsPage = union("", head, query{runListed.Select("r"), `runs r
+	WHERE r.tenant = $1::text AND r.session_id = $2::text AND r.turn > 0 AND r.turn < $3::bigint ORDER BY r.turn DESC LIMIT $4::bigint`})
 
 // orUnbounded returns the exclusive upper bound of a page; 0 is none.
 func orUnbounded(bound int32) int64 {
@@ -208,32 +197,27 @@ func orUnbounded(bound int32) int64 {
 
 // Runs implements store.Reader.
 func (s ownedReader) Runs(ctx context.Context, key session.Key, beforeTurn int32, limit int) (page []session.Run, err error) {
-	_, err = s.readOf(ctx, key, func(p *pipeline) {
-		p.queue(readRunsPage, arguments(key, orUnbounded(beforeTurn), limit),
-			scanRuns(runListed, func(run *session.Run) { page = append(page, *run) }))
-	})
+	_, err = s.readOf(ctx, key, readRunsPage, []any{orUnbounded(beforeTurn), limit}, scanRuns(runListed, func(run *session.Run) { page = append(page, *run) }))
 	return page, wrap(ctx, err, "read runs of session %q", key.SessionID)
 }
 
+var readAllWaiting = union("", head, waitingQuery)
+
 // Waiting implements store.Reader.
 func (s ownedReader) Waiting(ctx context.Context, key session.Key) (runs []session.Run, err error) {
-	_, err = s.readOf(ctx, key, func(p *pipeline) {
-		p.queue(readAllWaiting, arguments(key), scanRuns(runColumns, func(run *session.Run) { runs = append(runs, *run) }))
-	})
+	_, err = s.readOf(ctx, key, readAllWaiting, nil, scanRuns(runColumns, func(run *session.Run) { runs = append(runs, *run) }))
 	return runs, wrap(ctx, err, "read the waiting runs of session %q", key.SessionID)
 }
 
-var readMessages = prepared(`SELECT ` + messageRead.Select("m") + ` FROM
+var readMessages = union("", head, query{messageRead.Select("m"), `
 		(SELECT *, sum(size) OVER (ORDER BY ordinal) AS total FROM
 			(SELECT * FROM messages WHERE tenant = $1::text AND session_id = $2::text AND ordinal >= $3::bigint ORDER BY ordinal LIMIT $4::bigint) page) m
-	WHERE m.total <= $5::bigint OR m.ordinal = $3 ORDER BY m.ordinal`)
+	WHERE m.total <= $5::bigint OR m.ordinal = $3 ORDER BY m.ordinal`})
 
 // Messages implements store.Reader.
 func (s ownedReader) Messages(ctx context.Context, key session.Key, page store.Page) (messages []session.Message, total int64, err error) {
-	total, err = s.readOf(ctx, key, func(p *pipeline) {
-		p.queue(readMessages, arguments(key, page.From, page.Limit, page.MaxBytes),
-			scanEach(messageRead.Destinations, func(m *session.Message) { messages = append(messages, *m) }))
-	})
+	total, err = s.readOf(ctx, key, readMessages, []any{page.From, page.Limit, page.MaxBytes},
+		scanEach(messageRead.Destinations, func(m *session.Message) { messages = append(messages, *m) }))
 	return messages, total, wrap(ctx, err, "read messages of session %q", key.SessionID)
 }
 
@@ -244,25 +228,24 @@ var (
 	checkpointLast = `(SELECT * FROM checkpoints WHERE tenant = $1::text AND session_id = $2::text
 		AND step >= $4::bigint AND step <= $5::bigint AND $3::text = '' ORDER BY step DESC LIMIT 1)`
 
-	readCheckpoint          = prepared(`SELECT ` + checkpointRead.Select("c") + ` FROM ` + checkpointByID + ` c`)
-	readCheckpointState     = prepared(`SELECT st.whole, st.state FROM ` + checkpointByID + ` c` + joinStates("c") + ` ORDER BY st.version`)
-	readLastCheckpoint      = prepared(`SELECT ` + checkpointRead.Select("c") + ` FROM ` + checkpointLast + ` c`)
-	readLastCheckpointState = prepared(`SELECT st.whole, st.state FROM ` + checkpointLast + ` c` + joinStates("c") + ` ORDER BY st.version`)
+	readCheckpoint     = unionOfCheckpoint(checkpointByID)
+	readLastCheckpoint = unionOfCheckpoint(checkpointLast)
 )
+
+func unionOfCheckpoint(found string) *statement {
+	return union("", head, query{checkpointRead.Select("c"), found + ` c`}, query{`st.whole, st.state`, found + ` c` + joinStates("c") + ` ORDER BY st.version`})
+}
 
 // Checkpoint implements store.Reader.
 func (s ownedReader) Checkpoint(ctx context.Context, key session.Key, id string) (checkpoint *session.Checkpoint, state string, err error) {
-	one, ofState := readCheckpoint, readCheckpointState
+	read := readCheckpoint
 	if id == "" {
-		one, ofState = readLastCheckpoint, readLastCheckpointState
+		read = readLastCheckpoint
 	}
 	var texts stateRows
 	first, last := session.CheckpointSteps(id)
-	_, err = s.readOf(ctx, key, func(p *pipeline) {
-		args := arguments(key, id, first, last)
-		p.queue(one, args, scanEach(checkpointRead.Destinations, func(c *session.Checkpoint) { checkpoint = c }))
-		p.queue(ofState, args, texts.scan)
-	})
+	_, err = s.readOf(ctx, key, read, []any{id, first, last},
+		scanEach(checkpointRead.Destinations, func(c *session.Checkpoint) { checkpoint = c }), texts.scan)
 	switch {
 	case err != nil:
 	case checkpoint == nil:
@@ -283,39 +266,33 @@ func noCheckpoint(id string) error {
 	return fault.New(fault.NotFound, "CHECKPOINT_NOT_FOUND", "the session has no checkpoint %q", id)
 }
 
-var (
-	readCheckpointsPage = prepared(`SELECT ` + checkpointRead.Select("c") + ` FROM checkpoints c
+var readCheckpointsPage = union("", head,
+	query{checkpointRead.Select("c"), `checkpoints c
 		WHERE c.tenant = $1::text AND c.session_id = $2::text AND c.step < $3::bigint
-		ORDER BY c.step DESC OFFSET $4::bigint LIMIT $5::bigint`)
-	countCheckpoints = prepared(`SELECT count(*) FROM checkpoints WHERE tenant = $1::text AND session_id = $2::text`)
-)
+		ORDER BY c.step DESC OFFSET $4::bigint LIMIT $5::bigint`},
+	query{`count(*)`, `checkpoints WHERE tenant = $1::text AND session_id = $2::text`})
 
 // Checkpoints implements store.Reader.
 func (s ownedReader) Checkpoints(ctx context.Context, key session.Key, beforeStep int32, offset, limit int) (page []session.Checkpoint, total int64, err error) {
-	_, err = s.readOf(ctx, key, func(p *pipeline) {
-		p.queue(readCheckpointsPage, arguments(key, orUnbounded(beforeStep), offset, limit),
-			scanEach(checkpointRead.Destinations, func(c *session.Checkpoint) { page = append(page, *c) }))
-		p.queue(countCheckpoints, arguments(key), scanInto(&total))
-	})
+	_, err = s.readOf(ctx, key, readCheckpointsPage, []any{orUnbounded(beforeStep), offset, limit},
+		scanEach(checkpointRead.Destinations, func(c *session.Checkpoint) { page = append(page, *c) }), scanInto(&total))
 	return page, total, wrap(ctx, err, "read checkpoints of session %q", key.SessionID)
 }
 
-var readOwners = prepared(`SELECT c.call_id, c.session_id FROM sessions s
+var readOwners = union("", head, query{`c.call_id, c.session_id`, `sessions s
 	CROSS JOIN unnest($3::text[]) wanted (call_id)
 	CROSS JOIN LATERAL (SELECT * FROM calls WHERE tenant = s.tenant AND root_id = s.root_id
 		AND call_id >= wanted.call_id AND call_id <= wanted.call_id ORDER BY call_id LIMIT 1) c
-	WHERE s.tenant = $1::text AND s.session_id = $2::text`)
+	WHERE s.tenant = $1::text AND s.session_id = $2::text`})
 
 // Owners implements store.Reader.
 func (s ownedReader) Owners(ctx context.Context, key session.Key, callIDs []string) (map[string]string, error) {
 	owners := map[string]string{}
-	_, err := s.readOf(ctx, key, func(p *pipeline) {
-		p.queue(readOwners, arguments(key, callIDs), func(row pgx.CollectableRow) error {
-			var call, owner string
-			err := row.Scan(&call, &owner)
-			owners[call] = owner
-			return err
-		})
+	_, err := s.readOf(ctx, key, readOwners, []any{callIDs}, func(row pgx.CollectableRow) error {
+		var call, owner string
+		err := row.Scan(&call, &owner)
+		owners[call] = owner
+		return err
 	})
 	if err != nil {
 		return nil, wrap(ctx, err, "find the owners of %d calls", len(callIDs))
@@ -333,14 +310,12 @@ var familyOf = `WITH RECURSIVE family (session_id, depth) AS (
 // parentFacet is the prefix of a sub-session's facet, before the id of its parent.
 var parentFacet = strings.TrimSuffix(string(session.ParentFacet("x")), "x")
 
-var readFamily = prepared(familyOf + ` SELECT session_id FROM family ORDER BY depth, session_id LIMIT $3::bigint`)
+var readFamily = union(familyOf, head, query{`f.session_id`, `family f ORDER BY f.depth, f.session_id LIMIT $3::bigint`})
 
 // Family implements store.Reader.
 func (s ownedReader) Family(ctx context.Context, key session.Key, limit int) (family []session.Key, err error) {
-	_, err = s.readOf(ctx, key, func(p *pipeline) {
-		p.queue(readFamily, arguments(key, limit), scanEach(single[string], func(id *string) {
-			family = append(family, session.Key{Tenant: key.Tenant, SessionID: *id})
-		}))
-	})
+	_, err = s.readOf(ctx, key, readFamily, []any{limit}, scanEach(single[string], func(id *string) {
+		family = append(family, session.Key{Tenant: key.Tenant, SessionID: *id})
+	}))
 	return family, wrap(ctx, err, "read the family of session %q", key.SessionID)
 }

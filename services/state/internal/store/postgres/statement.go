@@ -14,8 +14,9 @@ import (
 type statement struct {
 	name, text string
 	single     *statement            // the same for one row; nil without an input
-	in         input                 // of forRows
+	in         input                 // of forRows and forViews
 	on         func(v string) string // of forRows: the text on rows from the source v
+	view       query                 // of forViews: the text without the source of the rows
 }
 
 func prepared(text string) *statement {
@@ -100,12 +101,24 @@ func forRows(in input, on func(v string) string) *statement {
 // forViews prepares a query of columns for the rows v of the input. The first column of
 // the result is v.n, the number of the row in the input, from 1 on.
 func forViews(columns string, in input, from string) *statement {
-	text := func(v string) string {
-		return fmt.Sprintf("SELECT v.n, %s FROM %s AS v (%s, n)%s", columns, v, in.names(), from)
+	columns = "v.n, " + columns
+	text := func(single bool) string {
+		return fmt.Sprintf("SELECT %s FROM %s", columns, in.numbered(1, single)+from)
 	}
-	s := prepared(text("unnest(" + in.placeholders(1, "[]") + ") WITH ORDINALITY"))
-	s.single = prepared(text("(SELECT " + in.placeholders(1, "") + ", 1::bigint)"))
+	s := prepared(text(false))
+	s.single = prepared(text(true))
+	s.in = in
+	s.view = query{columns, from}
 	return s
+}
+
+// numbered is source with the number of each row as its last column, n.
+func (in input) numbered(first int, single bool) string {
+	rows := "unnest(" + in.placeholders(first, "[]") + ") WITH ORDINALITY"
+	if single {
+		rows = "(SELECT " + in.placeholders(first, "") + ", 1::bigint)"
+	}
+	return fmt.Sprintf("%s AS v (%s, n)", rows, in.names())
 }
 
 // insert inserts whole rows. more follows the statement.

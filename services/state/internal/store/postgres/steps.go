@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -29,57 +28,47 @@ const stepPage = `(SELECT k.*, sum(octet_length(k.record) + k.message_bytes) OVE
 // inStepPage is the condition that a step belongs to the page.
 const inStepPage = `k.place <= $5 AND (k.place = 1 OR k.total <= $6::bigint)`
 
-var (
-	readStepPage = prepared(`SELECT ` + inStepPage + `, k.follows::bigint, k.begins, ` + checkpointRead.Select("k") + `,
-			CASE WHEN ` + inStepPage + ` THEN k.record ELSE ''::bytea END
-		FROM ` + stepPage + ` k ORDER BY k.step`)
-	readStepMessages = prepared(`SELECT ` + messageRead.Select("m") + ` FROM ` + stepPage + ` k
+var readSteps = union(`WITH k AS MATERIALIZED `+stepPage+` `,
+	sessionQuery,
+	newestQuery,
+	query{`step`, `checkpoints WHERE tenant = $1::text AND session_id = $2::text AND step <= $3::bigint ORDER BY step DESC LIMIT 1`},
+	query{inStepPage + `, k.follows::bigint, k.begins, ` + checkpointRead.Select("k") + `, CASE WHEN ` + inStepPage + ` THEN k.record ELSE ''::bytea END`, `k ORDER BY k.step`},
+	query{messageRead.Select("m"), `k
 		CROSS JOIN LATERAL (SELECT * FROM messages WHERE tenant = $1 AND session_id = $2 AND ordinal >= k.first AND ordinal < k.message_count
 			AND step = k.step AND run_id = k.run_id ORDER BY ordinal) m
-		WHERE ` + inStepPage + ` ORDER BY k.step, m.ordinal`)
-	readStepRuns = prepared(`SELECT ` + runListed.Select("r") + ` FROM
-		(SELECT run_id, min(step) AS step FROM (SELECT run_id, step FROM checkpoints WHERE tenant = $1::text AND session_id = $2::text AND step > $3::bigint
-			AND ($4::text = '' OR run_id = $4) ORDER BY step LIMIT $5::bigint) page GROUP BY run_id) k
-		CROSS JOIN LATERAL (SELECT * FROM runs WHERE tenant = $1 AND session_id = $2 AND run_id >= k.run_id AND run_id <= k.run_id ORDER BY run_id LIMIT 1) r
-		ORDER BY k.step`)
-	readStepBelow = prepared(`SELECT step FROM checkpoints WHERE tenant = $1::text AND session_id = $2::text AND step <= $3::bigint ORDER BY step DESC LIMIT 1`)
-)
+		WHERE ` + inStepPage + ` ORDER BY k.step, m.ordinal`},
+	query{runListed.Select("r"), `(SELECT run_id, min(step) AS step FROM k WHERE ` + inStepPage + ` GROUP BY run_id) o
+		CROSS JOIN LATERAL (SELECT * FROM runs WHERE tenant = $1 AND session_id = $2 AND run_id >= o.run_id AND run_id <= o.run_id ORDER BY run_id LIMIT 1) r
+		ORDER BY o.step`})
 
 // Steps implements store.Reader.
 func (s ownedReader) Steps(ctx context.Context, key session.Key, page store.StepPage) (*store.Steps, error) {
 	found := &store.Steps{Session: session.Session{Key: key}}
 	known := false
 	byStep := map[int32]*session.StoredStep{}
-	ofPage := map[string]bool{} // by run id
-	args := arguments(key, page.After, page.RunID, page.Limit)
-	bounded := append(slices.Clip(args), page.MaxBytes)
-	err := s.read(ctx, func(p *pipeline) {
-		p.queue(readSession, arguments(key), func(row pgx.CollectableRow) error {
+	found.Page = make([]session.StoredStep, 0, page.Limit) // byStep points into it, so it must not grow
+	err := s.query(ctx, readSteps, scanParts(
+		func(row pgx.CollectableRow) error {
 			known = true
 			return row.Scan(sessionColumns.Destinations(nil, &found.Session)...)
-		})
-		p.queue(readNewest, arguments(key), scanRuns(runColumns, func(run *session.Run) { found.Current = run }))
-		p.queue(readStepBelow, arguments(key, page.After), scanInto(&found.LastStep))
-		found.Page = make([]session.StoredStep, 0, page.Limit) // byStep points into it, so it must not grow
-		p.queue(readStepPage, bounded, scanEach(func(to []any, step *pagedStep) []any { return step.destinations(to) }, func(step *pagedStep) {
+		},
+		scanRuns(runColumns, func(run *session.Run) { found.Current = run }),
+		scanInto(&found.LastStep),
+		scanEach(func(to []any, step *pagedStep) []any { return step.destinations(to) }, func(step *pagedStep) {
 			if !step.belongs {
 				found.More = true
 				return
 			}
 			found.Page = append(found.Page, step.StoredStep)
-			byStep[step.Step], ofPage[step.RunID] = &found.Page[len(found.Page)-1], true
-		}))
-		p.queue(readStepMessages, bounded, scanEach(messageRead.Destinations, func(m *session.Message) {
+			byStep[step.Step] = &found.Page[len(found.Page)-1]
+		}),
+		scanEach(messageRead.Destinations, func(m *session.Message) {
 			if step := byStep[m.Step]; step != nil {
 				step.Messages = append(step.Messages, *m)
 			}
-		}))
-		p.queue(readStepRuns, args, scanRuns(runListed, func(run *session.Run) {
-			if ofPage[run.RunID] {
-				found.Runs = append(found.Runs, *run)
-			}
-		}))
-	})
+		}),
+		scanRuns(runListed, func(run *session.Run) { found.Runs = append(found.Runs, *run) }),
+	), arguments(key, page.After, page.RunID, page.Limit, page.MaxBytes)...)
 	if err == nil && (!known || s.hides(found.Session.UserID)) {
 		err = session.SessionNotFound(key)
 	}

@@ -8,16 +8,14 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-var readUsage = prepared(`SELECT ` + usageColumns.Select("u") + ` FROM usage_entries u
+var readUsage = union("", head, query{usageColumns.Select("u"), `usage_entries u
 	WHERE u.tenant = $1::text AND u.session_id = $2::text AND (cardinality($3::text[]) = 0 OR u.kind = ANY ($3))
-	ORDER BY u.recorded_at, u.run_id COLLATE "C", u.step, u.position OFFSET $4::bigint LIMIT $5::bigint`)
+	ORDER BY u.recorded_at, u.run_id COLLATE "C", u.step, u.position OFFSET $4::bigint LIMIT $5::bigint`})
 
 // UsageEntries implements store.Reader.
 func (s ownedReader) UsageEntries(ctx context.Context, key session.Key, kinds []session.UsageKind, offset, limit int) (page []session.UsageEntry, err error) {
-	_, err = s.readOf(ctx, key, func(p *pipeline) {
-		p.queue(readUsage, arguments(key, notNil(kinds), offset, limit),
-			scanEach(usageColumns.Destinations, func(u *session.UsageEntry) { page = append(page, *u) }))
-	})
+	_, err = s.readOf(ctx, key, readUsage, []any{notNil(kinds), offset, limit},
+		scanEach(usageColumns.Destinations, func(u *session.UsageEntry) { page = append(page, *u) }))
 	return page, wrap(ctx, err, "read usage of session %q", key.SessionID)
 }
 

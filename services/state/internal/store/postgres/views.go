@@ -16,7 +16,9 @@ import (
 type reader struct {
 	pipeline
 	sessions []loadedSession // all are known before the first query
-	id       uint32          // of the transaction; 0 until a row is locked
+	lookups  []*lookup       // not queued yet
+	composer *composer
+	id       uint32 // of the transaction; 0 until a row is locked
 }
 
 // loadViews locks the sessions and fills their views, in one round trip with the
@@ -37,6 +39,7 @@ func (r *reader) loadViews(ctx context.Context, conn *pgx.Conn) error {
 	r.asked()
 	r.retry()
 	r.stored()
+	r.queueLookups()
 	if err := r.run(ctx, conn); err != nil {
 		return err
 	}
@@ -88,50 +91,26 @@ func compare(a, b session.Key) int {
 	return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.SessionID, b.SessionID))
 }
 
-// agents reads all named agents in one query, and those of the sessions.
+// agents reads each named agent once, and those of the sessions.
 func (r *reader) agents() {
 	read(r, readOwnAgents, ifNeeded(func(n *session.Need) bool { return n.OwnAgent }), agentDestinations, func(s *loadedSession, a *session.Agent) { s.view.OwnAgent = a })
-	var types []string
-	for i := range r.sessions {
-		if agent := r.sessions[i].Need.AgentType; agent != "" {
-			types = append(types, agent)
-		}
-	}
-	if len(types) == 0 {
-		return
-	}
-	r.queue(readAgents, []any{types}, func(row pgx.CollectableRow) error {
-		known := &session.Agent{}
-		err := row.Scan(agentDestinations(nil, known)...)
+	read(r, readAgents, byFirst(func(n *session.Need) string { return n.AgentType }), agentDestinations, func(_ *loadedSession, a *session.Agent) {
 		for i := range r.sessions {
-			if r.sessions[i].Need.AgentType == known.Type {
-				r.sessions[i].view.Agent = known
+			if r.sessions[i].Need.AgentType == a.Type {
+				r.sessions[i].view.Agent = a
 			}
 		}
-		return err
 	})
 }
 
-// executors reads all executors in one query.
+// executors reads each named executor once.
 func (r *reader) executors() {
-	var ids []string
-	for i := range r.sessions {
-		if id := r.sessions[i].Need.ExecutorID; id != "" {
-			ids = append(ids, id)
-		}
-	}
-	if len(ids) == 0 {
-		return
-	}
-	r.queue(readExecutors, []any{ids}, func(row pgx.CollectableRow) error {
-		var known string
-		err := row.Scan(&known)
+	read(r, readExecutors, byFirst(func(n *session.Need) string { return n.ExecutorID }), single[string], func(_ *loadedSession, id *string) {
 		for i := range r.sessions {
-			if r.sessions[i].Need.ExecutorID == known {
+			if r.sessions[i].Need.ExecutorID == *id {
 				r.sessions[i].view.ExecutorRegistered = true
 			}
 		}
-		return err
 	})
 }
 
