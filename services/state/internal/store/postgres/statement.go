@@ -161,7 +161,7 @@ func updateAll[R any](t *table.Table[R], columns table.Columns[R]) *statement {
 }
 
 // exactly adds a parameter to a statement: the number of rows to write. The statement
-// fails with missingRows when it writes another number.
+// fails with the SQLSTATE HF001 when it writes another number.
 func exactly(statement string, parameters int) string {
 	return fmt.Sprintf("WITH done AS (%[1]s RETURNING 1) SELECT CASE WHEN count(*) <> $%[2]d::bigint THEN holdfast_missing_rows($%[2]d, count(*)) END FROM done",
 		statement, parameters+1)
