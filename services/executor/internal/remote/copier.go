@@ -298,7 +298,8 @@ func (c *Copier) commit(ctx context.Context, commit loop.Commit) error {
 	commit.Decisions = map[string]loop.Decision{}
 	for _, call := range c.Calls {
 		if d := call.GetAnswer().GetApproval(); d != nil {
-			commit.Decisions[call.GetToolCallId()] = loop.Decision{ApprovalID: call.GetApprovalId(), Approved: d.GetApproved(), Reason: d.GetReason()}
+			decision := loop.Decision{ApprovalID: call.GetApprovalId(), Approved: d.GetApproved(), Reason: d.GetReason()}
+			commit.Decisions[call.GetToolCallId()] = decision
 		}
 	}
 	for _, r := range c.results {

@@ -107,7 +107,9 @@ func (c *Copier) answer(ctx context.Context) (run string, err error) {
 // resultBelow returns the result here of an answered call of a sub-agent there.
 func resultBelow(call *statev1.Call) agent.ToolResult {
 	answer := call.GetAnswer()
-	result := agent.ToolResult{CallID: call.GetToolCallId(), Name: call.GetToolName(), Success: answer.GetError() == "", Error: answer.GetError()}
+	result := agent.ToolResult{
+		CallID: call.GetToolCallId(), Name: call.GetToolName(), Success: answer.GetError() == "", Error: answer.GetError(),
+	}
 	if answer.GetResult() != "" {
 		result.Result = json.RawMessage(answer.GetResult())
 	}
@@ -130,7 +132,8 @@ func (c *Copier) submit(ctx context.Context, p *agentv1.PendingCall, a *statev1.
 	case decision.GetApproved():
 		_, err = c.client.Approve(ctx, call, decision.GetReason())
 		if fault.ReasonOf(err) == "APPROVER_REFUSED" { // for the other Holdfast, our key is who started the run
-			c.Log.WarnContext(ctx, "the remote agent takes no approval from the key that started its run; the call is denied", "tool", p.GetToolName(), "error", err)
+			c.Log.WarnContext(ctx, "the remote agent takes no approval from the key that started its run; the call is denied",
+				"tool", p.GetToolName(), "error", err)
 			_, err = c.client.Deny(ctx, call, refusedApproval)
 		}
 	case decision != nil:
@@ -224,7 +227,8 @@ func (c *Copier) sendStop(ctx context.Context, stop loop.Stop) error {
 		return err
 	})
 	if err != nil {
-		c.Log.ErrorContext(ctx, "the remote agent could not be stopped; it may go on", "url", c.Agent.URL, "session", c.session, "error", err)
+		c.Log.ErrorContext(ctx, "the remote agent could not be stopped; it may go on",
+			"url", c.Agent.URL, "session", c.session, "error", err)
 	}
 	return err
 }

@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"time"
-
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
@@ -22,19 +19,11 @@ func (e modelFailure) Error() string { return e.err.Error() }
 
 // agentCode calls the models and functions of one agent, with time limits.
 type agentCode struct {
+	worker   *Worker
 	claimed  claimedRun
 	agent    catalog.Agent
-	sandbox  *sandbox
-	files    *fileLoader
-	govern   *governor
 	draining <-chan struct{} // closed when the executor stops
-	tracer   trace.Tracer
 	log      *slog.Logger
-	meters   *meters // nil measures nothing
-	now      func() time.Time
-	passed   func(ctx context.Context, p Point)
-
-	modelTimeout, guardTimeout, hookTimeout time.Duration
 }
 
 // modelRequest is one model call.
@@ -49,19 +38,19 @@ type modelRequest struct {
 // generate makes one model call. After a modelFailure the planner decides how to continue. After any other error
 // the run cannot continue here. The time limit begins when the limits of the provider allow the call.
 func (a *agentCode) generate(ctx context.Context, c modelRequest) (err error) {
-	ctx, span := startModelSpan(ctx, a.tracer, a.claimed.ref.GetSessionId(), c)
+	ctx, span := startModelSpan(ctx, a.worker.peers.Tracer, a.claimed.ref.GetSessionId(), c)
 	defer func() { endModelSpan(span, c.reply, err) }()
 
 	engine, err := a.agent.FindModel(c.model)
 	if err != nil {
 		return err
 	}
-	lease, err := a.govern.acquire(ctx, a.log, c.model, a.agent.Governors[c.model], c.request, a.draining)
+	lease, err := a.worker.govern.acquire(ctx, a.log, c.model, a.agent.Governors[c.model], c.request, a.draining)
 	if err != nil {
 		return err
 	}
 	defer func() { lease.end(ctx, c.reply.Usage(), err) }()
-	messages, release, err := a.files.load(ctx, a.claimed.ref, c.request.Messages)
+	messages, release, err := a.worker.files.load(ctx, a.claimed.ref, c.request.Messages)
 	if _, unusable := errors.AsType[*model.Error](err); unusable || err != nil && ctx.Err() != nil {
 		return a.classify(ctx, ctx, err)
 	}
@@ -70,12 +59,30 @@ func (a *agentCode) generate(ctx context.Context, c modelRequest) (err error) {
 	}
 	defer release()
 	c.request.Messages = messages
-	limited, cancel := context.WithTimeout(ctx, a.modelTimeout) // loading files may wait for other model calls
+	limited, cancel := context.WithTimeout(ctx, a.worker.config.ModelTimeout) // loading files may wait for other model calls
 	defer cancel()
 	failed := func(err error) error { return a.classify(ctx, limited, err) }
-	call := a.meters.callModel(c.model, a.now)
+	call := a.worker.meters.callModel(c.model, a.worker.peers.Now)
 	defer func() { call.end(ctx, c.reply.Usage(), err) }()
-	err = a.sandbox.receiveReply(limited, c.model, engine, c.request, a.addTo(limited, c, call, failed))
+	first := true
+	err = a.worker.sandbox.receiveReply(limited, c.model, engine, c.request, func(event model.Event, err error) error {
+		if err != nil {
+			return failed(err)
+		}
+		if first {
+			first = false
+			call.received(limited)
+			a.worker.peers.Passed(limited, PointModelCalled)
+		}
+		events, err := c.reply.Add(event)
+		if err != nil {
+			return modelFailure{err}
+		}
+		if c.each == nil {
+			return nil
+		}
+		return c.each(events)
+	})
 	switch {
 	case errors.Is(err, errTooLong):
 		return failed(err)
@@ -87,29 +94,6 @@ func (a *agentCode) generate(ctx context.Context, c modelRequest) (err error) {
 	return nil
 }
 
-// addTo returns a function for the events of a reply. failed classifies a failure of the model.
-func (a *agentCode) addTo(ctx context.Context, c modelRequest, call *measuredCall, failed func(error) error) func(model.Event, error) error {
-	first := true
-	return func(event model.Event, err error) error {
-		if err != nil {
-			return failed(err)
-		}
-		if first {
-			first = false
-			call.received(ctx)
-			a.passed(ctx, PointModelCalled)
-		}
-		events, err := c.reply.Add(event)
-		if err != nil {
-			return modelFailure{err}
-		}
-		if c.each == nil {
-			return nil
-		}
-		return c.each(events)
-	}
-}
-
 // classify returns the cause of a failed call: the end of the run, the time limit, or the model.
 func (a *agentCode) classify(parent, limited context.Context, err error) error {
 	switch {
@@ -119,7 +103,7 @@ func (a *agentCode) classify(parent, limited context.Context, err error) error {
 		// Not retryable: a user would wait for the whole limit again, at the same model. Its fallback is asked.
 		return modelFailure{&model.Error{
 			Code: model.CodeTimeout, Err: err,
-			Message: fmt.Sprintf("the reply was not whole within %v", a.modelTimeout),
+			Message: fmt.Sprintf("the reply was not whole within %v", a.worker.config.ModelTimeout),
 		}}
 	}
 	return modelFailure{err}
@@ -129,7 +113,8 @@ func (a *agentCode) classify(parent, limited context.Context, err error) error {
 // the call fails.
 func (a *agentCode) summarize(ctx context.Context, e loop.Compact, reply *loop.Reply) (string, error) {
 	if f := a.agent.Context.Compact; f != nil {
-		return callFunction(ctx, a.sandbox, a.claimed.codeName("Compact"), a.modelTimeout, func(ctx context.Context) (string, error) { return f(ctx, e.Older) })
+		return callFunction(ctx, a.worker.sandbox, a.claimed.codeName("Compact"), a.worker.config.ModelTimeout,
+			func(ctx context.Context) (string, error) { return f(ctx, e.Older) })
 	}
 	if err := a.generate(ctx, modelRequest{step: e.Step, attempt: 1, model: e.Model, request: e.Request, reply: reply}); err != nil {
 		return "", err
@@ -146,9 +131,11 @@ func (a *agentCode) guard(ctx context.Context, e loop.Guard) (agent.Verdict, err
 	if e.Reply {
 		f = a.agent.Guard.OnReply
 	}
-	verdict, err := callFunction(ctx, a.sandbox, a.claimed.codeName("the guard"), a.guardTimeout, func(ctx context.Context) (agent.Verdict, error) { return f(ctx, e.Ending) })
+	limit := a.worker.config.GuardTimeout
+	verdict, err := callFunction(ctx, a.worker.sandbox, a.claimed.codeName("the guard"), limit,
+		func(ctx context.Context) (agent.Verdict, error) { return f(ctx, e.Ending) })
 	if errors.Is(err, errTooLong) {
-		err = fmt.Errorf("the agent's guard has not answered within %v", a.guardTimeout)
+		err = fmt.Errorf("the agent's guard has not answered within %v", limit)
 	}
 	return verdict, err
 }
@@ -159,14 +146,15 @@ func (a *agentCode) function(ctx context.Context, what string, f func() any) (an
 	if ctx.Err() != nil {
 		return nil, loop.ErrAbandoned
 	}
-	answer, err := callFunction(ctx, a.sandbox, a.claimed.codeName(what), a.hookTimeout, func(context.Context) (any, error) { return f(), nil })
+	limit := a.worker.config.HookTimeout
+	answer, err := callFunction(ctx, a.worker.sandbox, a.claimed.codeName(what), limit, func(context.Context) (any, error) { return f(), nil })
 	switch {
 	case err == nil:
 		return answer, nil
 	case ctx.Err() != nil:
 		return nil, loop.ErrAbandoned
 	case errors.Is(err, errTooLong):
-		err = fmt.Errorf("it did not return within %v", a.hookTimeout)
+		err = fmt.Errorf("it did not return within %v", limit)
 	}
 	a.log.WarnContext(ctx, "a function of the agent has failed", "function", what, "error", err)
 	return nil, err

@@ -86,6 +86,15 @@ func (c claimedRun) deadline(limit time.Duration, now time.Time) time.Time {
 	return deadline
 }
 
+// remaining returns the milliseconds until the deadline of the run, by the clock of the state service; 0 for none.
+func (c claimedRun) remaining(now time.Time) int64 {
+	at := c.run.GetDeadlineAt()
+	if at == 0 {
+		return 0
+	}
+	return max(1, at-now.UnixMilli())
+}
+
 // toolCall returns a call of the step for its tool.
 func (c claimedRun) toolCall(step int, call loop.Call) *agent.Call {
 	return &agent.Call{

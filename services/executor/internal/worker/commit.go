@@ -59,15 +59,15 @@ func (r *runner) commitStep(ctx context.Context, e loop.Commit) error {
 			return err
 		}
 	}
-	r.peers.Passed(ctx, PointCommitted)
+	r.passed(ctx, PointCommitted)
 	r.step = request.GetStep()
-	now := r.peers.Now()
-	r.meters.stepped(ctx, r.claimed.run.GetAgentType(), now.Sub(r.stepBegan))
-	r.stepBegan = now
+	now := r.worker.peers.Now()
+	r.worker.meters.stepped(ctx, r.claimed.run.GetAgentType(), now.Sub(r.stepTime))
+	r.stepTime = now
 	r.writes.commit()
 	r.hooks.messaged.reset()
 	if e.Outcome != nil {
-		r.peers.Passed(ctx, PointFinished)
+		r.passed(ctx, PointFinished)
 	} else if stop, ok := toStop(answer.GetStop()); ok {
 		r.stopper.request(stop)
 	}
@@ -87,7 +87,7 @@ func (r *runner) finish(ctx context.Context, o loop.Outcome) error {
 	if err != nil {
 		return err
 	}
-	r.peers.Passed(ctx, PointFinished)
+	r.passed(ctx, PointFinished)
 	r.view.showFinished(r.step, o, r.usage.total, at)
 	r.afterEnd(ctx, o)
 	return nil
@@ -96,22 +96,72 @@ func (r *runner) finish(ctx context.Context, o loop.Outcome) error {
 // beforeEnd passes the point before a request that ends the step or the run, and waits until the log accepts the claim.
 func (r *runner) beforeEnd(ctx context.Context, p Point) error {
 	if r.stopper.requested() {
-		r.peers.Passed(ctx, PointStopKept)
+		r.passed(ctx, PointStopKept)
 	}
-	r.peers.Passed(ctx, p)
+	r.passed(ctx, p)
 	return r.view.publisher.Confirm(ctx)
 }
-
-// maxLogged bounds the text of a failure in the log, in bytes. A provider may send a whole page.
-const maxLogged = 2 << 10
 
 // afterEnd logs the failure of an ended run and starts AfterRun, both once: only the executor whose end of the run was
 // stored calls it. The log has the cause, and nothing of the conversation.
 func (r *runner) afterEnd(ctx context.Context, o loop.Outcome) {
 	if o.Failure != nil {
-		text := cmp.Or(o.Failure.Detail, o.Failure.Error)
 		r.log.WarnContext(ctx, "the run has failed", "agent", r.claimed.run.GetAgentType(), "code", o.Failure.Code,
-			"error", strings.ToValidUTF8(text[:min(len(text), maxLogged)], ""))
+			"error", forLog(cmp.Or(o.Failure.Detail, o.Failure.Error)))
 	}
 	r.hooks.afterRun(ctx, o, r.step)
+}
+
+// maxLogged bounds the text of a failure in the log, in bytes. A provider may send a whole page.
+const maxLogged = 2 << 10
+
+// forLog returns the beginning of the text.
+func forLog(text string) string { return strings.ToValidUTF8(text[:min(len(text), maxLogged)], "") }
+
+// giveUp ends the run in any state. If the journal has a plan, its calls may have had effects, so the step is
+// committed with their known results.
+func (r *runner) giveUp(ctx context.Context, o loop.Outcome) error {
+	journal := r.currentJournal(ctx)
+	r.planner = loop.Quit(loop.Start{
+		Run: r.claimed.plannerRun(), SessionSteps: int(r.step), Calls: toAsked(r.claim.GetCalls()), Journal: journal,
+	}, o)
+	shown := r.view.begun
+	if err := r.view.showBegin(ctx, r.step); err != nil {
+		return err
+	}
+	if journal != nil {
+		if shown { // readers may have seen more than the journal has, or something else
+			r.view.voidStep(r.writes.stored)
+			r.writes.restart(journal)
+		}
+		if err := r.view.showPlan(ctx, r.step+1, journal.Plan, r.planner); err != nil {
+			return err
+		}
+	}
+	commit, ok := r.planner.Next().(loop.Commit)
+	if !ok {
+		return r.finish(ctx, o)
+	}
+	err := r.commit(ctx, commit)
+	if err == nil || mustLeave(ctx, err) {
+		return err
+	}
+	r.log.ErrorContext(ctx, "the results of the step in flight cannot be committed; the run ends without them", "error", err)
+	return r.finish(ctx, o)
+}
+
+// currentJournal returns the journal of the step in flight; nil without a plan. If the run was not prepared, it
+// loads the session's state for the commit.
+func (r *runner) currentJournal(ctx context.Context) *loop.Journal {
+	if r.claim.GetJournal().GetPlan() != nil { // not loaded yet
+		err := r.loadState()
+		if err == nil {
+			_, err = r.loadJournal()
+		}
+		if err != nil {
+			r.log.ErrorContext(ctx, "the journal cannot be read; the run ends without it", "error", err)
+		}
+		r.claim.Journal = nil
+	}
+	return r.recorder.journal.current()
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/fault"
@@ -39,13 +38,10 @@ const maxCompanionName = 64
 // sends nothing twice. The session of a new companion has an id that depends on the run and the name, so two calls
 // cannot create two companions of one name.
 type companions struct {
+	worker   *Worker
 	claimed  claimedRun
 	agent    agent.Agent
 	maxDepth int
-	runs     statev1.RunServiceClient
-	sessions statev1.SessionServiceClient
-	timeout  time.Duration // of one request
-	now      func() time.Time
 }
 
 // companionState is what the tools return about a companion.
@@ -85,7 +81,8 @@ func (c *companions) tools() []agent.Tool {
 		agent.NewTool(toolSend, "Sends a message to a companion, and does not wait for an answer.", c.send, agent.Safe()),
 		agent.NewTool(toolList, "Lists your companions with their status.", c.list, agent.ReadOnly()),
 		agent.NewTool(toolStatus, "Returns the status of a companion, and its output if it has completed.", c.status, agent.ReadOnly()),
-		agent.NewTool(toolTerminate, "Stops a companion, and drops the messages that wait for it. A new message to it begins again.", c.terminate, agent.Safe()),
+		agent.NewTool(toolTerminate, "Stops a companion, and drops the messages that wait for it. A new message to it begins again.",
+			c.terminate, agent.Safe()),
 	}
 	if slices.ContainsFunc(c.agent.Companions, isBlocking) {
 		tools = append(tools, agent.NewTool(toolWait, "Waits until a companion has ended, and returns its output.", c.wait, agent.ReadOnly()))
@@ -102,14 +99,14 @@ func isBlocking(c agent.Companion) bool { return c.Mode != agent.CompanionNonBlo
 func (c *companions) describe() string {
 	var text strings.Builder
 	text.WriteString("Consults a companion: an agent that remembers your earlier messages to it by the same name. The agents:")
-	for _, one := range c.agent.Companions {
+	for _, definition := range c.agent.Companions {
 		returns := "returns its answer"
-		if !isBlocking(one) {
+		if !isBlocking(definition) {
 			returns = "returns at once, ask for its status later"
 		}
-		fmt.Fprintf(&text, "\n- %s (%s)", one.Agent, returns)
-		if one.Description != "" {
-			text.WriteString(": " + one.Description)
+		fmt.Fprintf(&text, "\n- %s (%s)", definition.Agent, returns)
+		if definition.Description != "" {
+			text.WriteString(": " + definition.Description)
 		}
 	}
 	text.WriteString("\nSeveral messages to one companion in one reply are answered together, with what it says to the last of them.")
@@ -119,11 +116,11 @@ func (c *companions) describe() string {
 // spawn sends the message to the companion, which it creates if the name is new. The call of a blocking companion
 // waits for its end.
 func (c *companions) spawn(ctx context.Context, call *agent.Call, in spawnInput) (any, error) {
-	i := slices.IndexFunc(c.agent.Companions, func(one agent.Companion) bool { return one.Agent == in.Agent })
+	i := slices.IndexFunc(c.agent.Companions, func(definition agent.Companion) bool { return definition.Agent == in.Agent })
 	if i < 0 {
 		var types []string
-		for _, one := range c.agent.Companions {
-			types = append(types, one.Agent)
+		for _, definition := range c.agent.Companions {
+			types = append(types, definition.Agent)
 		}
 		return nil, fmt.Errorf("there is no agent %q; there are: %s", in.Agent, strings.Join(types, ", "))
 	}
@@ -161,28 +158,32 @@ func (c *companions) send(ctx context.Context, call *agent.Call, in sendInput) (
 		return nil, err
 	}
 	var definition agent.Companion
-	for _, one := range c.agent.Companions {
-		if one.Agent == child.GetAgentType() {
-			definition = one
+	for _, d := range c.agent.Companions {
+		if d.Agent == child.GetAgentType() {
+			definition = d
 		}
 	}
 	return c.post(ctx, call, child, definition, in.Message)
 }
 
 // post starts a run of the companion with the message. If the companion is busy, the run waits behind its run.
-func (c *companions) post(ctx context.Context, call *agent.Call, child *statev1.SubSession, definition agent.Companion, message string) (*companionState, error) {
+func (c *companions) post(ctx context.Context, call *agent.Call, child *statev1.SubSession, definition agent.Companion,
+	message string,
+) (*companionState, error) {
 	session, run := c.claimed.session, c.claimed.run
 	request := &statev1.StartRunRequest{
 		Tenant: c.claimed.ref.GetTenant(), SessionId: child.GetSessionId(), AgentType: child.GetAgentType(), Messages: userMessage(message),
-		RequestKey: call.IdempotencyKey, Caller: &statev1.Caller{Actor: run.GetStartedBy()}, UserId: session.GetUserId(), OrganizationId: session.GetOrganizationId(),
-		Traceparent: run.GetTraceparent(), Tracestate: run.GetTracestate(), TimeoutMs: c.limit(definition), OnBusy: statev1.BusyPolicy_BUSY_POLICY_ENQUEUE, Priority: run.GetPriority(),
+		RequestKey: call.IdempotencyKey, Caller: &statev1.Caller{Actor: run.GetStartedBy()},
+		UserId: session.GetUserId(), OrganizationId: session.GetOrganizationId(),
+		Traceparent: run.GetTraceparent(), Tracestate: run.GetTracestate(), TimeoutMs: c.limit(definition),
+		OnBusy: statev1.BusyPolicy_BUSY_POLICY_ENQUEUE, Priority: run.GetPriority(),
 		Parent: &statev1.Parent{
 			SessionId: session.GetSessionId(), ToolCallId: call.ID, Mode: statev1.SubSessionMode_SUB_SESSION_MODE_PERSISTENT, Name: child.GetName(),
 		},
 	}
 	var started *statev1.StartRunResponse
-	err := retry.Call(ctx, c.timeout, func(ctx context.Context) (err error) {
-		started, err = c.runs.StartRun(ctx, request, c.claimed.granted())
+	err := retry.Call(ctx, c.worker.config.CallTimeout, func(ctx context.Context) (err error) {
+		started, err = c.worker.peers.Runs.StartRun(ctx, request, c.claimed.granted())
 		return err
 	})
 	state := &companionState{Name: child.GetName(), Status: statusDelivered}
@@ -200,11 +201,11 @@ func (c *companions) post(ctx context.Context, call *agent.Call, child *statev1.
 // limit returns the time limit of a consultation in milliseconds; 0 for none.
 func (c *companions) limit(definition agent.Companion) int64 {
 	limit := definition.Timeout.Milliseconds()
-	if at := c.claimed.run.GetDeadlineAt(); at > 0 {
-		left := max(1, at-c.claimed.stateTime(c.now()).UnixMilli())
-		limit = min(cmp.Or(limit, left), left)
+	left := c.claimed.remaining(c.claimed.stateTime(c.worker.peers.Now()))
+	if left == 0 {
+		return limit
 	}
-	return limit
+	return min(cmp.Or(limit, left), left)
 }
 
 func (c *companions) list(ctx context.Context, _ *agent.Call, _ noInput) ([]companionState, error) {
@@ -274,9 +275,10 @@ func (c *companions) terminate(ctx context.Context, _ *agent.Call, in nameInput)
 
 // abort aborts a run of the companion, or its current work.
 func (c *companions) abort(ctx context.Context, child *statev1.SubSession, runID string) error {
-	err := retry.Call(ctx, c.timeout, func(ctx context.Context) error {
-		_, err := c.runs.RequestStop(ctx, &statev1.RequestStopRequest{
-			Tenant: c.claimed.ref.GetTenant(), SessionId: child.GetSessionId(), RunId: runID, Kind: statev1.StopKind_STOP_KIND_ABORT, Reason: "its parent has terminated it",
+	err := retry.Call(ctx, c.worker.config.CallTimeout, func(ctx context.Context) error {
+		_, err := c.worker.peers.Runs.RequestStop(ctx, &statev1.RequestStopRequest{
+			Tenant: c.claimed.ref.GetTenant(), SessionId: child.GetSessionId(), RunId: runID,
+			Kind: statev1.StopKind_STOP_KIND_ABORT, Reason: "its parent has terminated it",
 		}, c.claimed.granted())
 		return err
 	})
@@ -325,8 +327,9 @@ func (c *companions) all(ctx context.Context) ([]*statev1.SubSession, error) {
 }
 
 func (c *companions) get(ctx context.Context, sessionID string) (found *statev1.GetSessionResponse, err error) {
-	err = retry.Call(ctx, c.timeout, func(ctx context.Context) (err error) {
-		found, err = c.sessions.GetSession(ctx, &statev1.GetSessionRequest{Tenant: c.claimed.ref.GetTenant(), SessionId: sessionID}, c.claimed.granted())
+	err = retry.Call(ctx, c.worker.config.CallTimeout, func(ctx context.Context) (err error) {
+		request := &statev1.GetSessionRequest{Tenant: c.claimed.ref.GetTenant(), SessionId: sessionID}
+		found, err = c.worker.peers.Sessions.GetSession(ctx, request, c.claimed.granted())
 		return err
 	})
 	if err != nil {
@@ -365,17 +368,6 @@ var companionStatuses = map[statev1.SessionStatus]string{
 // companionStatus returns active for a companion at work, or with sub-agents at work.
 func companionStatus(s statev1.SessionStatus) string {
 	return cmp.Or(companionStatuses[s], statusActive)
-}
-
-// companionEnd returns the result of a call for a companion.
-func companionEnd(call *statev1.Call, end *statev1.ChildEnd) json.RawMessage {
-	var in nameInput
-	_ = json.Unmarshal([]byte(call.GetInput()), &in) // it has passed the tool's schema
-	text, err := json.Marshal(companionState{Name: in.Name, Status: companionStatus(end.GetStatus()), Output: toJSON(end.GetOutput())})
-	if err != nil { // the state service stores JSON only
-		return json.RawMessage(end.GetOutput())
-	}
-	return text
 }
 
 // userMessage returns the messages of a request with a text of a user.

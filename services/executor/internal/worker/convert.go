@@ -165,7 +165,8 @@ func toAsked(calls []*statev1.Call) []loop.ClientCall {
 	asked := make([]loop.ClientCall, 0, len(calls))
 	for _, c := range calls {
 		asked = append(asked, loop.ClientCall{
-			CallID: c.GetToolCallId(), Tool: c.GetToolName(), Approval: c.GetKind() == statev1.CallKind_CALL_KIND_APPROVAL, SubAgent: isOfSubAgent(c),
+			CallID: c.GetToolCallId(), Tool: c.GetToolName(),
+			Approval: c.GetKind() == statev1.CallKind_CALL_KIND_APPROVAL, SubAgent: isOfSubAgent(c),
 			ApprovalID: c.GetApprovalId(), Revision: int(c.GetRevision()), Answer: toAnswer(c, c.GetAnswer()),
 			Applied: c.GetConsumedAt() != 0, Late: toAnswer(c, c.GetLateAnswer()),
 		})
@@ -237,4 +238,26 @@ func customUsage(source, kind, name string, value float64) *eventv1.UsageEntry {
 	return &eventv1.UsageEntry{Source: source, Entry: &eventv1.UsageEntry_Custom{Custom: &eventv1.CustomUsage{
 		Type: clean(kind), Name: clean(name), Value: value,
 	}}}
+}
+
+// toJournal converts the journal of a claim, which has a plan. steps counts the committed steps of the session.
+// ops are the writes recorded with the plan.
+func toJournal(found *statev1.Journal, steps int32) (journal *loop.Journal, ops []agent.Op, err error) {
+	if found.GetStep() != steps+1 {
+		return nil, nil, fmt.Errorf("the journal is of step %d, but %d steps are committed", found.GetStep(), steps)
+	}
+	plan, err := toMessage(found.GetPlan())
+	if err != nil {
+		return nil, nil, err
+	}
+	journal = &loop.Journal{Plan: plan}
+	for _, result := range found.GetResults() {
+		ops, err := toOps(result.GetOps())
+		if err != nil {
+			return nil, nil, err
+		}
+		journal.Results = append(journal.Results, loop.Recorded{Result: toResult(result.GetResult()), Ops: ops})
+	}
+	ops, err = toOps(found.GetOps())
+	return journal, ops, err
 }

@@ -3,13 +3,90 @@ package worker
 import (
 	"context"
 	"errors"
-	"strings"
+	"fmt"
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
+
+// performAll performs the planner's effects until the run has ended.
+func (r *runner) performAll(ctx context.Context) error {
+	if r.claimed.beginsDrain(r.planner.Next()) {
+		r.passed(ctx, PointDrained)
+	}
+	for {
+		done, err := r.perform(ctx)
+		if err != nil && isStop(ctx, err) {
+			continue // the next effect follows the stop
+		}
+		if done || err != nil {
+			return err
+		}
+	}
+}
+
+// perform performs one effect, or passes a stop on to the planner. When the executor stops, it performs no
+// effect that begins something new.
+func (r *runner) perform(ctx context.Context) (done bool, err error) {
+	effect := r.planner.Next()
+	if _, over := effect.(loop.Done); over {
+		return true, nil
+	}
+	if r.passStop(ctx, nil) {
+		return false, nil
+	}
+	if ctx.Err() != nil {
+		return false, context.Cause(ctx) // a stop may have cut a function of the agent: see loop.ErrAbandoned
+	}
+	return false, r.effect(ctx, effect)
+}
+
+// passStop passes a new stop on to the planner, and reports whether there was one. reply has the part of a reply
+// received before the stop; it may be nil.
+func (r *runner) passStop(ctx context.Context, reply *loop.Reply) bool {
+	if !r.stopper.hasNew() {
+		return false
+	}
+	r.passed(ctx, PointStopSeen)
+	stop, _ := r.stopper.takeNew() // a stronger stop may have come meanwhile
+	r.log.InfoContext(ctx, "the run ends early", "kind", stop.Kind, "reason", stop.Reason)
+	r.planner.Stopped(stop, reply)
+	return true
+}
+
+func (r *runner) effect(ctx context.Context, effect loop.Effect) error {
+	switch e := effect.(type) {
+	case loop.CallModel:
+		if isClosed(r.draining) {
+			return errDraining
+		}
+		return r.callModel(ctx, e)
+	case loop.Compact:
+		if isClosed(r.draining) {
+			return errDraining
+		}
+		return r.compact(ctx, e)
+	case loop.Wait:
+		return r.wait(ctx, e)
+	case loop.Guard:
+		return r.guard(ctx, e)
+	case loop.RecordPlan:
+		return r.recordPlan(ctx, e)
+	case loop.RunCalls:
+		return r.runCalls(ctx, e)
+	case loop.Commit:
+		return r.commit(ctx, e)
+	case loop.Finish:
+		if err := r.finish(ctx, e.Outcome); err != nil {
+			return err
+		}
+		r.planner.Finished()
+		return nil
+	}
+	return fmt.Errorf("the planner returned an effect of the unknown type %T", effect)
+}
 
 // callModel makes one model call and shows its reply. If a stop cuts the call, the planner decides about the
 // incomplete reply.
@@ -38,7 +115,10 @@ func (r *runner) callModel(ctx context.Context, e loop.CallModel) error {
 	}
 	if failed, ok := errors.AsType[modelFailure](err); ok {
 		r.planner.Failed(reply, failed.err)
-		r.logRefusal(ctx, failed.err)
+		if next, ok := r.planner.Next().(loop.Commit); ok && next.Notes && next.Outcome == nil {
+			r.log.WarnContext(ctx, "the model has refused a request and is called without the refused part",
+				"agent", r.claimed.run.GetAgentType(), "step", next.Step, "error", forLog(failed.Error()))
+		}
 		r.voidIfRetried(e)
 		return nil
 	}
@@ -46,26 +126,16 @@ func (r *runner) callModel(ctx context.Context, e loop.CallModel) error {
 		return err
 	}
 	r.planner.Replied(reply)
-	if err := r.view.showStarts(cuttable, step, reply.Calls(), r.planner); err != nil {
+	if err := r.view.show(cuttable, step, r.view.starts(reply.Calls(), r.planner)...); err != nil {
 		return err
 	}
-	r.peers.Passed(ctx, PointReplied)
+	r.passed(ctx, PointReplied)
 	r.voidIfRetried(e)
 	return nil
 }
 
-// logRefusal logs what a model has refused, in the words of its provider, if the run continues with another request.
-func (r *runner) logRefusal(ctx context.Context, err error) {
-	if next, ok := r.planner.Next().(loop.Commit); ok && next.Notes && next.Outcome == nil {
-		text := err.Error()
-		r.log.WarnContext(ctx, "the model has refused a request and is called without the refused part", "agent", r.claimed.run.GetAgentType(), "step", next.Step,
-			"error", strings.ToValidUTF8(text[:min(len(text), maxLogged)], ""))
-	}
-}
-
 // voidIfRetried voids what readers have seen of the step if its model is called again, or if a refusal ends the step
-// without the reply. It does so at once, so
-// that a stop during the wait leaves nothing void in view.
+// without the reply. It does so at once, so that a stop during the wait leaves nothing void in view.
 func (r *runner) voidIfRetried(failed loop.CallModel) {
 	switch next := r.planner.Next().(type) {
 	case loop.Wait:
@@ -86,11 +156,12 @@ func (r *runner) voidIfRetried(failed loop.CallModel) {
 
 // wait waits before a retry. When the executor stops, it returns: the next owner does not wait.
 func (r *runner) wait(ctx context.Context, e loop.Wait) error {
-	r.log.WarnContext(ctx, "the model call failed and is retried", "step", e.Step, "wait", time.Duration(e.For)*time.Millisecond, "code", e.Cause.Code, "error", e.Cause.Detail)
-	r.meters.retried(ctx, r.claimed.run.GetAgentType(), e.Cause.Code)
+	wait := time.Duration(e.For) * time.Millisecond
+	r.log.WarnContext(ctx, "the model call failed and is retried", "step", e.Step, "wait", wait, "code", e.Cause.Code, "error", e.Cause.Detail)
+	r.worker.meters.retried(ctx, r.claimed.run.GetAgentType(), e.Cause.Code)
 	ctx, end := r.stopper.cuttable(ctx)
 	defer end()
-	timer := time.NewTimer(time.Duration(e.For) * time.Millisecond)
+	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -167,7 +238,7 @@ func (r *runner) storePlan(ctx context.Context, step int, plan agent.Message) er
 		return err
 	}
 	r.writes.planRecorded(dropped)
-	r.peers.Passed(ctx, PointPlanRecorded)
+	r.passed(ctx, PointPlanRecorded)
 	return nil
 }
 
@@ -199,7 +270,7 @@ func (r *runner) runCalls(ctx context.Context, e loop.RunCalls) error {
 	for _, end := range results {
 		r.writes.addCall(end)
 	}
-	r.peers.Passed(ctx, PointCallsEnded)
+	r.passed(ctx, PointCallsEnded)
 	r.planner.Ended(results)
 	return nil
 }

@@ -44,7 +44,9 @@ func newFileLoader(c Config, client statev1.FileServiceClient) *fileLoader {
 // gone, and of the oldest files if they are too large together. The last visible user message keeps its files,
 // and fails with an *model.Error of the code CodeFileMissing or CodeFilesTooLarge. Calls wait while the files of other calls fill
 // the memory for them. The caller calls release at the end of the model call.
-func (l *fileLoader) load(ctx context.Context, run *statev1.RunRef, messages []agent.Message) (loaded []agent.Message, release func(), err error) {
+func (l *fileLoader) load(ctx context.Context, run *statev1.RunRef, messages []agent.Message) (
+	loaded []agent.Message, release func(), err error,
+) {
 	ids := storedFiles(messages)
 	if len(ids) == 0 {
 		return messages, func() {}, nil
@@ -127,7 +129,8 @@ func (l *fileLoader) choose(messages []agent.Message, known map[string]*statev1.
 				size += file.GetSize()
 				chosen = append(chosen, file)
 			case at >= required:
-				return nil, 0, &model.Error{Code: model.CodeFilesTooLarge, Message: fmt.Sprintf("the files of message %s have more than the %d bytes of HOLDFAST_EXECUTOR_MAX_CALL_FILE_BYTES", m.ID, l.maxCall)}
+				return nil, 0, &model.Error{Code: model.CodeFilesTooLarge, Message: fmt.Sprintf(
+					"the files of message %s have more than the %d bytes of HOLDFAST_EXECUTOR_MAX_CALL_FILE_BYTES", m.ID, l.maxCall)}
 			default:
 				full = true // a prompt without a file in the middle would mislead
 			}
@@ -147,7 +150,8 @@ func (l *fileLoader) url(ctx context.Context, run *statev1.RunRef, file *statev1
 		return err
 	})
 	if fault.KindOf(err) == fault.NotFound {
-		return "", &model.Error{Code: model.CodeFileMissing, Message: fmt.Sprintf("the stored file %s cannot be read", file.GetFileId()), Err: err}
+		text := fmt.Sprintf("the stored file %s cannot be read", file.GetFileId())
+		return "", &model.Error{Code: model.CodeFileMissing, Message: text, Err: err}
 	}
 	if err != nil {
 		return "", fmt.Errorf("read file %s: %w", file.GetFileId(), err)
@@ -157,7 +161,8 @@ func (l *fileLoader) url(ctx context.Context, run *statev1.RunRef, file *statev1
 }
 
 func (l *fileLoader) read(ctx context.Context, run *statev1.RunRef, file *statev1.File) (string, error) {
-	stream, err := l.client.ReadFile(ctx, &statev1.ReadFileRequest{Tenant: run.GetTenant(), FileId: file.GetFileId()}, grant.Attach(run.GetGrant()))
+	request := &statev1.ReadFileRequest{Tenant: run.GetTenant(), FileId: file.GetFileId()}
+	stream, err := l.client.ReadFile(ctx, request, grant.Attach(run.GetGrant()))
 	if err != nil {
 		return "", err
 	}

@@ -253,11 +253,13 @@ func TestTheModelTimeoutBeginsAfterFilesAreLoaded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		w := New(Config{ModelTimeout: time.Minute}, Peers{
+			Log: slog.New(slog.DiscardHandler), Tracer: noop.NewTracerProvider().Tracer(""), Now: time.Now,
+		})
+		w.files = l
 		code := &agentCode{
-			claimed: claimedRun{ref: &statev1.RunRef{Tenant: "acme"}}, files: l, modelTimeout: time.Minute,
-			agent:   catalog.Agent{Models: map[string]model.Model{"fake/mind": quickModel{}}},
-			sandbox: &sandbox{log: slog.New(slog.DiscardHandler)}, tracer: noop.NewTracerProvider().Tracer(""),
-			passed: func(context.Context, Point) {},
+			worker: w, claimed: claimedRun{ref: &statev1.RunRef{Tenant: "acme"}}, log: w.peers.Log,
+			agent: catalog.Agent{Models: map[string]model.Model{"fake/mind": quickModel{}}},
 		}
 		call := modelRequest{model: "fake/mind", request: model.Request{Messages: []agent.Message{asked("a")}}, reply: &loop.Reply{}}
 		ended := make(chan error)

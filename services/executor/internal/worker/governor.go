@@ -67,7 +67,9 @@ type lease struct {
 
 // acquire waits for the lease of a call. It returns errDraining when draining is closed, and the cause of an
 // ended ctx.
-func (g *governor) acquire(ctx context.Context, log *slog.Logger, name string, governors []model.Governor, r model.Request, draining <-chan struct{}) (*lease, error) {
+func (g *governor) acquire(ctx context.Context, log *slog.Logger, name string, governors []model.Governor, r model.Request,
+	draining <-chan struct{},
+) (*lease, error) {
 	if len(governors) == 0 {
 		return nil, nil
 	}

@@ -17,13 +17,10 @@ import (
 // hookRunner calls the hooks of an agent. A failing hook changes nothing, except BeforeRun. One goroutine uses
 // it; many may use call at once.
 type hookRunner struct {
+	worker      *Worker
 	claimed     claimedRun
 	hooks       agent.Hooks
-	sandbox     *sandbox
-	timeout     time.Duration // of one call
 	stateSchema *agent.Schema // nil if any state fits
-	stateBytes  int           // of state writes in one call
-	now         func() time.Time
 	log         *slog.Logger
 	emitter     func(step int32) tool.Emit // shows readers the events of a hook in a step
 	state       *stateWrites               // of hooks outside of tool calls
@@ -44,16 +41,15 @@ type hookEffects struct {
 func (h *hookRunner) call(ctx context.Context, name string, step int, state agent.State, emit tool.Emit,
 	f func(ctx context.Context, c *agent.HookCall) error,
 ) (hookEffects, error) {
-	host := tool.NewHost(state, h.stateSchema, h.stateBytes, emit)
+	host := tool.NewHost(state, h.stateSchema, h.worker.config.MaxStateBytes, emit)
 	ref, session, run := h.claimed.ref, h.claimed.session, h.claimed.run
 	c := &agent.HookCall{
 		Tenant: ref.GetTenant(), SessionID: ref.GetSessionId(), RunID: ref.GetRunId(), AgentType: run.GetAgentType(),
 		ParentSessionID: session.GetParentSessionId(), UserID: session.GetUserId(), Tags: slices.Clone(session.GetTags()),
 		Metadata: maps.Clone(session.GetMetadata()), Turn: int(run.GetTurn()), Step: step, Host: host,
 	}
-	_, err := callFunction(ctx, h.sandbox, h.claimed.codeName(name), h.timeout, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, f(ctx, c)
-	})
+	_, err := callFunction(ctx, h.worker.sandbox, h.claimed.codeName(name), h.worker.config.HookTimeout,
+		func(ctx context.Context) (struct{}, error) { return struct{}{}, f(ctx, c) })
 	ops, counted := host.End()
 	effects := hookEffects{ops: ops}
 	if err != nil {
@@ -94,7 +90,9 @@ func (h *hookRunner) callForStep(ctx context.Context, name string, step int, f f
 	if changed == nil || len(effects.ops) == 0 {
 		return nil
 	}
-	more, err := h.call(ctx, "OnStateChange", step, seen(), emit, neverFails(func(ctx context.Context, c *agent.HookCall) { changed(ctx, c, effects.ops) }))
+	more, err := h.call(ctx, "OnStateChange", step, seen(), emit, neverFails(func(ctx context.Context, c *agent.HookCall) {
+		changed(ctx, c, effects.ops)
+	}))
 	if err == nil {
 		h.usage.add(more.usage...)
 		h.state.add(begin, more.ops)
@@ -120,7 +118,8 @@ func (h *hookRunner) beforeRun(ctx context.Context, counted bool) *loop.Failure 
 	case ctx.Err() != nil:
 		return nil // a stop has cut the hook
 	case isCrash(err):
-		return &loop.Failure{Error: "Something went wrong on our side.", Detail: "the hook BeforeRun has failed: " + err.Error(), Code: codeRefused}
+		detail := "the hook BeforeRun has failed: " + err.Error()
+		return &loop.Failure{Error: "Something went wrong on our side.", Detail: detail, Code: codeRefused}
 	case err != nil:
 		return &loop.Failure{Error: err.Error(), Detail: "the hook BeforeRun refuses the run: " + err.Error(), Code: codeRefused}
 	}
@@ -209,13 +208,16 @@ func (h *hookRunner) afterRun(ctx context.Context, o loop.Outcome, steps int32) 
 		return
 	}
 	run := h.claimed.run
-	end := agent.RunEnd{Status: string(o.Status), Output: slices.Clone(o.Output), Steps: int(run.GetStepCount() + steps - h.claimed.session.GetStepCount())}
+	end := agent.RunEnd{
+		Status: string(o.Status), Output: slices.Clone(o.Output),
+		Steps: int(run.GetStepCount() + steps - h.claimed.session.GetStepCount()),
+	}
 	if o.Failure != nil {
 		end.Error = o.Failure.Error
 		end.Code = o.Failure.Code
 	}
 	if at := run.GetStartedAt(); at > 0 {
-		end.Duration = h.claimed.stateTime(h.now()).Sub(time.UnixMilli(at))
+		end.Duration = h.claimed.stateTime(h.worker.peers.Now()).Sub(time.UnixMilli(at))
 	}
 	state := h.state.state
 	ctx = context.WithoutCancel(ctx)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -34,7 +35,7 @@ var (
 	stepBuckets  = metric.WithExplicitBucketBoundaries(.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
 	modelBuckets = metric.WithExplicitBucketBoundaries(.01, .02, .04, .08, .16, .32, .64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 	firstBuckets = metric.WithExplicitBucketBoundaries(.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10)
-	tokenBuckets = metric.WithExplicitBucketBoundaries(1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864)
+	tokenBuckets = metric.WithExplicitBucketBoundaries(1, 4, 16, 64, 256, 1<<10, 4<<10, 16<<10, 64<<10, 256<<10, 1<<20, 4<<20, 16<<20, 64<<20)
 )
 
 // newMeters registers the instruments. It returns nil for the meter that measures nothing.
@@ -49,13 +50,15 @@ func newMeters(meter metric.Meter, live func() int, problems func() []catalog.Pr
 	m.stepTime, errs[1] = meter.Float64Histogram("holdfast.executor.step.duration", metric.WithUnit("s"), stepBuckets,
 		metric.WithDescription("time from the commit before a step, or from the claim, to its own commit, by agent.type"))
 	m.modelTime, errs[2] = meter.Float64Histogram("gen_ai.client.operation.duration", metric.WithUnit("s"), modelBuckets,
-		metric.WithDescription("time of a model call without waits for the limits of its provider, by provider, model and, for failed ones, error.type"))
+		metric.WithDescription("time of a model call without waits for the limits of its provider, "+
+			"by provider, model and, for failed ones, error.type"))
 	m.firstTime, errs[3] = meter.Float64Histogram("gen_ai.client.operation.time_to_first_chunk", metric.WithUnit("s"), firstBuckets,
 		metric.WithDescription("time from the request to a model to the first piece of its reply, by provider and model"))
 	m.tokens, errs[4] = meter.Int64Histogram("gen_ai.client.token.usage", metric.WithUnit("{token}"), tokenBuckets,
 		metric.WithDescription("tokens of a model call, by provider, model and gen_ai.token.type: input, output"))
 	m.toolTime, errs[5] = meter.Float64Histogram("holdfast.executor.tool.duration", metric.WithUnit("s"), stepBuckets,
-		metric.WithDescription("time of a tool call, by agent.type, gen_ai.tool.name and outcome: success, failure, cut, waits (for a sub-agent)"))
+		metric.WithDescription("time of a tool call, by agent.type, gen_ai.tool.name and outcome: "+
+			"success, failure, cut, waits (for a sub-agent)"))
 	m.waits, errs[6] = meter.Float64Histogram("holdfast.executor.governor.wait", metric.WithUnit("s"), stepBuckets,
 		metric.WithDescription("time that a model call waited for the limits of its provider, by model; only calls of models with limits"))
 	m.retries, errs[7] = meter.Int64Counter("holdfast.executor.retries", metric.WithUnit("{call}"),
@@ -110,7 +113,8 @@ func (m *meters) stepped(ctx context.Context, agentType string, took time.Durati
 // retried counts a model call that has failed with a code and is repeated.
 func (m *meters) retried(ctx context.Context, agentType, code string) {
 	if m != nil {
-		m.retries.Add(ctx, 1, metric.WithAttributes(attribute.String("agent.type", agentType), attribute.String("error.type", cmp.Or(code, "_OTHER"))))
+		m.retries.Add(ctx, 1, metric.WithAttributes(
+			attribute.String("agent.type", agentType), attribute.String("error.type", cmp.Or(code, "_OTHER"))))
 	}
 }
 
@@ -129,7 +133,8 @@ func (m *meters) callModel(name string, now func() time.Time) *measuredCall {
 	}
 	provider, of := splitModel(name)
 	return &measuredCall{meters: m, now: now, began: now(), labels: []attribute.KeyValue{
-		attribute.String("gen_ai.operation.name", "chat"), attribute.String("gen_ai.provider.name", provider), attribute.String("gen_ai.request.model", of),
+		attribute.String("gen_ai.operation.name", chat), attribute.String("gen_ai.provider.name", provider),
+		attribute.String("gen_ai.request.model", of),
 	}}
 }
 
@@ -146,14 +151,14 @@ func (c *measuredCall) end(ctx context.Context, used model.Usage, err error) {
 	if c == nil {
 		return
 	}
-	for _, t := range []struct {
-		kind string
-		n    int64
-	}{{"input", used.PromptTokens}, {"output", used.CompletionTokens}} {
-		if t.n > 0 {
-			c.meters.tokens.Record(ctx, t.n, metric.WithAttributes(append(c.labels[:len(c.labels):len(c.labels)], attribute.String("gen_ai.token.type", t.kind))...))
+	count := func(kind string, n int64) {
+		if n > 0 {
+			labels := append(slices.Clip(c.labels), attribute.String("gen_ai.token.type", kind))
+			c.meters.tokens.Record(ctx, n, metric.WithAttributes(labels...))
 		}
 	}
+	count("input", used.PromptTokens)
+	count("output", used.CompletionTokens)
 	labels := c.labels
 	if err != nil {
 		labels = append(labels, attribute.String("error.type", errorType(err)))

@@ -3,35 +3,35 @@ package worker
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"slices"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
+	"github.com/holdfast-run/holdfast/services/executor/internal/retry"
 )
 
 // prepare collects the planner's input. It drops the messages and the journal of the claim, so that a run
 // waiting for a model holds the conversation only once.
 func (r *runner) prepare(ctx context.Context) (loop.Start, error) {
-	conversation := conversation{claimed: r.claimed, sessions: r.peers.Sessions, timeout: r.config.CallTimeout}
-	stored, err := conversation.load(ctx, r.claim.GetMessages())
-	if err != nil {
-		return loop.Start{}, err
-	}
-	r.branched = conversation.branched(stored)
-	transcript, err := toTranscript(stored)
+	transcript, err := r.loadConversation(ctx)
 	if err != nil {
 		return loop.Start{}, err
 	}
 	if err := r.loadState(); err != nil {
 		return loop.Start{}, err
 	}
+	peers, config := r.worker.peers, r.worker.config
 	start := loop.Start{
 		Run:        r.claimed.plannerRun(),
 		Agent:      r.code.agent.Agent,
-		Transcript: transcript, Begin: conversation.begin(transcript), State: r.writes.state, Now: r.writes.merged,
+		Transcript: transcript, Begin: r.beginOfRun(transcript), State: r.writes.state, Now: r.writes.merged,
 		Turn: int(r.claimed.run.GetTurn()), SessionSteps: int(r.step),
 		Calls: toAsked(r.claim.GetCalls()),
-		Depth: int(r.claimed.session.GetDepth()), MaxDepth: r.maxDepth(r.code.agent.Agent), NewSessionID: r.peers.NewID,
-		Jitter: r.peers.Jitter, MaxCalls: r.config.MaxCalls,
+		Depth: int(r.claimed.session.GetDepth()), MaxDepth: r.maxDepth(r.code.agent.Agent), NewSessionID: peers.NewID,
+		Jitter: peers.Jitter, MaxCalls: config.MaxCalls,
 		CallFunction: func(what string, f func() any) (any, error) {
 			cuttable, end := r.stopper.cuttable(ctx)
 			defer end()
@@ -39,16 +39,17 @@ func (r *runner) prepare(ctx context.Context) (loop.Start, error) {
 		},
 	}
 	start.Journal, err = r.loadJournal()
-	r.claim.Messages, r.claim.Journal = nil, nil
+	r.claim.Messages = nil
+	r.claim.Journal = nil
 	return start, err
 }
 
 // maxDepth returns the largest depth of a sub-agent of the agent.
 func (r *runner) maxDepth(a agent.Agent) int {
 	if own := a.MaxDepth; own > 0 {
-		return min(own, r.config.MaxDepth)
+		return min(own, r.worker.config.MaxDepth)
 	}
-	return r.config.MaxDepth
+	return r.worker.config.MaxDepth
 }
 
 // loadState loads the custom state of the session. A session without steps gets the defaults of the schema.
@@ -82,11 +83,87 @@ func (r *runner) loadJournal() (*loop.Journal, error) {
 		return nil, err
 	}
 	for _, result := range found.GetResults() {
-		if toolRan(result) {
+		toolRan := slices.ContainsFunc(result.GetUsage(), func(u *eventv1.UsageEntry) bool { return u.GetTool() != nil })
+		if toolRan { // with the hooks around it
 			r.hooks.messaged.add(result.GetResult().GetToolCallId())
 		}
 	}
 	r.writes.recover(journal, ops)
 	r.recorder.journal.begin(journal.Plan, journal.Results...)
 	return journal, nil
+}
+
+// messagesPage is the size of a page of messages.
+const messagesPage = 200
+
+// loadConversation returns all messages of the session: those before the tail that came with the claim, and the tail.
+func (r *runner) loadConversation(ctx context.Context) ([]agent.Message, error) {
+	session := r.claimed.session
+	tail := r.claim.GetMessages()
+	count := session.GetMessageCount() // of the messages before the tail
+	if len(tail) > 0 {
+		count = tail[0].GetOrdinal()
+	}
+	var stored []*statev1.StoredMessage
+	for int64(len(stored)) < count {
+		var page *statev1.ListMessagesResponse
+		err := retry.Call(ctx, r.worker.config.CallTimeout, func(ctx context.Context) (err error) {
+			page, err = r.worker.peers.Sessions.ListMessages(ctx, &statev1.ListMessagesRequest{
+				Tenant: session.GetTenant(), SessionId: session.GetSessionId(), Offset: int64(len(stored)),
+				Limit: int32(min(messagesPage, count-int64(len(stored)))),
+			}, r.claimed.granted())
+			return err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("read the conversation: %w", err)
+		}
+		if len(page.GetMessages()) == 0 {
+			return nil, fmt.Errorf("the conversation ends at message %d, but %d exist", len(stored), count)
+		}
+		stored = append(stored, page.GetMessages()...)
+	}
+	stored = append(stored, tail...)
+	transcript := make([]agent.Message, 0, len(stored))
+	for i, s := range stored {
+		if s.GetOrdinal() != int64(i) {
+			return nil, fmt.Errorf("found message %d in the place of message %d", s.GetOrdinal(), i)
+		}
+		m, err := toMessage(s.GetMessage())
+		if err != nil {
+			return nil, err
+		}
+		transcript = append(transcript, m)
+		if session.GetStepCount() == 0 && s.GetMessage().GetStep() > 0 {
+			r.branched = true // the message is of a step of the other session
+		}
+	}
+	return transcript, nil
+}
+
+// beginOfRun returns the index of the first message of the run. For a continuation, it is that of the first run of
+// the turn.
+func (r *runner) beginOfRun(transcript []agent.Message) int {
+	run := r.claimed.run
+	begin := int(min(run.GetStartMessageCount(), int64(len(transcript))))
+	if run.GetEntry() != statev1.RunEntry_RUN_ENTRY_CONTINUATION {
+		return begin
+	}
+	if first := run.GetTurnMessageCount(); first > 0 {
+		return int(min(first, int64(begin)))
+	}
+	return beginOfTurn(transcript, begin)
+}
+
+// beginOfTurn returns the index of the first of the adjacent user messages before the place. Unless the turn was
+// resumed, they began it. It is for the first run of a session, and for continuations whose claim lacks the
+// begin of the turn.
+func beginOfTurn(transcript []agent.Message, place int) int {
+	asks := func(m agent.Message) bool { return m.Role == agent.RoleUser && !m.Hidden }
+	for place > 0 && !asks(transcript[place-1]) {
+		place--
+	}
+	for place > 0 && asks(transcript[place-1]) {
+		place--
+	}
+	return place
 }

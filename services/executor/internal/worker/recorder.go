@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -31,17 +32,14 @@ const (
 // until the result is known. Writes carry the pending usage. Many goroutines may call result at once, but no
 // other method.
 type recorder struct {
-	work    statev1.WorkServiceClient
-	ref     *statev1.RunRef
-	timeout time.Duration    // of one request
-	now     func() time.Time // by the clock of the state service
+	worker  *Worker
+	claimed claimedRun
 	log     *slog.Logger
 	usage   *account
 	journal stepJournal
 	// openStep is the id of the step of the claim's open calls; empty for none.
 	openStep  string
 	subAgents subAgentCalls
-	deadline  int64 // of the run, in milliseconds since the epoch; 0 for none
 }
 
 // isLost reports whether the run belongs to another executor, has ended or was deleted.
@@ -77,7 +75,7 @@ func openStep(claim *statev1.Claim) string {
 }
 
 func (r *recorder) call(ctx context.Context, f func(ctx context.Context) error) error {
-	return retry.Call(ctx, r.timeout, f)
+	return retry.Call(ctx, r.worker.config.CallTimeout, f)
 }
 
 // callWithUsage makes a call with the pending usage. The usage stays pending if the call was refused.
@@ -93,10 +91,11 @@ func (r *recorder) callWithUsage(ctx context.Context, f func(ctx context.Context
 // writes, it receives the plan without them: dropped.
 func (r *recorder) plan(ctx context.Context, step int, plan agent.Message, ops []agent.Op) (dropped bool, err error) {
 	request := &statev1.RecordPlanRequest{
-		Run: r.ref, Step: int32(step), Plan: fromMessage(plan, r.ref.GetRunId(), step, nil), Usage: r.usage.forRequest(ctx), Ops: fromOps(ops),
+		Run: r.claimed.ref, Step: int32(step), Plan: fromMessage(plan, r.claimed.ref.GetRunId(), step, nil),
+		Usage: r.usage.forRequest(ctx), Ops: fromOps(ops),
 	}
 	record := func(ctx context.Context) error {
-		_, err := r.work.RecordPlan(ctx, request)
+		_, err := r.worker.peers.Work.RecordPlan(ctx, request)
 		return err
 	}
 	err = r.callWithUsage(ctx, record)
@@ -119,8 +118,8 @@ func (r *recorder) result(ctx context.Context, step int, o *outcome, decided *lo
 		result := fromResult(o.Result)
 		result.Approval = fromDecision(decided)
 		return r.call(ctx, func(ctx context.Context) error {
-			_, err := r.work.RecordResult(ctx, &statev1.RecordResultRequest{
-				Run: r.ref, Step: int32(step),
+			_, err := r.worker.peers.Work.RecordResult(ctx, &statev1.RecordResultRequest{
+				Run: r.claimed.ref, Step: int32(step),
 				Result: &statev1.CallResult{Result: result, Ops: fromOps(o.Ops), Usage: o.usage},
 			})
 			return err
@@ -160,7 +159,9 @@ func refusal(err error, bytes int) string {
 // has the trace of the run from ctx.
 func (r *recorder) commitRequest(ctx context.Context, e loop.Commit) *statev1.CommitStepRequest {
 	usage := slices.Concat(r.usage.forRequest(ctx), r.subAgents.usage(e.Consumed))
-	request := &statev1.CommitStepRequest{Run: r.ref, Step: int32(e.Step), ToldCalls: e.Reported, Usage: usage[:min(len(usage), maxReported)]}
+	request := &statev1.CommitStepRequest{
+		Run: r.claimed.ref, Step: int32(e.Step), ToldCalls: e.Reported, Usage: usage[:min(len(usage), maxReported)],
+	}
 	for _, c := range e.Consumed {
 		request.ConsumedCalls = append(request.ConsumedCalls, &statev1.ConsumedCall{ToolCallId: c.CallID, Revision: int32(c.Revision)})
 	}
@@ -174,7 +175,7 @@ func (r *recorder) commitRequest(ctx context.Context, e loop.Commit) *statev1.Co
 		r.addCalls(request, e.Suspend)
 	}
 	for _, m := range e.Messages {
-		request.Messages = append(request.Messages, fromMessage(m, r.ref.GetRunId(), e.Step, e.Decisions))
+		request.Messages = append(request.Messages, fromMessage(m, r.claimed.ref.GetRunId(), e.Step, e.Decisions))
 	}
 	if e.Outcome != nil {
 		request.Outcome = fromOutcome(*e.Outcome, r.usage.total)
@@ -184,7 +185,7 @@ func (r *recorder) commitRequest(ctx context.Context, e loop.Commit) *statev1.Co
 
 // addCalls adds the open calls of a suspension, and the sessions of those for sub-agents.
 func (r *recorder) addCalls(request *statev1.CommitStepRequest, calls []loop.OpenCall) {
-	now := r.now()
+	now := r.claimed.stateTime(r.worker.peers.Now())
 	for _, c := range calls {
 		open := &statev1.Call{
 			ToolCallId: c.ID, ToolName: clean(c.Name), StepId: request.GetSuspension().GetStepId(), Kind: statev1.CallKind_CALL_KIND_CLIENT_TOOL,
@@ -203,7 +204,7 @@ func (r *recorder) addCalls(request *statev1.CommitStepRequest, calls []loop.Ope
 		case c.SubAgent != "":
 			open.Kind = statev1.CallKind_CALL_KIND_SUB_AGENT
 			request.NewSubSessions = append(request.NewSubSessions, &statev1.NewSubSession{
-				SessionId: c.SessionID, AgentType: c.SubAgent, ToolCallId: c.ID, TimeoutMs: r.remaining(now), Messages: userMessage(c.Message),
+				SessionId: c.SessionID, AgentType: c.SubAgent, ToolCallId: c.ID, TimeoutMs: r.claimed.remaining(now), Messages: userMessage(c.Message),
 			})
 		case c.Approval:
 			open.Kind = statev1.CallKind_CALL_KIND_APPROVAL
@@ -219,7 +220,7 @@ func (r *recorder) addCalls(request *statev1.CommitStepRequest, calls []loop.Ope
 // commit makes the step of the request durable. With an outcome it ends the run.
 func (r *recorder) commit(ctx context.Context, request *statev1.CommitStepRequest) (answer *statev1.CommitStepResponse, err error) {
 	err = r.callWithUsage(ctx, func(ctx context.Context) (err error) {
-		answer, err = r.work.CommitStep(ctx, request)
+		answer, err = r.worker.peers.Work.CommitStep(ctx, request)
 		return err
 	})
 	if err != nil {
@@ -230,14 +231,6 @@ func (r *recorder) commit(ctx context.Context, request *statev1.CommitStepReques
 	}
 	r.journal.end()
 	return answer, nil
-}
-
-// remaining returns the milliseconds until the deadline of the run; 0 for none.
-func (r *recorder) remaining(now time.Time) int64 {
-	if r.deadline == 0 {
-		return 0
-	}
-	return max(1, r.deadline-now.UnixMilli())
 }
 
 // stepID returns an id for the step of the open calls: the id of their message. Calls of an earlier
@@ -256,12 +249,12 @@ func (r *recorder) stepID(e loop.Commit) string {
 
 // finish ends the run outside of a step. It returns when the run ended, by the clock of the state service; 0 if unknown.
 func (r *recorder) finish(ctx context.Context, o loop.Outcome) (at int64, err error) {
-	request := &statev1.FinishRunRequest{Run: r.ref, Outcome: fromOutcome(o, r.usage.total)}
+	request := &statev1.FinishRunRequest{Run: r.claimed.ref, Outcome: fromOutcome(o, r.usage.total)}
 	var answer *statev1.FinishRunResponse
 	err = r.withUsage(ctx, r.usage.forRequest(ctx), func(usage []*eventv1.UsageEntry) error {
 		request.Usage = usage
 		return r.callWithUsage(ctx, func(ctx context.Context) (err error) {
-			answer, err = r.work.FinishRun(ctx, request)
+			answer, err = r.worker.peers.Work.FinishRun(ctx, request)
 			return err
 		})
 	})
@@ -278,7 +271,9 @@ func (r *recorder) release(ctx context.Context, delay time.Duration, seen *state
 	defer cancel()
 	err := r.withUsage(ctx, r.usage.forRelease(ctx), func(usage []*eventv1.UsageEntry) error {
 		return r.call(ctx, func(ctx context.Context) error {
-			_, err := r.work.ReleaseRun(ctx, &statev1.ReleaseRunRequest{Run: r.ref, DelayMs: delay.Milliseconds(), Usage: usage, Seen: seen})
+			_, err := r.worker.peers.Work.ReleaseRun(ctx, &statev1.ReleaseRunRequest{
+				Run: r.claimed.ref, DelayMs: delay.Milliseconds(), Usage: usage, Seen: seen,
+			})
 			return err
 		})
 	})
@@ -288,7 +283,8 @@ func (r *recorder) release(ctx context.Context, delay time.Duration, seen *state
 	case err != nil:
 		r.log.WarnContext(ctx, "the run could not be released; it will be claimed again when the executor is missed", "error", err)
 	case seen != nil:
-		r.log.WarnContext(ctx, "the database has lost commits; the run goes on from what is stored", "epoch", seen.GetEpoch(), "step", seen.GetStep())
+		r.log.WarnContext(ctx, "the database has lost commits; the run goes on from what is stored",
+			"epoch", seen.GetEpoch(), "step", seen.GetStep())
 	}
 }
 
@@ -300,4 +296,53 @@ func (r *recorder) withUsage(ctx context.Context, usage []*eventv1.UsageEntry, s
 		return send(nil)
 	}
 	return err
+}
+
+// stepJournal has the recorded plan of the step in flight and the results of its calls, for giving up the run.
+// Unrecorded results have no writes. The zero value has no plan. Safe for concurrent use.
+type stepJournal struct {
+	mu      sync.Mutex
+	planned bool
+	plan    agent.Message
+	results []loop.Recorded
+}
+
+// begin sets a recorded plan, with the results recorded so far.
+func (j *stepJournal) begin(plan agent.Message, results ...loop.Recorded) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.planned, j.plan, j.results = true, plan, slices.Clone(results)
+}
+
+// hasPlan reports whether the plan is recorded.
+func (j *stepJournal) hasPlan() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.planned
+}
+
+// add adds a recorded result, or one for the commit.
+func (j *stepJournal) add(result loop.Recorded) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.planned {
+		j.results = append(j.results, result)
+	}
+}
+
+// end clears the journal after the commit.
+func (j *stepJournal) end() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.planned, j.plan, j.results = false, agent.Message{}, nil
+}
+
+// current returns the journal; nil without a plan.
+func (j *stepJournal) current() *loop.Journal {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if !j.planned {
+		return nil
+	}
+	return &loop.Journal{Plan: j.plan, Results: slices.Clone(j.results)}
 }

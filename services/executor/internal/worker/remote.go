@@ -36,9 +36,11 @@ func (r *runner) executeRemote(ctx context.Context) error {
 	}
 	claim := remote.Claim{
 		Agent: *r.code.agent.Remote, Run: r.claimed.plannerRun(), Entry: r.claimed.run.GetEntry(), Calls: r.claim.GetCalls(),
-		Step: int(r.step), Copied: int(r.claimed.run.GetStepCount()), MaxSteps: r.code.agent.MaxSteps, Deadline: r.claimed.deadline(0, time.Time{}),
-		HTTP: r.peers.HTTP, CallTimeout: r.config.CallTimeout, Patience: r.config.RemotePatience, StopPatience: r.config.RemoteStopPatience,
-		Draining: r.draining, Now: func() time.Time { return r.claimed.stateTime(r.peers.Now()) }, Log: r.log,
+		Step: int(r.step), Copied: int(r.claimed.run.GetStepCount()), MaxSteps: r.code.agent.MaxSteps,
+		Deadline: r.claimed.deadline(0, time.Time{}),
+		HTTP:     r.worker.peers.HTTP, CallTimeout: r.worker.config.CallTimeout,
+		Patience: r.worker.config.RemotePatience, StopPatience: r.worker.config.RemoteStopPatience,
+		Draining: r.draining, Now: func() time.Time { return r.claimed.stateTime(r.worker.peers.Now()) }, Log: r.log,
 	}
 	var err error
 	if claim.Message, claim.Question, err = r.usersMessages(ctx); err != nil {
@@ -72,11 +74,7 @@ func (r *runner) executeRemote(ctx context.Context) error {
 // usersMessages returns the texts of the users' messages at the begin of the run, empty for none, and of the newest
 // ones in the conversation.
 func (r *runner) usersMessages(ctx context.Context) (own, newest string, err error) {
-	stored, err := conversation{claimed: r.claimed, sessions: r.peers.Sessions, timeout: r.config.CallTimeout}.load(ctx, r.claim.GetMessages())
-	if err != nil {
-		return "", "", err
-	}
-	transcript, err := toTranscript(stored)
+	transcript, err := r.loadConversation(ctx)
 	if err != nil {
 		return "", "", err
 	}
@@ -125,10 +123,10 @@ func (r *runner) hasEndedOutside(ctx context.Context) bool {
 
 // readSession reads the session of the run once, without a retry.
 func (r *runner) readSession(ctx context.Context) (*statev1.GetSessionResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.config.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, r.worker.config.CallTimeout)
 	defer cancel()
-	ref := r.claimed.ref
-	return r.peers.Sessions.GetSession(ctx, &statev1.GetSessionRequest{Tenant: ref.GetTenant(), SessionId: ref.GetSessionId()}, r.claimed.granted())
+	request := &statev1.GetSessionRequest{Tenant: r.claimed.ref.GetTenant(), SessionId: r.claimed.ref.GetSessionId()}
+	return r.worker.peers.Sessions.GetSession(ctx, request, r.claimed.granted())
 }
 
 // remoteRun is the run of a runner for package remote.

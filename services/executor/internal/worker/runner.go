@@ -19,11 +19,17 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 	"github.com/holdfast-run/holdfast/services/executor/internal/publisher"
-	"github.com/holdfast-run/holdfast/services/executor/internal/tool"
 )
 
-// errDraining ends a runner between two steps when the executor stops.
-var errDraining = errors.New("stopped between two steps")
+// Codes of failures detected by the worker.
+const (
+	codeRunLost      = "framework_run_lost"
+	codeRefused      = "framework_run_refused"
+	codeTreeTooLarge = "framework_tree_too_large" // a step would begin too many sub-agents for its tree
+)
+
+// resolveTimeout bounds the time of a factory.
+const resolveTimeout = time.Minute
 
 // Bounds of the delay before another claim after the state service has refused the end of a run.
 const (
@@ -31,26 +37,26 @@ const (
 	maxRefusedDelay = 10 * time.Minute
 )
 
+var (
+	// errDraining ends a runner between two steps when the executor stops.
+	errDraining = errors.New("stopped between two steps")
+	// errNoAgent means that this executor does not have the run's agent, or no longer.
+	errNoAgent = errors.New("the agent is not here")
+)
+
 // runner executes one claim: it performs the planner's effects, one at a time. One goroutine owns it. The
 // goroutines of tool calls use tools, never the runner.
 type runner struct {
-	config   Config
-	peers    Peers
-	sandbox  *sandbox        // the worker's
-	files    *fileLoader     // the worker's
-	govern   *governor       // the worker's
-	runTool  *tool.Runner    // the worker's
+	worker   *Worker
 	draining <-chan struct{} // closed when the executor stops
-	meters   *meters         // the worker's
 	log      *slog.Logger
 
-	claim   *statev1.Claim
-	claimed claimedRun
-	planner *loop.Planner
-	step    int32 // last committed step of the session
-	// stepBegan is the time of the claim, or of the last commit since then.
-	stepBegan time.Time
-	branched  bool // see conversation.branched
+	claim    *statev1.Claim
+	claimed  claimedRun
+	planner  *loop.Planner
+	step     int32     // last committed step of the session
+	stepTime time.Time // of the claim, or of the last commit since then
+	branched bool      // the session is a branch without a step of its own
 
 	stopper  *stopper
 	view     *view
@@ -63,7 +69,7 @@ type runner struct {
 	tools *toolCaller
 }
 
-func newRunner(w *Worker, claim *statev1.Claim, h *stopper, stop <-chan struct{}) *runner {
+func newRunner(w *Worker, claim *statev1.Claim, s *stopper, draining <-chan struct{}) *runner {
 	claimed := newClaimedRun(claim)
 	if at := claim.GetClaimedAt(); at > 0 {
 		claimed.lead = w.peers.Now().Sub(time.UnixMilli(at))
@@ -71,13 +77,10 @@ func newRunner(w *Worker, claim *statev1.Claim, h *stopper, stop <-chan struct{}
 	log := w.peers.Log.With("session", claimed.ref.GetSessionId(), "run", claimed.ref.GetRunId(), "epoch", claim.GetEpoch())
 	usage := newAccount(claim.GetUsed(), log)
 	r := &runner{
-		config: w.config, peers: w.peers, sandbox: w.sandbox, files: w.files, govern: w.govern, runTool: w.tools, draining: stop, meters: w.meters, log: log,
-		claim: claim, claimed: claimed, step: claimed.session.GetStepCount(), stepBegan: w.peers.Now(),
-		stopper: h, view: newView(claim, w.config, w.peers, log), usage: usage, writes: &stateWrites{},
-		recorder: &recorder{
-			work: w.peers.Work, ref: claimed.ref, timeout: w.config.CallTimeout, now: func() time.Time { return claimed.stateTime(w.peers.Now()) }, log: log, usage: usage, openStep: openStep(claim),
-			subAgents: newSubAgentCalls(claim), deadline: claimed.run.GetDeadlineAt(),
-		},
+		worker: w, draining: draining, log: log,
+		claim: claim, claimed: claimed, step: claimed.session.GetStepCount(), stepTime: w.peers.Now(),
+		stopper: s, view: newView(claim, w.config, w.peers, log), usage: usage, writes: &stateWrites{},
+		recorder: &recorder{worker: w, claimed: claimed, log: log, usage: usage, openStep: openStep(claim), subAgents: newSubAgentCalls(claim)},
 	}
 	r.useAgent(catalog.Agent{})
 	if stop, ok := toStop(claimed.run.GetStop()); ok {
@@ -89,30 +92,21 @@ func newRunner(w *Worker, claim *statev1.Claim, h *stopper, stop <-chan struct{}
 // useAgent makes the parts of the run's agent. Before the agent is known they have the zero Agent,
 // without hooks.
 func (r *runner) useAgent(a catalog.Agent) {
-	below := &companions{
-		claimed: r.claimed, agent: a.Agent, maxDepth: r.maxDepth(a.Agent), runs: r.peers.Runs, sessions: r.peers.Sessions,
-		timeout: r.config.CallTimeout, now: r.peers.Now,
-	}
+	w := r.worker
+	below := &companions{worker: w, claimed: r.claimed, agent: a.Agent, maxDepth: r.maxDepth(a.Agent)}
 	a.Tools = slices.Concat(a.Tools, below.tools())
-	r.code = &agentCode{
-		claimed: r.claimed, agent: a, sandbox: r.sandbox, files: r.files, govern: r.govern, draining: r.draining, tracer: r.peers.Tracer, log: r.log, passed: r.peers.Passed, meters: r.meters, now: r.peers.Now,
-		modelTimeout: r.config.ModelTimeout, guardTimeout: r.config.GuardTimeout, hookTimeout: r.config.HookTimeout,
-	}
+	r.code = &agentCode{worker: w, claimed: r.claimed, agent: a, draining: r.draining, log: r.log}
 	r.hooks = &hookRunner{
-		claimed: r.claimed, hooks: a.Hooks, sandbox: r.sandbox, timeout: r.config.HookTimeout, stateBytes: r.config.MaxStateBytes,
-		stateSchema: r.runTool.StateSchema(a.StateSchema), now: r.peers.Now, log: r.log, emitter: r.view.emitter, state: r.writes, usage: r.usage,
+		worker: w, claimed: r.claimed, hooks: a.Hooks, stateSchema: w.tools.StateSchema(a.StateSchema),
+		log: r.log, emitter: r.view.emitter, state: r.writes, usage: r.usage,
 	}
-	r.tools = &toolCaller{
-		claimed: r.claimed, tools: r.runTool, hooks: r.hooks, recorder: r.recorder, view: r.view, tracer: r.peers.Tracer,
-		now: r.peers.Now, log: r.log, passed: r.peers.Passed, meters: r.meters,
-		parallel: r.config.ParallelCalls, resultBytes: r.config.MaxResultBytes, stateBytes: r.config.MaxStateBytes,
-	}
+	r.tools = &toolCaller{worker: w, claimed: r.claimed, hooks: r.hooks, recorder: r.recorder, view: r.view, log: r.log}
 }
 
 // run executes the run until it has ended, was released, or belongs to another executor.
 func (r *runner) run(ctx context.Context) {
 	ctx = telemetry.WithTraceparent(ctx, r.claimed.run.GetTraceparent(), r.claimed.run.GetTracestate())
-	ctx, span := startRunSpan(ctx, r.peers.Tracer, r.claimed)
+	ctx, span := startRunSpan(ctx, r.worker.peers.Tracer, r.claimed)
 	defer span.End()
 
 	publishing, endPublishing := context.WithCancel(ctx)
@@ -125,28 +119,130 @@ func (r *runner) run(ctx context.Context) {
 	err := withoutPanics(ctx, r.log, r.execute)
 	if err != nil && !mustLeave(ctx, err) {
 		span.SetStatus(codes.Error, err.Error())
+		failure := loop.InternalFailure(err)
+		if fault.ReasonOf(err) == "TREE_TOO_LARGE" {
+			failure = loop.Failure{Error: "The task needs more agents at once than are allowed.", Detail: err.Error(), Code: codeTreeTooLarge}
+		}
 		cause := err
-		err = withoutPanics(ctx, r.log, func(ctx context.Context) error { return r.fail(ctx, failureOf(cause)) })
+		err = withoutPanics(ctx, r.log, func(ctx context.Context) error { return r.fail(ctx, failure) })
 		if err != nil { // otherwise the end of the run is logged, with its cause
 			r.log.ErrorContext(ctx, "the run cannot continue", "error", cause)
 		}
 	}
 	r.release(ctx, err)
-	bounded, cancel := context.WithTimeout(ctx, r.stopper.patience(r.config.StreamPatience))
+	patience := r.worker.config.StreamPatience
+	if r.stopper.requested() {
+		patience = min(stopPatience, patience)
+	}
+	bounded, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	_ = r.view.publisher.Flush(bounded) // readers get the rest from the state service
 }
 
-// codeTreeTooLarge is the code of a run whose step would begin too many sub-agents for its tree.
-const codeTreeTooLarge = "framework_tree_too_large"
-
-// failureOf returns the failure of a run that cannot continue.
-func failureOf(err error) loop.Failure {
-	if fault.ReasonOf(err) == "TREE_TOO_LARGE" {
-		return loop.Failure{Error: "The task needs more agents at once than are allowed.", Detail: err.Error(), Code: codeTreeTooLarge}
+// execute performs the planner's effects until the run has ended.
+func (r *runner) execute(ctx context.Context) error {
+	r.passed(ctx, PointClaimed)
+	if isClosed(r.draining) {
+		return errDraining
 	}
-	return loop.InternalFailure(err)
+	if losses, limit := int(r.claimed.run.GetLosses()), r.worker.config.MaxLosses; losses >= limit {
+		return r.fail(ctx, loop.Failure{
+			Error: "Something went wrong on our side.",
+			Detail: fmt.Sprintf("executors were lost with the run %d times in a row, without a step committed in between; the limit is %d: "+
+				"see what it does to its process", losses, limit),
+			Code: codeRunLost,
+		})
+	}
+	err := r.resolveAgent(ctx)
+	if errors.Is(err, errNoAgent) {
+		return r.endWithoutAgent(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	now := r.claimed.stateTime(r.worker.peers.Now())
+	if deadline := r.claimed.deadline(r.code.agent.RunTimeout, now); !deadline.IsZero() {
+		timer := time.AfterFunc(deadline.Sub(now), func() { r.stopper.request(loop.Stop{Kind: loop.StopDeadline}) })
+		defer timer.Stop()
+	}
+	if err := r.view.showBegin(ctx, r.step); err != nil {
+		return err
+	}
+	if r.code.agent.Remote != nil {
+		return r.executeRemote(ctx)
+	}
+	start, err := r.prepare(ctx)
+	if err != nil {
+		return err
+	}
+	refusal := r.hooks.beforeRun(ctx, r.claimed.run.GetStepCount() > 0 || start.Journal != nil)
+	r.planner = loop.New(start)
+	if refusal != nil {
+		return r.fail(ctx, *refusal)
+	}
+	if err := r.callEntryHooks(ctx, start.Journal); err != nil {
+		return err
+	}
+	return r.performAll(ctx)
 }
+
+// resolveAgent finds the run's agent.
+func (r *runner) resolveAgent(ctx context.Context) error {
+	run := r.claimed.run
+	wanted := catalog.For{
+		AgentType: run.GetAgentType(), Tenant: r.claimed.ref.GetTenant(), SessionID: r.claimed.ref.GetSessionId(),
+		RunID: run.GetRunId(), UserID: r.claimed.session.GetUserId(),
+	}
+	found, err := callFunction(ctx, r.worker.sandbox, r.claimed.codeName("the factory"), resolveTimeout,
+		func(ctx context.Context) (catalog.Agent, error) { return r.worker.peers.Agents.Resolve(ctx, wanted) })
+	switch {
+	case err == nil:
+		r.useAgent(found)
+		return nil
+	case ctx.Err() != nil:
+		return err
+	case fault.ReasonOf(err) == "AGENT_NOT_FOUND":
+		return errNoAgent
+	}
+	return fmt.Errorf("make the agent %q: %w", run.GetAgentType(), err)
+}
+
+// endWithoutAgent ends a run without its agent, if the run is to stop or its deadline has passed. Otherwise the
+// run returns to the queue.
+func (r *runner) endWithoutAgent(ctx context.Context) error {
+	stop, ends := r.stopper.takeNew()
+	now := r.claimed.stateTime(r.worker.peers.Now())
+	if at := r.claimed.deadline(0, now); !ends && !at.IsZero() && !now.Before(at) {
+		stop = loop.Stop{Kind: loop.StopDeadline}
+		ends = true
+	}
+	if !ends {
+		r.log.WarnContext(ctx, "the run's agent is not here; the run returns to the queue", "agent", r.claimed.run.GetAgentType())
+		return errNoAgent
+	}
+	r.log.InfoContext(ctx, "the run ends early, without its agent", "kind", stop.Kind, "reason", stop.Reason)
+	return r.giveUp(ctx, stop.Outcome())
+}
+
+// callEntryHooks calls the hooks without durable writes: the hooks of the run's begin in its first step, and with a
+// journal the hooks after its reply, which it shows again. The journal already has the usage of all these hooks.
+func (r *runner) callEntryHooks(ctx context.Context, journal *loop.Journal) error {
+	counted := r.usage.mark()
+	r.hooks.onBegin(ctx)
+	if journal == nil {
+		return nil
+	}
+	step := r.step + 1
+	if err := r.view.showPlan(ctx, step, journal.Plan, r.planner); err != nil {
+		return err
+	}
+	r.hooks.onRecovered(ctx, int(step), journal.Plan)
+	r.usage.dropSince(counted)
+	return nil
+}
+
+// passed calls Peers.Passed.
+func (r *runner) passed(ctx context.Context, p Point) { r.worker.peers.Passed(ctx, p) }
 
 // withoutPanics turns panics into errors.
 func withoutPanics(ctx context.Context, log *slog.Logger, work func(context.Context) error) (err error) {
@@ -180,7 +276,7 @@ func (r *runner) release(ctx context.Context, err error) {
 		return
 	case errors.Is(err, errDraining), errors.Is(cause, errDrained):
 	case errors.Is(err, errNoAgent):
-		delay = r.config.AbsentDelay
+		delay = r.worker.config.AbsentDelay
 	case isAnswerChanged(err): // the next claim has the current answers
 	case cause == nil && isFenced: // if the claim is in force, the log is ahead of the database
 		seen = &statev1.LostWork{Epoch: fenced.Epoch, Step: fenced.Step}
@@ -190,16 +286,11 @@ func (r *runner) release(ctx context.Context, err error) {
 		r.log.InfoContext(ctx, "the run belongs to another executor now", "error", err)
 		return
 	default:
-		delay = refusedDelay(r.claimed.run.GetAttempt())
+		delay = min(minRefusedDelay<<min(max(r.claimed.run.GetAttempt()-1, 0), 10), maxRefusedDelay)
 		r.log.ErrorContext(ctx, "the run could not be ended; it will be claimed again", "error", err, "delay", delay)
 	}
-	r.peers.Passed(ctx, PointReleasing)
+	r.passed(ctx, PointReleasing)
 	r.recorder.release(ctx, delay, seen)
-}
-
-// refusedDelay returns the delay before the next claim after a refused end.
-func refusedDelay(claims int32) time.Duration {
-	return min(minRefusedDelay<<min(max(claims-1, 0), 10), maxRefusedDelay)
 }
 
 // isClosed reports whether the channel is closed.

@@ -55,7 +55,9 @@ type sandbox struct {
 // callFunction calls a function of an agent; what names it. It returns soon after the limit or the end of ctx,
 // with the cause. It abandons code that has not returned by then, and does not call a function with too many
 // abandoned calls.
-func callFunction[A any](ctx context.Context, s *sandbox, what string, limit time.Duration, f func(ctx context.Context) (A, error)) (A, error) {
+func callFunction[A any](ctx context.Context, s *sandbox, what string, limit time.Duration,
+	f func(ctx context.Context) (A, error),
+) (A, error) {
 	var none A
 	if err := s.abandoned.refuse(what); err != nil {
 		return none, err
@@ -145,7 +147,9 @@ func (s *sandbox) startReply(ctx context.Context, what string, engine model.Mode
 
 // receiveReply calls a model and passes the events of its reply to each, until each returns an error. It
 // abandons a model beyond the end of ctx or that error.
-func (s *sandbox) receiveReply(ctx context.Context, what string, engine model.Model, request model.Request, each func(model.Event, error) error) error {
+func (s *sandbox) receiveReply(ctx context.Context, what string, engine model.Model, request model.Request,
+	each func(model.Event, error) error,
+) error {
 	if err := s.abandoned.refuse(what); err != nil {
 		return modelFailure{&model.Error{Code: model.CodeUnavailable, Retryable: true, Message: err.Error()}}
 	}

@@ -141,20 +141,3 @@ var stopKinds = map[statev1.StopKind]loop.StopKind{
 	statev1.StopKind_STOP_KIND_ABORT:      loop.StopAbort,
 	statev1.StopKind_STOP_KIND_AGENT_GONE: loop.StopAgentGone,
 }
-
-// stopAt stops the run at the deadline, until cancel is called. The zero time means never.
-func (h *stopper) stopAt(deadline, now time.Time) (cancel func()) {
-	if deadline.IsZero() {
-		return func() {}
-	}
-	timer := time.AfterFunc(deadline.Sub(now), func() { h.request(loop.Stop{Kind: loop.StopDeadline}) })
-	return func() { timer.Stop() }
-}
-
-// patience returns how long the end of the run waits for the stream tier: the limit, or less after a stop.
-func (h *stopper) patience(limit time.Duration) time.Duration {
-	if h.requested() {
-		return min(stopPatience, limit)
-	}
-	return limit
-}

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -59,19 +60,21 @@ func subAgentType(call *statev1.Call) string {
 }
 
 // subAgentAnswer returns the answer to a call: the output of the sub-agent, or the status and the output of the
-// companion.
-func subAgentAnswer(c *statev1.Call, end *statev1.ChildEnd) *loop.Answer {
+// companion. It describes a failure to the model.
+func subAgentAnswer(call *statev1.Call, end *statev1.ChildEnd) *loop.Answer {
+	output := toJSON(end.GetOutput())
 	switch {
 	case end.GetStatus() == statev1.SessionStatus_SESSION_STATUS_FAILED:
-		return &loop.Answer{Error: subAgentError(end)}
-	case strings.HasPrefix(c.GetToolName(), agent.CompanionPrefix):
-		return &loop.Answer{Result: companionEnd(c, end)}
+		f := end.GetFailure()
+		return &loop.Answer{Error: fmt.Sprintf("the sub-agent has failed: %s (%s)",
+			cmp.Or(f.GetError(), "it has given no reason"), cmp.Or(f.GetCode(), "unclassified"))}
+	case strings.HasPrefix(call.GetToolName(), agent.CompanionPrefix):
+		var in nameInput
+		_ = json.Unmarshal([]byte(call.GetInput()), &in) // it has passed the tool's schema
+		text, err := json.Marshal(companionState{Name: in.Name, Status: companionStatus(end.GetStatus()), Output: output})
+		if err == nil { // always: the state service stores JSON only
+			output = text
+		}
 	}
-	return &loop.Answer{Result: toJSON(end.GetOutput())}
-}
-
-// subAgentError describes the end of a failed sub-agent to the model.
-func subAgentError(end *statev1.ChildEnd) string {
-	f := end.GetFailure()
-	return fmt.Sprintf("the sub-agent has failed: %s (%s)", cmp.Or(f.GetError(), "it has given no reason"), cmp.Or(f.GetCode(), "unclassified"))
+	return &loop.Answer{Result: output}
 }

@@ -3,11 +3,10 @@ package worker
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
-	"time"
 
-	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
@@ -40,19 +39,12 @@ func (o *outcome) fail(problem string) {
 
 // toolCaller runs the calls of steps: their tools, with the hooks around them. It records and shows the results.
 type toolCaller struct {
+	worker   *Worker
 	claimed  claimedRun
-	tools    *tool.Runner
 	hooks    *hookRunner
 	recorder *recorder
 	view     *view
-	tracer   trace.Tracer
-	now      func() time.Time
 	log      *slog.Logger
-	meters   *meters // nil measures nothing
-	passed   func(ctx context.Context, p Point)
-
-	parallel                int // calls at once
-	resultBytes, stateBytes int // of one call's result and state writes
 }
 
 // callBatch has the concurrent calls of a step.
@@ -74,8 +66,8 @@ func newCallBatch(e loop.RunCalls, state agent.State, keepPlan func() error) *ca
 	return b
 }
 
-// run runs the calls of a batch, in parallel except for those of companions. It records results, if needed, before it shows them. When cuttable ends,
-// running tools are cut and other calls do not start.
+// run runs the calls of a batch, in parallel except for those of companions. It records results, if needed, before it
+// shows them. When cuttable ends, running tools are cut and other calls do not start.
 func (t *toolCaller) run(ctx, cuttable context.Context, e *callBatch) ([]outcome, error) {
 	outcomes := make([]outcome, len(e.Calls))
 	run := func(ctx, tools context.Context, i int) error {
@@ -88,11 +80,16 @@ func (t *toolCaller) run(ctx, cuttable context.Context, e *callBatch) ([]outcome
 		return outcomes, run(ctx, cuttable, 0)
 	}
 	group, grouped := errgroup.WithContext(ctx)
-	group.SetLimit(t.parallel)
+	group.SetLimit(t.worker.config.ParallelCalls)
 	tools, endTools := context.WithCancelCause(grouped)
 	defer endTools(nil)
 	defer context.AfterFunc(cuttable, func() { endTools(context.Cause(cuttable)) })()
-	own, inOrder := splitCalls(e.Calls)
+	var inOrder []int // calls for companions: their messages arrive in the order of the reply, and a wait finds a new companion
+	for i, c := range e.Calls {
+		if strings.HasPrefix(c.Name, agent.CompanionPrefix) {
+			inOrder = append(inOrder, i)
+		}
+	}
 	group.Go(func() error {
 		for _, i := range inOrder {
 			if err := run(grouped, tools, i); err != nil {
@@ -101,23 +98,12 @@ func (t *toolCaller) run(ctx, cuttable context.Context, e *callBatch) ([]outcome
 		}
 		return nil
 	})
-	for _, i := range own {
-		group.Go(func() error { return run(grouped, tools, i) })
-	}
-	return outcomes, group.Wait()
-}
-
-// splitCalls returns the indexes of the calls that run on their own, and of those that run one after another: the
-// calls for companions, so that messages arrive in the order of the reply, and a wait finds a new companion.
-func splitCalls(calls []loop.Call) (own, inOrder []int) {
-	for i, c := range calls {
-		if strings.HasPrefix(c.Name, agent.CompanionPrefix) {
-			inOrder = append(inOrder, i)
-		} else {
-			own = append(own, i)
+	for i := range e.Calls {
+		if !slices.Contains(inOrder, i) {
+			group.Go(func() error { return run(grouped, tools, i) })
 		}
 	}
-	return own, inOrder
+	return outcomes, group.Wait()
 }
 
 // runCall runs one call, unless an earlier owner has. tools is the context of the tool. A stop also ends it.
@@ -147,13 +133,13 @@ func (t *toolCaller) runCall(ctx, tools context.Context, e *callBatch, c loop.Ca
 			return o, nil
 		}
 	}
-	t.passed(ctx, PointCallEnded)
+	t.worker.peers.Passed(ctx, PointCallEnded)
 	if err := t.record(ctx, e, c, &o, last); err != nil {
 		return o, err
 	}
 	err := t.view.showEnd(tools, int32(e.Step), o.Ended)
 	if err == nil {
-		t.passed(ctx, PointCallTold)
+		t.worker.peers.Passed(ctx, PointCallTold)
 	}
 	return o, err
 }
@@ -175,7 +161,7 @@ func (t *toolCaller) record(ctx context.Context, e *callBatch, c loop.Call, o *o
 		return err
 	}
 	o.recorded = true
-	t.passed(ctx, PointCallRecorded)
+	t.worker.peers.Passed(ctx, PointCallRecorded)
 	return nil
 }
 
@@ -195,22 +181,22 @@ func (t *toolCaller) ensurePlan(ctx context.Context, e *callBatch) error {
 
 // runTool runs the tool of a call with the hooks around it. The outcome has the writes of all.
 func (t *toolCaller) runTool(ctx context.Context, e *callBatch, c loop.Call) (o outcome) {
-	ctx, span := startToolSpan(ctx, t.tracer, t.claimed.ref.GetSessionId(), c)
+	ctx, span := startToolSpan(ctx, t.worker.peers.Tracer, t.claimed.ref.GetSessionId(), c)
 	defer func() { endToolSpan(span, o) }()
 	hooks := &callHooks{runner: t.hooks, step: e.Step, toolCall: c.ToolCall, state: e.state}
 	hooks.before(ctx)
-	t.passed(ctx, PointCallBegins)
-	begin := t.now()
-	ran := t.tools.Execute(ctx, *c.Tool, t.claimed.toolCall(e.Step, c), tool.Scope{
-		State: hooks.state, ResultBytes: min(t.resultBytes, maxStepResults/len(e.Calls)),
-		StateSchema: t.hooks.stateSchema, StateBytes: t.stateBytes, Emit: t.view.emitter(int32(e.Step)),
+	t.worker.peers.Passed(ctx, PointCallBegins)
+	begin := t.worker.peers.Now()
+	ran := t.worker.tools.Execute(ctx, *c.Tool, t.claimed.toolCall(e.Step, c), tool.Scope{
+		State: hooks.state, ResultBytes: min(t.worker.config.MaxResultBytes, maxStepResults/len(e.Calls)),
+		StateSchema: t.hooks.stateSchema, StateBytes: t.worker.config.MaxStateBytes, Emit: t.view.emitter(int32(e.Step)),
 	})
-	took := t.now().Sub(begin)
+	took := t.worker.peers.Now().Sub(begin)
 	o = outcome{Ended: loop.Ended{Result: ran.Result, Stopped: ran.Cut, Begun: ran.Begun}}
 	if ran.Awaits != nil {
 		o.Awaits = &loop.Awaited{SessionID: ran.Awaits.SessionID, AgentType: ran.Awaits.AgentType}
 	}
-	t.meters.calledTool(ctx, t.claimed.run.GetAgentType(), c.Name, o, took)
+	t.worker.meters.calledTool(ctx, t.claimed.run.GetAgentType(), c.Name, o, took)
 	if o.Awaits != nil {
 		return o
 	}

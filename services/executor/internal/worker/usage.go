@@ -45,9 +45,17 @@ func (a *account) addToTotal(t *eventv1.TokenUsage) {
 	a.total.TotalTokens += t.GetTotalTokens()
 }
 
-// addTokens adds the tokens of a model call, named provider/name, to the total and the pending usage.
+// maxTokens is the state service's limit for the tokens of one reply.
+const maxTokens = 1_000_000_000_000
+
+// addTokens adds the tokens of a model call, named provider/name, to the total and the pending usage. It clears
+// impossible numbers, for which the state service would refuse the step.
 func (a *account) addTokens(name string, u model.Usage) {
-	u = plausible(u)
+	for _, n := range []*int64{&u.PromptTokens, &u.CompletionTokens, &u.ReasoningTokens, &u.CachedTokens, &u.TotalTokens} {
+		if *n < 0 || *n > maxTokens {
+			*n = 0
+		}
+	}
 	if u == (model.Usage{}) {
 		return
 	}
@@ -125,17 +133,4 @@ func sumByName(entries []*eventv1.UsageEntry) []*eventv1.UsageEntry {
 		}
 	}
 	return append(all, calls...)
-}
-
-// maxTokens is the state service's limit for the tokens of one reply.
-const maxTokens = 1_000_000_000_000
-
-// plausible clears impossible numbers. The state service would refuse the step.
-func plausible(u model.Usage) model.Usage {
-	for _, n := range []*int64{&u.PromptTokens, &u.CompletionTokens, &u.ReasoningTokens, &u.CachedTokens, &u.TotalTokens} {
-		if *n < 0 || *n > maxTokens {
-			*n = 0
-		}
-	}
-	return u
 }

@@ -3,6 +3,7 @@ package worker
 import (
 	"cmp"
 	"context"
+	"hash/maphash"
 	"log/slog"
 	"slices"
 	"sync"
@@ -60,14 +61,16 @@ func newView(claim *statev1.Claim, c Config, p Peers, log *slog.Logger) *view {
 	if root == "" {
 		root = session.GetSessionId()
 	}
-	return &view{claimed: newClaimedRun(claim), subAgents: newSubAgentCalls(claim), previous: previousRun(claim), now: p.Now, publisher: publisher.New(p.Stream, publisher.Claim{
+	v := &view{claimed: newClaimedRun(claim), subAgents: newSubAgentCalls(claim), previous: previousRun(claim), now: p.Now}
+	v.publisher = publisher.New(p.Stream, publisher.Claim{
 		Stream: &streamv2.StreamRef{Tenant: session.GetTenant(), RootSessionId: root, SessionId: session.GetSessionId()},
 		Epoch:  claim.GetEpoch(), Grant: claim.GetGrant(), RunID: run.GetRunId(), Step: session.GetStepCount() + 1,
 		Position: session.GetPosition(), Claims: session.GetClaims(), TakenOver: run.GetAttempt() > 1,
 	}, publisher.Config{
 		MaxDeltaBytes: c.MaxDeltaBytes, MaxQueuedBytes: c.MaxQueuedBytes,
 		Patience: c.StreamPatience, CallTimeout: c.CallTimeout,
-	}, log)}
+	}, log)
+	return v
 }
 
 // stamp sets the common fields of the run's chunks.
@@ -144,11 +147,6 @@ func (v *view) extendReply(ctx context.Context, step int32, reply *loop.Reply, e
 		}
 	}
 	return nil
-}
-
-// showStarts shows the starts of calls, once.
-func (v *view) showStarts(ctx context.Context, step int32, calls []agent.ToolCall, fates callFates) error {
-	return v.show(ctx, step, v.starts(calls, fates)...)
 }
 
 // starts returns the starts of calls that readers have not seen. A refused call gets none: a start tells a client that it
@@ -361,7 +359,8 @@ func (e *emittedBytes) admit(size int) error {
 	defer e.mu.Unlock()
 	if e.bytes+size > maxEmitted {
 		return fault.New(fault.TooLarge, "EVENTS_TOO_LARGE",
-			"the step has emitted events of %d bytes, and this one has %d; the limit is %d for a step: emit less, or store the data elsewhere and emit a reference to it", e.bytes, size, maxEmitted)
+			"the step has emitted events of %d bytes, and this one has %d; the limit is %d for a step: emit less, "+
+				"or store the data elsewhere and emit a reference to it", e.bytes, size, maxEmitted)
 	}
 	e.bytes += size
 	return nil
@@ -371,4 +370,72 @@ func (e *emittedBytes) reset() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.bytes = 0
+}
+
+// shownReply is the shown part of the reply in the step in flight.
+type shownReply struct {
+	begun    bool // readers have seen step_started
+	form     bool // the reply is JSON; readers do not see its text
+	content  bool // readers have seen a part of the reply, or a notice
+	text     maphash.Hash
+	thinking maphash.Hash
+	calls    int
+}
+
+// add adds a chunk shown to readers.
+func (s *shownReply) add(chunk *eventv1.Chunk) {
+	s.content = s.content || chunk.GetStepStarted() == nil
+	switch e := chunk.GetEvent().(type) {
+	case *eventv1.Chunk_StepStarted:
+		s.begun = true
+	case *eventv1.Chunk_TextDelta:
+		_, _ = s.text.WriteString(e.TextDelta.GetDelta()) // never fails
+	case *eventv1.Chunk_Thinking:
+		_, _ = s.thinking.WriteString(e.Thinking.GetContent())
+	case *eventv1.Chunk_ToolArgStreamStart:
+		s.calls++
+	}
+}
+
+// matches reports whether readers have seen the reply as the message has it. The message has less if the reply
+// was cut within the arguments of a call.
+func (s *shownReply) matches(message agent.Message) bool {
+	var text, thinking maphash.Hash
+	text.SetSeed(s.text.Seed())
+	thinking.SetSeed(s.thinking.Seed())
+	for _, p := range message.Parts {
+		switch part := p.(type) {
+		case agent.Text:
+			_, _ = text.WriteString(clean(part.Text))
+		case agent.Reasoning:
+			_, _ = thinking.WriteString(clean(part.Text))
+		}
+	}
+	return (s.form || text.Sum64() == s.text.Sum64()) && thinking.Sum64() == s.thinking.Sum64() && s.calls == len(message.Calls())
+}
+
+// idSet is a set of ids. The zero value is empty. Safe for concurrent use.
+type idSet struct {
+	mu  sync.Mutex
+	ids map[string]bool
+}
+
+// add reports whether the id is new.
+func (o *idSet) add(id string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.ids[id] {
+		return false
+	}
+	if o.ids == nil {
+		o.ids = map[string]bool{}
+	}
+	o.ids[id] = true
+	return true
+}
+
+func (o *idSet) reset() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.ids = nil
 }

@@ -202,17 +202,13 @@ func (w *Worker) drain(end context.CancelCauseFunc) {
 	if w.runners.Wait(w.config.DrainGrace) {
 		return
 	}
-	w.cutAll(errDrained)
+	w.mu.Lock()
+	for _, h := range w.held {
+		h.cancel(errDrained)
+	}
+	w.mu.Unlock()
 	if !w.runners.Wait(runnersAfterCut) {
 		w.peers.Log.Error("runs have not ended with their context and are abandoned; other executors take them over", "runs", w.LiveRunIDs())
-	}
-}
-
-func (w *Worker) cutAll(cause error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, h := range w.held {
-		h.cancel(cause)
 	}
 }
 
