@@ -232,6 +232,22 @@ func TestEveryVariableIsDocumentedAndSecretsAreReferences(t *testing.T) {
 	}
 }
 
+func TestAServiceMayHaveATagOfItsOwn(t *testing.T) {
+	t.Parallel()
+	for _, o := range mustRender(t, map[string]any{"gateway": map[string]any{"tag": "0.0.9"}}) {
+		if o.Kind != "Deployment" {
+			continue
+		}
+		c, tag := o.Spec.Template.Spec.Containers[0], "0.1.0"
+		if c.Name == "gateway" {
+			tag = "0.0.9"
+		}
+		if want := "registry.example.com/holdfast/" + c.Name + ":" + tag; c.Image != want {
+			t.Errorf("%s: the image is %q, want %q", c.Name, c.Image, want)
+		}
+	}
+}
+
 func TestAutoscalingReplacesTheNumberOfReplicas(t *testing.T) {
 	t.Parallel()
 	objects := mustRender(t, map[string]any{"executor": map[string]any{"autoscaling": map[string]any{"enabled": true}}})
