@@ -60,11 +60,21 @@ func (p *post) answer(ctx context.Context) (*Exchange, error) {
 	case !containsRun(t.runs, t.askedBy):
 		return nil, p.errStale(t.session)
 	case t.askedBy != newest.GetRunId() || t.status.Executing:
-		return p.continueMessage(t), nil
+		// The client has the message up to the run with the answered calls.
+		path := pathResume
+		if !t.accepted {
+			path = ""
+		}
+		next := 1 + slices.IndexFunc(t.runs, func(run *statev1.Run) bool { return run.GetRunId() == t.askedBy })
+		if next == len(t.runs) { // that run is live: the client has a part of it
+			return p.rest(path, t, &clientCopy{steps: reply.steps}), nil
+		}
+		return p.rest(path, t, &clientCopy{runs: runIDs(t.runs[:next])}), nil
 	case t.ownerEnded || t.status.Ended:
 		return nil, p.errOwnerEnded(t.session)
 	case len(t.awaited) == 0:
-		return nil, conflict(t.session, "SESSION_SUSPENDED", "the conversation %q waits for other clients; resume its stream later", p.body.ID)
+		return nil, conflict(t.session, "SESSION_SUSPENDED",
+			"the conversation %q waits for other clients; resume its stream later", p.body.ID)
 	}
 	if err := p.checkAwaited(t); err != nil {
 		return nil, err
@@ -80,12 +90,13 @@ func (p *post) answer(ctx context.Context) (*Exchange, error) {
 func (p *post) submit(ctx context.Context) (*submission, error) {
 	answers := p.operation.reply.lastStepAnswers()
 	if len(answers) == 0 {
-		whole, err := p.chat.sessions.SessionOfMessage(ctx, p.request.Tenant, p.body.ID, "")
+		details, err := p.chat.sessions.SessionOfMessage(ctx, p.request.Tenant, p.body.ID, "")
 		if errors.Is(err, fault.NotFound) && p.body.RunID != "" {
 			return nil, p.errStale(nil)
 		}
-		status := conversation.StatusOf(whole.GetSession(), whole.GetCurrentRun())
-		return &submission{session: whole.GetSession(), runs: whole.GetMessageRuns(), status: status, awaited: conversation.OpenCalls(whole)}, err
+		status := conversation.StatusOf(details.GetSession(), details.GetCurrentRun())
+		open := conversation.OpenCalls(details)
+		return &submission{session: details.GetSession(), runs: details.GetMessageRuns(), status: status, awaited: open}, err
 	}
 	r := &statev1.SubmitCallsRequest{
 		Tenant: p.request.Tenant, SessionId: p.body.ID, Answers: toSubmitted(answers), SeenRunId: p.body.RunID,
@@ -119,20 +130,6 @@ func (p *post) submit(ctx context.Context) (*submission, error) {
 	return t, nil
 }
 
-// continueMessage returns an exchange for the runs after the one with the answered calls. The
-// client has the message under the sent id.
-func (p *post) continueMessage(t *submission) *Exchange {
-	path := pathResume
-	if !t.accepted {
-		path = ""
-	}
-	first := 1 + slices.IndexFunc(t.runs, func(run *statev1.Run) bool { return run.GetRunId() == t.askedBy })
-	if first == len(t.runs) { // that run is live: the client has a part of it
-		return p.rest(path, t, &clientCopy{steps: p.operation.reply.steps})
-	}
-	return p.rest(path, t, &clientCopy{runs: runIDs(t.runs[:first])})
-}
-
 // rest returns an exchange for the missing part of the message. An empty path is that of the newest run. Unknown calls
 // of a live run may become known when it suspends, so their answers are kept for then.
 func (p *post) rest(path string, t *submission, h *clientCopy) *Exchange {
@@ -154,10 +151,12 @@ func (p *post) checkAwaited(t *submission) error {
 	case slices.ContainsFunc(t.awaited, func(c *statev1.Call) bool { return reply.calls[c.GetToolCallId()] <= callWaiting }):
 		return nil
 	case reply.tooLarge:
-		return fault.New(fault.TooLarge, "RESULT_TOO_LARGE", "a result may have %d bytes, and an error or a reason %d; send a smaller one, or a reference to it", maxResult, maxError).
+		return fault.New(fault.TooLarge, "RESULT_TOO_LARGE",
+			"a result may have %d bytes, and an error or a reason %d; send a smaller one, or a reference to it", maxResult, maxError).
 			WithSizes(0, maxResult)
 	default:
-		return conflict(t.session, "SESSION_SUSPENDED", "the conversation %q waits for an answer that the message does not have; load its messages", p.body.ID)
+		return conflict(t.session, "SESSION_SUSPENDED",
+			"the conversation %q waits for an answer that the message does not have; load its messages", p.body.ID)
 	}
 }
 
@@ -171,7 +170,8 @@ func conflict(session *statev1.Session, reason, format string, args ...any) erro
 }
 
 func (p *post) errStale(session *statev1.Session) error {
-	return conflict(session, runStale, "the conversation %q has newer messages; load them, and repeat the request if it is still wanted", p.body.ID)
+	return conflict(session, runStale,
+		"the conversation %q has newer messages; load them, and repeat the request if it is still wanted", p.body.ID)
 }
 
 func (p *post) errOwnerEnded(session *statev1.Session) error {

@@ -24,7 +24,8 @@ func (b *partBudget) take() error {
 	if b.used++; b.max == 0 || b.used <= b.max {
 		return nil
 	}
-	return fault.New(fault.TooLarge, tooManyParts, "the messages have more than %d parts; send the last message only, or raise HOLDFAST_GATEWAY_MAX_PARTS", b.max)
+	return fault.New(fault.TooLarge, tooManyParts,
+		"the messages have more than %d parts; send the last message only, or raise HOLDFAST_GATEWAY_MAX_PARTS", b.max)
 }
 
 const tooManyParts = "TOO_MANY_PARTS"
@@ -83,18 +84,6 @@ func (r *request) ignoreState() {
 	}
 }
 
-// ignoreParts notes the parts of the sent message that are not stored.
-func (r *request) ignoreParts(m *message) {
-	if m == nil {
-		return
-	}
-	for _, p := range m.Parts {
-		if p.Type != "text" && p.Type != "file" && !strings.HasPrefix(p.Type, dataPrefix) {
-			r.ignore(p.Type)
-		}
-	}
-}
-
 // rawValue is a JSON value and its offset in the body.
 type rawValue struct {
 	text []byte
@@ -137,20 +126,20 @@ func (r *request) decodeMessages(list []byte, at int64) error {
 
 // decodeMessage decodes the last message, sent alone.
 func (r *request) decodeMessage(value []byte, at int64) error {
-	r.one = excerpt{}
+	r.single = excerpt{}
 	switch value[0] {
 	case '"':
 		var text string
 		if err := json.Unmarshal(value, &text); err != nil {
 			return err
 		}
-		r.one.last = &message{Role: roleUser, Parts: []part{{Type: "text", Text: text}}}
-		r.one.question = r.one.last
+		r.single.last = &message{Role: roleUser, Parts: []part{{Type: "text", Text: text}}}
+		r.single.question = r.single.last
 		return nil
 	case 'n':
 		return nil
 	default:
-		return located(r.one.decodeLast(value, &r.budget), "message", at)
+		return located(r.single.decodeLast(value, &r.budget), "message", at)
 	}
 }
 

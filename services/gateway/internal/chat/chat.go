@@ -157,9 +157,9 @@ func (c *Chat) Resume(w http.ResponseWriter, r *http.Request, tenant string) err
 	if err != nil {
 		return err
 	}
-	again := ReopenRequest{Tenant: tenant, SessionID: r.PathValue("id"), RunID: r.URL.Query().Get("runId"), Major: major}
+	request := ReopenRequest{Tenant: tenant, SessionID: r.PathValue("id"), RunID: r.URL.Query().Get("runId"), Major: major}
 	var ok bool
-	if again.After, again.HasAfter, ok = placeOf(r); !ok {
+	if request.After, request.HasAfter, ok = placeOf(r); !ok {
 		return fault.New(fault.Invalid, "CURSOR_INVALID", "Last-Event-ID and fromSequence take the id of an event")
 	}
 	ctx, release, err := c.streams.Open(r.Context(), httpapi.ProtocolChat)
@@ -167,7 +167,7 @@ func (c *Chat) Resume(w http.ResponseWriter, r *http.Request, tenant string) err
 		return err
 	}
 	defer release()
-	e, err := c.Reopen(ctx, again)
+	e, err := c.Reopen(ctx, request)
 	if err != nil {
 		return httpapi.CauseOf(ctx, err)
 	}
@@ -231,7 +231,9 @@ func (c *Chat) stream(ctx context.Context, w http.ResponseWriter, r *http.Reques
 	h.Set(httpapi.SessionHeader, headerText(e.SessionID()))
 	h.Set(httpapi.RunHeader, headerText(e.RunID()))
 	for name, messages := range map[string]int{
-		httpapi.IgnoredHeader: e.effects.IgnoredMessages, httpapi.RemovedHeader: e.effects.RemovedMessages, httpapi.MissingHeader: e.effects.MissingMessages,
+		httpapi.IgnoredHeader: e.effects.IgnoredMessages,
+		httpapi.RemovedHeader: e.effects.RemovedMessages,
+		httpapi.MissingHeader: e.effects.MissingMessages,
 	} {
 		if messages > 0 {
 			h.Set(name, strconv.Itoa(messages))

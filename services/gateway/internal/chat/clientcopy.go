@@ -58,9 +58,15 @@ func (h *clientCopy) rest(run string, parts []uistream.Part, resets bool) []uist
 		if !isStepStart(p) {
 			continue
 		}
-		if h.steps--; h.steps == 0 {
-			return h.enterLastStep(parts[i+1:], resets && !h.noReset)
+		if h.steps--; h.steps > 0 {
+			continue
 		}
+		h.passed = true
+		if !resets || h.noReset {
+			h.inKeptStep = true
+			return h.missing(parts[i+1:])
+		}
+		return append([]uistream.Part{{Type: "reset-step"}}, parts[i+1:]...) // the client keeps the start-step
 	}
 	return nil
 }
@@ -73,16 +79,6 @@ func isCallEnd(p uistream.Part) bool {
 
 func (h *clientCopy) isNew(p uistream.Part) bool {
 	return isStepStart(p) || isCallEnd(p) && h.reply.calls[p.ToolCallID] == callDecided
-}
-
-// enterLastStep resets the client's last step. The client keeps the start-step.
-func (h *clientCopy) enterLastStep(behind []uistream.Part, resets bool) []uistream.Part {
-	h.passed = true
-	if !resets {
-		h.inKeptStep = true
-		return h.missing(behind)
-	}
-	return append([]uistream.Part{{Type: "reset-step"}}, behind...)
 }
 
 // missing returns the missing parts of the client's last step, and all parts from the next step or
@@ -150,8 +146,8 @@ func (h *clientCopy) missingText(p uistream.Part) []uistream.Part {
 
 // lacksPart reports whether the client lacks the part of a call.
 func (h *clientCopy) lacksPart(p uistream.Part) bool {
-	stands, told := h.reply.calls[p.ToolCallID]
-	return !told || isCallEnd(p) || p.Type == "tool-approval-request" && stands == callWaiting
+	state, known := h.reply.calls[p.ToolCallID]
+	return !known || isCallEnd(p) || p.Type == "tool-approval-request" && state == callWaiting
 }
 
 // end returns the end of a message.

@@ -16,8 +16,8 @@ import (
 )
 
 var (
-	// errAgain: read again from delivery.cursor.
-	errAgain = errors.New("read again")
+	// errReread: read again from delivery.cursor.
+	errReread = errors.New("read again")
 	// errNext: continue with delivery.run, which has changed.
 	errNext = errors.New("read the next run")
 	// errVoid: the client has void parts and cannot remove them.
@@ -58,10 +58,10 @@ type delivery struct {
 func (d *delivery) deliver() error {
 	d.out.Begin()
 	d.reset()
-	if d.resent != nil && d.resent.awaited != nil {
-		return d.closePartial()
-	}
 	if d.resent != nil {
+		if d.resent.awaited != nil {
+			return d.askForMoreAnswers()
+		}
 		d.copy = d.resent.copy.clone()
 	}
 	d.writers = runIDs(d.runs)
@@ -74,31 +74,14 @@ func (d *delivery) deliver() error {
 	}
 	for d.cursor = d.start; ; {
 		d.following = d.chat.follower.FollowRun(follow.Request{
-			Tenant: d.session.GetTenant(), SessionID: d.session.GetSessionId(), RunID: d.run.GetRunId(), After: d.cursor, SeenLive: d.after.Sequence, LiveBelow: true, NewRun: d.beginsRun,
+			Tenant: d.session.GetTenant(), SessionID: d.session.GetSessionId(), RunID: d.run.GetRunId(),
+			After: d.cursor, SeenLive: d.after.Sequence, LiveBelow: true, NewRun: d.beginsRun,
 		}, d.session, d.run)
 		err := d.following.To(d.ctx, d)
-		if !errors.Is(err, errAgain) && !errors.Is(err, errNext) {
+		if !errors.Is(err, errReread) && !errors.Is(err, errNext) {
 			return err
 		}
 	}
-}
-
-// unstartedEnd returns the end of a run without a start, and so without a message.
-func (d *delivery) unstartedEnd(run *statev1.Run) []uistream.Part {
-	if run.GetStatus() == statev1.RunStatus_RUN_STATUS_FAILED {
-		return []uistream.Part{uistream.Error(run.GetFailure().GetError())}
-	}
-	return d.t.FinishWithoutMessage()
-}
-
-// closePartial ends the stream after answers to only some of the open calls. The client receives
-// the open calls missing at its end.
-func (d *delivery) closePartial() error {
-	d.put(d.t.Start())
-	d.t.Chunk(0, &eventv1.Chunk{Event: &eventv1.Chunk_RunSuspended{RunSuspended: &eventv1.RunSuspended{Reason: "client_tool"}}})
-	d.put(d.t.Pending(d.unknownCalls()))
-	d.end(0, d.t.Finish(uistream.Paused))
-	return d.out.Flush()
 }
 
 // begin writes the start part to a client without parts. For a waiting run, the start comes when
@@ -152,13 +135,6 @@ func (d *delivery) reset() {
 	}
 }
 
-// startAnew makes the client begin the message again.
-func (d *delivery) startAnew() {
-	d.after = Place{}
-	d.reset()
-	d.putStart()
-}
-
 // Frame writes the next frame of the session.
 func (d *delivery) Frame(f *frame.Frame) error {
 	switch {
@@ -168,7 +144,11 @@ func (d *delivery) Frame(f *frame.Frame) error {
 	case f.Rewound:
 		return d.rewound(f.Sequence)
 	case d.writers[f.Chunk.GetRunResumed().GetPreviousRunId()] && !d.writers[f.Chunk.GetAgentId()]:
-		if err := d.continueWithNewest(); err != nil {
+		message, err := d.loadMessage()
+		if err != nil {
+			return err
+		}
+		if err := d.continueWith(message); err != nil {
 			return err
 		}
 	}
@@ -182,7 +162,11 @@ func (d *delivery) Frame(f *frame.Frame) error {
 		d.write(f.Sequence, d.t.Chunk(f.Sequence, f.Chunk))
 		d.noteSubAgent(f)
 	case f.Terminal != nil && conversation.NeverStarted(d.following.Run()):
-		d.end(f.Sequence, d.unstartedEnd(d.following.Run()))
+		end := d.t.FinishWithoutMessage()
+		if run := d.following.Run(); run.GetStatus() == statev1.RunStatus_RUN_STATUS_FAILED {
+			end = []uistream.Part{uistream.Error(run.GetFailure().GetError())}
+		}
+		d.end(f.Sequence, end)
 	case fail != nil:
 		d.end(f.Sequence, d.t.Fail(fail.GetError()))
 	case end != nil:
@@ -237,9 +221,9 @@ func (d *delivery) writeDescendants(calls map[string]bool) {
 	if err != nil {
 		d.chat.log.WarnContext(d.ctx, "the sub-agents of sub-agents cannot be read", "session", d.SessionID(), "error", err)
 	}
-	for _, one := range list {
-		d.below[one.SessionID] = true
-		d.put([]uistream.Part{one.Part()})
+	for _, descendant := range list {
+		d.below[descendant.SessionID] = true
+		d.put([]uistream.Part{descendant.Part()})
 	}
 }
 
@@ -253,7 +237,7 @@ func (d *delivery) finish(sequence int64, end *streamv2.End) error {
 		asked, err = d.pendingCalls()
 		if errors.Is(err, errStopped) {
 			d.write(0, d.t.Pending(asked))
-			d.endStopped()
+			d.end(0, d.t.FailStopped(conversation.StopReason(d.session))) // even if the client has the end
 			return nil
 		}
 		if err != nil {
@@ -285,9 +269,11 @@ func (d *delivery) checkPosition(f *frame.Frame) error {
 		d.passed = true // only the end of the run comes after its last chunk
 		d.updateMetadata()
 	case f.Sequence > after || f.CaughtUp:
-		d.startAnew()
+		d.after = Place{}
+		d.reset()
+		d.putStart()
 		d.cursor = d.start
-		return errAgain
+		return errReread
 	}
 	return nil
 }
@@ -368,9 +354,9 @@ func (d *delivery) putFrom(sequence int64, had int, parts []uistream.Part) {
 
 // end writes the last parts and ends the stream. A client with the first of them lacks at least the last one.
 func (d *delivery) end(sequence int64, parts []uistream.Part) {
-	over := d.copy.end(parts)
-	if had, ok := d.had(sequence, len(over)-1); ok {
-		d.putFrom(sequence, had, over[had:])
+	rest := d.copy.end(parts)
+	if had, ok := d.had(sequence, len(rest)-1); ok {
+		d.putFrom(sequence, had, rest[had:])
 	}
 	d.out.Done(d.behind)
 }

@@ -150,16 +150,16 @@ func (c *Chat) Reopen(ctx context.Context, r ReopenRequest) (*Exchange, error) {
 			return nil, err
 		}
 	}
-	whole, err := c.sessions.SessionOfMessage(ctx, r.Tenant, r.SessionID, r.RunID)
+	details, err := c.sessions.SessionOfMessage(ctx, r.Tenant, r.SessionID, r.RunID)
 	if err != nil && !errors.Is(err, fault.NotFound) {
 		return nil, err
 	}
-	runs := whole.GetMessageRuns()
-	if len(runs) == 0 || !c.resumable(whole, runs[len(runs)-1], r) {
+	runs := details.GetMessageRuns()
+	if len(runs) == 0 || !c.resumable(details, runs[len(runs)-1], r) {
 		return nil, nil //nolint:nilnil // neither an error nor an exchange
 	}
 	return &Exchange{
-		chat: c, path: pathAttach, session: whole.GetSession(), run: runs[len(runs)-1], runs: runs, major: c.majorOr(r.Major), after: r.After,
+		chat: c, path: pathAttach, session: details.GetSession(), run: runs[len(runs)-1], runs: runs, major: c.majorOr(r.Major), after: r.After,
 	}, nil
 }
 
@@ -167,21 +167,22 @@ func (c *Chat) Reopen(ctx context.Context, r ReopenRequest) (*Exchange, error) {
 // a client at the position of the end, and after the replay window. Pending calls are sent at any
 // time, since any reader may answer them. If the session was stopped while it waited, only clients
 // with a part of the message receive the ends of its calls.
-func (c *Chat) resumable(whole *statev1.GetSessionResponse, run *statev1.Run, r ReopenRequest) bool {
-	over := run.GetCompletedAt()
+func (c *Chat) resumable(details *statev1.GetSessionResponse, run *statev1.Run, r ReopenRequest) bool {
+	session, ended := details.GetSession(), run.GetCompletedAt()
+	newest := run.GetRunId() == details.GetCurrentRun().GetRunId()
 	switch {
-	case conversation.Executing(run) || conversation.Waiting(run) || run.GetRunId() == whole.GetCurrentRun().GetRunId() && conversation.AwaitsSubAgents(whole):
+	case conversation.Executing(run) || conversation.Waiting(run) || newest && conversation.AwaitsSubAgents(details):
 		return true
 	case conversation.NeverStarted(run):
 		return false
-	case conversation.Stopped(whole.GetSession(), run):
-		return r.HasAfter && c.inReplayWindow(max(over, whole.GetSession().GetUpdatedAt()))
+	case conversation.Stopped(session, run):
+		return r.HasAfter && c.inReplayWindow(max(ended, session.GetUpdatedAt()))
 	case run.GetEndPosition() > 0 && r.After.Parts == 0 && r.After.Sequence >= run.GetEndPosition():
 		return false
-	case run.GetRunId() == whole.GetCurrentRun().GetRunId() && !conversation.Ended(whole.GetSession().GetStatus()) && len(conversation.OpenCalls(whole)) > 0:
+	case newest && !conversation.Ended(session.GetStatus()) && len(conversation.OpenCalls(details)) > 0:
 		return true
 	default:
-		return c.inReplayWindow(over)
+		return c.inReplayWindow(ended)
 	}
 }
 

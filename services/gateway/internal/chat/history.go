@@ -93,7 +93,8 @@ func userIDs(messages []rawValue) (ids []string) {
 // (BODY_INVALID), TooLarge (HISTORY_TOO_LARGE, TOO_MANY_PARTS).
 func (p *post) history(messages []rawValue, count int) ([]*eventv1.Message, error) {
 	if count > maxHistory {
-		return nil, fault.New(fault.TooLarge, "HISTORY_TOO_LARGE", "the conversation so far has %d messages; a request may have %d", count, maxHistory)
+		return nil, fault.New(fault.TooLarge, "HISTORY_TOO_LARGE",
+			"the conversation so far has %d messages; a request may have %d", count, maxHistory)
 	}
 	var out []*eventv1.Message
 	budget := partBudget{max: p.body.budget.max}
@@ -171,7 +172,7 @@ func (p *post) storedAnswer(text []byte) ([]*eventv1.Message, error) {
 // answerSteps collects the steps of an assistant message.
 type answerSteps struct {
 	messages []*eventv1.Message
-	said     []*eventv1.Part // of the model, in the current step
+	reply    []*eventv1.Part // of the model, in the current step
 	results  []*eventv1.Part
 	calls    map[string]bool // ids
 }
@@ -193,7 +194,7 @@ func (s *answerSteps) add(text []byte) error {
 		s.flush()
 	}
 	if stored != nil {
-		s.said = append(s.said, stored)
+		s.reply = append(s.reply, stored)
 	}
 	return err
 }
@@ -218,20 +219,21 @@ func (s *answerSteps) addCall(text []byte) error {
 	if len(t.Input) > 0 && t.Input[0] == '{' {
 		call.Arguments = string(t.Input)
 	}
-	s.said = append(s.said, &eventv1.Part{Part: &eventv1.Part_ToolCall{ToolCall: call}})
+	s.reply = append(s.reply, &eventv1.Part{Part: &eventv1.Part_ToolCall{ToolCall: call}})
 	s.results = append(s.results, &eventv1.Part{Part: &eventv1.Part_ToolResult{ToolResult: result}})
 	return nil
 }
 
 // flush ends the current step.
 func (s *answerSteps) flush() {
-	if len(s.said) > 0 {
-		s.messages = append(s.messages, &eventv1.Message{Role: eventv1.Role_ROLE_ASSISTANT, Parts: s.said})
+	if len(s.reply) > 0 {
+		s.messages = append(s.messages, &eventv1.Message{Role: eventv1.Role_ROLE_ASSISTANT, Parts: s.reply})
 	}
 	if len(s.results) > 0 {
 		s.messages = append(s.messages, &eventv1.Message{Role: eventv1.Role_ROLE_TOOL, Parts: s.results})
 	}
-	s.said, s.results = nil, nil
+	s.reply = nil
+	s.results = nil
 }
 
 // result returns the result of a finished call; nil for another.

@@ -42,7 +42,8 @@ func (r *request) operation() (operation, error) {
 	case r.Trigger == triggerRegenerate:
 		return r.regenerateOperation(s)
 	case r.Trigger != "" && r.Trigger != triggerSubmit:
-		return operation{}, fault.New(fault.Invalid, "TRIGGER_UNSUPPORTED", "trigger is %.50q: it must be %s or %s", r.Trigger, triggerSubmit, triggerRegenerate)
+		return operation{}, fault.New(fault.Invalid, "TRIGGER_UNSUPPORTED",
+			"trigger is %.50q: it must be %s or %s", r.Trigger, triggerSubmit, triggerRegenerate)
 	case s.last == nil:
 		return operation{}, fault.New(fault.Invalid, "MESSAGE_INVALID", "the body has neither messages nor message")
 	case s.last.Role == roleAssistant, s.last.Role == roleUser && r.continues(s):

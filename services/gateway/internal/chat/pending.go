@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/position"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
@@ -20,15 +21,18 @@ func (d *delivery) isAnswered(call string) bool {
 		return true // another run has continued the message after the call
 	}
 	if d.loaded == nil {
-		if d.readFailed || d.current == nil || d.current.Sequence > d.session.GetPosition() && position.Of(d.current.Sequence).Attempt != position.Stored {
+		if d.readFailed || d.current == nil {
 			return false
 		}
-		whole, err := d.loadSession()
+		if at := d.current.Sequence; at > d.session.GetPosition() && position.Of(at).Attempt != position.Stored {
+			return false
+		}
+		details, err := d.loadSession()
 		if err != nil { // a second answer is harmless
 			d.readFailed = true
 			return false
 		}
-		d.loaded = whole
+		d.loaded = details
 	}
 	if now := d.loaded.GetCurrentRun(); now.GetRunId() == d.run.GetRunId() && conversation.Executing(now) {
 		return false // the session gets the call when the run suspends
@@ -71,21 +75,21 @@ var errStopped = errors.New("the session was stopped while it waited")
 // errNext: another run continues the message, and is d.run now. errStopped: no run continues the
 // message, d.session has the reason, and the answered calls come with the error.
 func (d *delivery) pendingCalls() ([]uistream.PendingCall, error) {
-	whole, err := d.loadMessage()
+	details, err := d.loadMessage()
 	if err != nil {
 		return nil, err
 	}
-	if err := d.continueWith(whole.GetSession(), whole.GetMessageRuns()); err != nil {
+	if err := d.continueWith(details); err != nil {
 		return nil, err
 	}
-	if whole.GetCurrentRun().GetRunId() != d.run.GetRunId() { // another message follows, so no call is pending
+	if details.GetCurrentRun().GetRunId() != d.run.GetRunId() { // another message follows, so no call is pending
 		return nil, nil
 	}
-	if conversation.Stopped(whole.GetSession(), whole.GetCurrentRun()) {
-		d.session = whole.GetSession()
-		return conversation.PendingCalls(whole), errStopped
+	if conversation.Stopped(details.GetSession(), details.GetCurrentRun()) {
+		d.session = details.GetSession()
+		return conversation.PendingCalls(details), errStopped
 	}
-	asked := conversation.PendingCalls(whole)
+	asked := conversation.PendingCalls(details)
 	if d.resent == nil || d.resent.submit == nil || !slices.ContainsFunc(asked, d.clientHasEnd) {
 		return asked, nil
 	}
@@ -96,7 +100,7 @@ func (d *delivery) pendingCalls() ([]uistream.PendingCall, error) {
 		return nil, err
 	}
 	d.resent.idle = d.resent.idle && !t.accepted
-	return asked, d.continueWith(t.session, t.runs)
+	return asked, d.continueWith(&statev1.GetSessionResponse{Session: t.session, MessageRuns: t.runs})
 }
 
 // writePending writes the calls missing at the client. A client with answers to calls below the root keeps the other
@@ -123,18 +127,9 @@ func (d *delivery) writePending(asked []uistream.PendingCall) {
 	d.put(parts)
 }
 
-// continueWithNewest is continueWith for the newest run, which has begun.
-func (d *delivery) continueWithNewest() error {
-	whole, err := d.loadMessage()
-	if err != nil {
-		return err
-	}
-	return d.continueWith(whole.GetSession(), whole.GetMessageRuns())
-}
-
-// continueWith makes the last of the runs d.run and returns errNext if it continues the message. The runs are those of
-// the newest message or of d.run's.
-func (d *delivery) continueWith(session *statev1.Session, runs []*statev1.Run) error {
+// continueWith makes the newest run of the message d.run and returns errNext if it continues the message.
+func (d *delivery) continueWith(now *statev1.GetSessionResponse) error {
+	runs := now.GetMessageRuns()
 	if len(runs) == 0 {
 		return nil
 	}
@@ -142,7 +137,7 @@ func (d *delivery) continueWith(session *statev1.Session, runs []*statev1.Run) e
 	if run.GetMessageId() != d.run.GetMessageId() || run.GetTurn() <= d.run.GetTurn() {
 		return nil
 	}
-	d.session = session
+	d.session = now.GetSession()
 	d.run = run
 	d.writers = runIDs(runs)
 	d.put(d.t.UpdateMetadata(conversation.RunOf(run).Metadata()))
@@ -155,16 +150,18 @@ func (d *delivery) continueWith(session *statev1.Session, runs []*statev1.Run) e
 	return errNext
 }
 
-// endStopped ends the message after errStopped, even if the client has its end.
-func (d *delivery) endStopped() { d.end(0, d.t.FailStopped(conversation.StopReason(d.session))) }
-
-// unknownCalls returns the open calls missing at the client.
-func (d *delivery) unknownCalls() []uistream.PendingCall {
-	calls := slices.DeleteFunc(slices.Clone(d.resent.awaited), func(c *statev1.Call) bool {
+// askForMoreAnswers ends the stream after answers to only some of the open calls. The client receives the open calls that
+// it lacks.
+func (d *delivery) askForMoreAnswers() error {
+	lacking := slices.DeleteFunc(slices.Clone(d.resent.awaited), func(c *statev1.Call) bool {
 		_, known := d.resent.reply.calls[c.GetToolCallId()]
 		return known
 	})
-	return conversation.PendingCalls(&statev1.GetSessionResponse{Session: d.session, CurrentRun: d.run, Calls: calls})
+	d.put(d.t.Start())
+	d.t.Chunk(0, &eventv1.Chunk{Event: &eventv1.Chunk_RunSuspended{RunSuspended: &eventv1.RunSuspended{Reason: "client_tool"}}})
+	d.put(d.t.Pending(conversation.PendingCalls(&statev1.GetSessionResponse{Session: d.session, CurrentRun: d.run, Calls: lacking})))
+	d.end(0, d.t.Finish(uistream.Paused))
+	return d.out.Flush()
 }
 
 // clientHasEnd reports whether the client has an answer or end of an open call.

@@ -3,8 +3,8 @@ package chat
 import (
 	"context"
 	"log/slog"
-	"net/http"
 	"net/url"
+	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
@@ -89,7 +89,11 @@ func (c *Chat) check(r Request, body *request) (*post, error) {
 		return nil, err
 	}
 	if body.RunID == "" {
-		body.RunID = headerID(r.Header.Get(httpapi.RunHeader))
+		header := r.Header.Get(httpapi.RunHeader)
+		body.RunID = header
+		if id, err := url.PathUnescape(header); err == nil { // escaped by headerText
+			body.RunID = id
+		}
 	}
 	for name, id := range map[string]string{"agentType": body.AgentType, "runId": body.RunID} {
 		if id == "" {
@@ -104,36 +108,28 @@ func (c *Chat) check(r Request, body *request) (*post, error) {
 	if p.operation, err = body.operation(); err != nil {
 		return nil, err
 	}
-	if p.operation.intent == send || p.operation.intent == edit {
-		body.ignoreParts(body.excerpt().last)
-	}
-	if p.operation.intent == answer || p.operation.intent == attach {
+	switch p.operation.intent {
+	case send, edit:
+		for _, part := range body.excerpt().last.Parts { // which of them are not stored
+			if part.Type != "text" && part.Type != "file" && !strings.HasPrefix(part.Type, dataPrefix) {
+				body.ignore(part.Type)
+			}
+		}
+	case answer, attach:
 		body.list.raw = nil // a stream may last long
 		body.ignoreState()
 	}
-	if p.key, err = requestKey(r.Header); err != nil {
-		return nil, err
+	for _, name := range []string{requestKeyHeader, requestKeyHeader2} {
+		if p.key = r.Header.Get(name); p.key == "" {
+			continue
+		}
+		if err := httpapi.CheckID(name, p.key); err != nil {
+			return nil, err
+		}
+		break
 	}
 	p.busy, err = onBusy(r.Header, body)
 	return p, err
-}
-
-// headerID returns the id of a header, which may be escaped as by headerText.
-func headerID(text string) string {
-	if id, err := url.PathUnescape(text); err == nil {
-		return id
-	}
-	return text
-}
-
-// requestKey returns the client's request key, "" for none.
-func requestKey(h http.Header) (string, error) {
-	for _, name := range []string{requestKeyHeader, requestKeyHeader2} {
-		if key := h.Get(name); key != "" {
-			return key, httpapi.CheckID(name, key)
-		}
-	}
-	return "", nil
 }
 
 func (p *post) handle(ctx context.Context) (*Exchange, error) {

@@ -172,7 +172,8 @@ func (t *tool) answer() (answer *statev1.CallAnswer, large bool, err error) {
 	switch {
 	case t.State == approvalResponded:
 		if t.Approval == nil || t.Approval.ID == "" || t.Approval.Approved == nil {
-			return nil, false, fault.New(fault.Invalid, "MESSAGE_INVALID", "the part of call %.50q answers an approval: it needs approval{id, approved}", t.ToolCallID)
+			return nil, false, fault.New(fault.Invalid, "MESSAGE_INVALID",
+				"the part of call %.50q answers an approval: it needs approval{id, approved}", t.ToolCallID)
 		}
 		a := &statev1.ApprovalAnswer{ApprovalId: t.Approval.ID, Approved: *t.Approval.Approved, Reason: t.Approval.Reason}
 		return &statev1.CallAnswer{Answer: &statev1.CallAnswer_Approval{Approval: a}}, len(a.GetReason()) > maxError, nil

@@ -28,8 +28,8 @@ type request struct {
 	budget  partBudget
 	ignored []string // names of keys and kinds of parts without an effect
 
-	list excerpt // of messages
-	one  excerpt // of message: the last message alone, or its text
+	list   excerpt // of messages
+	single excerpt // of message: the last message alone, or its text
 }
 
 // excerpt is the decoded part of a conversation.
@@ -51,7 +51,7 @@ func (r *request) excerpt() excerpt {
 	if r.list.last != nil {
 		return r.list
 	}
-	return r.one
+	return r.single
 }
 
 const (
@@ -90,7 +90,8 @@ func onBusy(h http.Header, body *request) (statev1.BusyPolicy, error) {
 	}
 	policy, known := busyPolicies[name]
 	if !known {
-		return policy, fault.New(fault.Invalid, "ON_BUSY_INVALID", "onBusy is %.50q: it must be reject, enqueue, interrupt or rollback", name)
+		return policy, fault.New(fault.Invalid, "ON_BUSY_INVALID",
+			"onBusy is %.50q: it must be reject, enqueue, interrupt or rollback", name)
 	}
 	return policy, nil
 }
@@ -130,15 +131,16 @@ func (m *message) stored() (*eventv1.Message, error) {
 		}
 	}
 	if len(m.Metadata) > maxMetadata || !utf8.Valid(m.Metadata) {
-		return nil, fault.New(fault.Invalid, "METADATA_INVALID", "the metadata of a message may have %d bytes of UTF-8; this one has %d", maxMetadata, len(m.Metadata))
+		return nil, fault.New(fault.Invalid, "METADATA_INVALID",
+			"the metadata of a message may have %d bytes of UTF-8; this one has %d", maxMetadata, len(m.Metadata))
 	}
 	out := &eventv1.Message{Id: m.ID, Role: eventv1.Role_ROLE_USER, UiMetadata: string(m.Metadata)}
 	var data uistream.DataParts
 	for _, p := range m.Parts {
 		if strings.HasPrefix(p.Type, dataPrefix) {
-			id, err := p.dataID()
-			if err != nil {
-				return nil, err
+			var id string
+			if len(p.ID) > 0 && json.Unmarshal(p.ID, &id) != nil {
+				return nil, fault.New(fault.Invalid, messageInvalid, "the id of a part of the type %.64q must be a text", p.Type)
 			}
 			data.Add(len(out.GetParts()), p.Type, id, cmp.Or(string(p.Data), "null"))
 		}
@@ -155,17 +157,10 @@ func (m *message) stored() (*eventv1.Message, error) {
 	}
 	out.UiParts = data.Text()
 	if len(out.GetUiParts()) > maxMetadata || !utf8.ValidString(out.GetUiParts()) {
-		return nil, fault.New(fault.TooLarge, "MESSAGE_TOO_LARGE", "the data parts of a message may have %d bytes of UTF-8; these have %d", maxMetadata, len(out.GetUiParts()))
+		return nil, fault.New(fault.TooLarge, "MESSAGE_TOO_LARGE",
+			"the data parts of a message may have %d bytes of UTF-8; these have %d", maxMetadata, len(out.GetUiParts()))
 	}
 	return out, nil
-}
-
-// dataID returns the id of a data part, "" for none. Invalid (MESSAGE_INVALID).
-func (p part) dataID() (id string, err error) {
-	if len(p.ID) > 0 && json.Unmarshal(p.ID, &id) != nil {
-		err = fault.New(fault.Invalid, messageInvalid, "the id of a part of the type %.64q must be a text", p.Type)
-	}
-	return id, err
 }
 
 func (p part) stored() (*eventv1.Part, error) {

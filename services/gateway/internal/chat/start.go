@@ -71,9 +71,10 @@ var startPaths = map[intent]string{send: pathContinue, edit: pathEdit, regenerat
 func (p *post) startRequest(ctx context.Context, earlier []rawValue) *statev1.StartRunRequest {
 	o := p.operation
 	r := &statev1.StartRunRequest{
-		Tenant: p.request.Tenant, SessionId: p.body.ID, AgentType: p.body.AgentType, DefaultAgentType: p.chat.sessions.DefaultAgent, RequestKey: p.key,
-		OnBusy: p.busy, DefaultOnBusy: cmp.Or(p.request.OnBusy, statev1.BusyPolicy_BUSY_POLICY_INTERRUPT), AbandonCalls: true, SeenRunId: p.body.RunID,
-		EarlierMessageIds: userIDs(earlier),
+		Tenant: p.request.Tenant, SessionId: p.body.ID, RequestKey: p.key, SeenRunId: p.body.RunID,
+		AgentType: p.body.AgentType, DefaultAgentType: p.chat.sessions.DefaultAgent,
+		OnBusy: p.busy, DefaultOnBusy: cmp.Or(p.request.OnBusy, statev1.BusyPolicy_BUSY_POLICY_INTERRUPT),
+		AbandonCalls: true, EarlierMessageIds: userIDs(earlier),
 	}
 	if r.GetRequestKey() == "" {
 		r.RequestKey = p.chat.newID()

@@ -52,7 +52,8 @@ func interruptedSubAgents(s *statev1.GetSessionResponse, calls map[string]bool) 
 			answers := sub.GetSessionId() == c.GetSubSessionId() || c.GetSubSessionId() == "" && sub.GetParentToolCallId() == c.GetToolCallId()
 			if status := subAgentStatus(s.GetSession(), sub); answers && status == uistream.SubAgentInterrupted {
 				found = append(found, uistream.Descendant{
-					RootCallID: c.GetToolCallId(), CallID: c.GetToolCallId(), SessionID: sub.GetSessionId(), AgentType: sub.GetAgentType(), Status: status,
+					RootCallID: c.GetToolCallId(), CallID: c.GetToolCallId(), SessionID: sub.GetSessionId(),
+					AgentType: sub.GetAgentType(), Status: status,
 				})
 			}
 		}

@@ -137,7 +137,9 @@ const storedPage = 200
 
 func (r *Reader) listMessages(ctx context.Context, s *statev1.Session, offset int64, limit int) (*statev1.ListMessagesResponse, error) {
 	var got *statev1.ListMessagesResponse
-	request := &statev1.ListMessagesRequest{Tenant: s.GetTenant(), SessionId: s.GetSessionId(), Offset: offset, Limit: int32(min(limit, storedPage))}
+	request := &statev1.ListMessagesRequest{
+		Tenant: s.GetTenant(), SessionId: s.GetSessionId(), Offset: offset, Limit: int32(min(limit, storedPage)),
+	}
 	err := retry.Do(ctx, r.Policy, func() (err error) {
 		got, err = r.Sessions.ListMessages(ctx, request)
 		return err

@@ -75,7 +75,9 @@ func Ended(s statev1.SessionStatus) bool {
 // calls will not be answered any more, although its stream shows them as open.
 func Stopped(s *statev1.Session, run *statev1.Run) bool {
 	switch run.GetStatus() {
-	case statev1.RunStatus_RUN_STATUS_SUSPENDED_CLIENT_TOOL, statev1.RunStatus_RUN_STATUS_SUSPENDED_AWAITING_CHILDREN, statev1.RunStatus_RUN_STATUS_SUSPENDED_STEP_PARTIAL:
+	case statev1.RunStatus_RUN_STATUS_SUSPENDED_CLIENT_TOOL,
+		statev1.RunStatus_RUN_STATUS_SUSPENDED_AWAITING_CHILDREN,
+		statev1.RunStatus_RUN_STATUS_SUSPENDED_STEP_PARTIAL:
 		return run.GetRunId() == s.GetCurrentRunId() && Ended(s.GetStatus())
 	default:
 		return false

@@ -110,11 +110,11 @@ func (s *Stops) awaitEnd(ctx context.Context, r Request, run *statev1.Run) error
 		if err != nil && waiting.Err() == nil && !retry.IsTransient(err) {
 			return err
 		}
-		look := time.NewTimer(pause)
+		timer := time.NewTimer(pause)
 		select {
-		case <-look.C:
+		case <-timer.C:
 		case <-waiting.Done():
-			look.Stop()
+			timer.Stop()
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}

@@ -1,7 +1,7 @@
 // Package submit takes answers to pending calls, for all public interfaces: results of client
 // tools, and decisions on approvals.
 //
-// An answer is durable when the request is answered. The first answer to a call stands. After the
+// An answer is durable when the request is answered. The first answer to a call counts. After the
 // last awaited answer, the session continues by itself.
 //
 // A client sees a call before the run suspends on it, and may answer it at once. The answer then
