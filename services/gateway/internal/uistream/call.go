@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"maps"
-	"slices"
 	"strings"
 
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
@@ -20,6 +19,7 @@ type tool struct {
 
 // call is the client's state of a tool call.
 type call struct {
+	id        string
 	sequence  int64 // of its first part
 	stepCount int   // Translator.stepCount at its first part
 	tool      tool  // as in its first part: clients find the call by it
@@ -73,7 +73,7 @@ func (t *Translator) startCall(sequence int64, id string, of tool) []Part {
 	if _, known := t.calls[id]; known {
 		return nil
 	}
-	t.calls[id] = call{sequence: sequence, stepCount: t.stepCount, tool: of, streamed: &strings.Builder{}}
+	t.calls[id] = &call{id: id, sequence: sequence, stepCount: t.stepCount, tool: of, streamed: &strings.Builder{}}
 	return append(t.closeBlock(), toolInputStart(id, of))
 }
 
@@ -96,8 +96,8 @@ func (t *Translator) sendInput(sequence int64, id string, of tool, arguments str
 		return parts
 	}
 	arguments = c.input(arguments)
-	c.available, c.streamed = true, nil
-	t.calls[id] = c
+	c.available = true
+	c.streamed = nil
 	return append(parts, toolInputAvailable(id, c.tool, arguments))
 }
 
@@ -109,8 +109,9 @@ func (t *Translator) sendInputSilently(sequence int64, id string, of tool, argum
 		return parts
 	}
 	streamed := c.input("")
-	c.available, c.streamed, c.silentInput = true, nil, jsonValue(c.input(arguments), "{}")
-	t.calls[id] = c
+	c.silentInput = jsonValue(c.input(arguments), "{}")
+	c.available = true
+	c.streamed = nil
 	if sameJSON([]byte(streamed), c.silentInput) {
 		return parts
 	}
@@ -129,14 +130,15 @@ func sameJSON(a, b []byte) bool {
 // endCall ends a call, possibly of an earlier step. Clients search the whole message for it.
 func (t *Translator) endCall(sequence int64, e *eventv1.ToolEnd) []Part {
 	id, answer := e.GetToolCallId(), Answer{Result: e.GetResult(), Error: e.GetError(), Success: e.GetSuccess()}
-	if !t.calls[id].available {
+	c := t.calls[id]
+	if c == nil || !c.available {
 		return t.endUnstartedCall(sequence, id, e.GetToolName(), answer)
 	}
-	t.markEnded(id)
-	if t.calls[id].denied && t.major.approves() {
+	if c.denied && t.major.approves() {
+		c.ended = true
 		return []Part{toolDenied(id)}
 	}
-	return []Part{t.output(id, answer)}
+	return []Part{t.output(c, answer)}
 }
 
 // endUnstartedCall ends a call that never started: the tool does not exist or rejects the input. No
@@ -146,30 +148,23 @@ func (t *Translator) endUnstartedCall(sequence int64, id, name string, a Answer)
 	c := t.calls[id]
 	if a.Success || !t.major.inputErrors() || c.stepCount != t.stepCount {
 		parts = append(parts, t.sendInputSilently(sequence, id, c.tool, "")...)
-		t.markEnded(id)
-		return append(parts, t.output(id, a))
+		return append(parts, t.output(c, a))
 	}
 	input := jsonValue(c.input(""), "{}")
-	c.available, c.streamed, c.ended = true, nil, true
-	t.calls[id] = c
+	c.available, c.ended = true, true
+	c.streamed = nil
 	return append(parts, toolInputError(id, c.tool, input, a.Error))
 }
 
-func (t *Translator) markEnded(id string) {
-	c := t.calls[id]
-	c.ended = true
-	t.calls[id] = c
-}
-
-// output returns the part that ends the call. When a call sent in deltas fails, version 7 would
+// output ends the call, and returns its last part. When a call sent in deltas fails, version 7 would
 // keep the input's text beside the input. tool-input-error drops the text, but only for a call of
 // the last step.
-func (t *Translator) output(id string, a Answer) Part {
-	c := t.calls[id]
+func (t *Translator) output(c *call, a Answer) Part {
+	c.ended = true
 	if !a.Success && c.silentInput != nil && c.stepCount == t.stepCount && t.major.resets() {
-		return toolInputError(id, c.tool, c.silentInput, a.Error)
+		return toolInputError(c.id, c.tool, c.silentInput, a.Error)
 	}
-	return toolOutput(id, c.tool.dynamic, a)
+	return toolOutput(c.id, c.tool.dynamic, a)
 }
 
 // sendApprovalRequest requests an approval once, from clients with approvals. Other clients see a call in progress.
@@ -178,8 +173,8 @@ func (t *Translator) sendApprovalRequest(id, approval string) []Part {
 	if approval == "" || c.approval == approval {
 		return nil
 	}
-	c.approval, c.responded = approval, false
-	t.calls[id] = c
+	c.approval = approval
+	c.responded = false
 	if !t.major.approves() {
 		return nil
 	}
@@ -194,30 +189,16 @@ func (t *Translator) sendDecision(id, approval string, approved bool, reason str
 		parts = t.sendApprovalRequest(id, approval)
 	}
 	c := t.calls[id]
-	c.denied, c.responded = !approved, true
-	t.calls[id] = c
+	c.denied = !approved
+	c.responded = true
 	if c.approval == "" || !t.major.responds() {
 		return parts
 	}
 	return append(parts, approvalResponse(c.approval, approved, reason))
 }
 
-// callIDs returns the ids of the matching calls, in the order of their first parts.
-func (t *Translator) callIDs(holds func(call) bool) []string {
-	var ids []string
-	for id, c := range t.calls {
-		if holds(c) {
-			ids = append(ids, id)
-		}
-	}
-	slices.SortFunc(ids, func(a, b string) int {
-		return cmp.Or(cmp.Compare(t.calls[a].sequence, t.calls[b].sequence), cmp.Compare(a, b))
-	})
-	return ids
-}
-
 // forgetCalls forgets calls whose first part is void, and their sub-agents.
 func (t *Translator) forgetCalls(after int64) {
-	maps.DeleteFunc(t.calls, func(_ string, c call) bool { return c.sequence > after })
+	maps.DeleteFunc(t.calls, func(_ string, c *call) bool { return c.sequence > after })
 	maps.DeleteFunc(t.subAgents, func(_ string, shown int64) bool { return shown > after })
 }

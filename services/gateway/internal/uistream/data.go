@@ -31,14 +31,14 @@ func dataParts(c *eventv1.Chunk) []Part {
 	case *eventv1.Chunk_SubagentStart, *eventv1.Chunk_SubagentEnd:
 		return []Part{subAgentOf(c).part()}
 	case *eventv1.Chunk_Checkpoint:
-		return asTransient(jsonData("checkpoint", checkpoint{e.Checkpoint.GetCheckpointId(), e.Checkpoint.GetStepCount()}))
+		return transient("checkpoint", checkpoint{e.Checkpoint.GetCheckpointId(), e.Checkpoint.GetStepCount()})
 	case *eventv1.Chunk_StreamResync:
-		return asTransient(jsonData("stream-resync", resync{e.StreamResync.GetReason(), e.StreamResync.GetSequence()}))
+		return transient("stream-resync", resync{e.StreamResync.GetReason(), e.StreamResync.GetSequence()})
 	case *eventv1.Chunk_Error:
 		// An error part would end the message at the client, so it is sent only at the end of a failed run. An error that
 		// the run survives is transient.
 		if e.Error.GetRecoverable() {
-			return asTransient(jsonData("error", failed{e.Error.GetCode(), e.Error.GetError()}))
+			return transient("error", failed{e.Error.GetCode(), e.Error.GetError()})
 		}
 		return []Part{Failed(c.GetAgentId(), e.Error.GetError(), e.Error.GetCode())}
 	default:
@@ -65,34 +65,25 @@ type failed struct {
 // so repetitions replace it. The error part that follows ends the stream and leaves nothing in the
 // message.
 func Failed(runID, sentence, code string) Part {
-	return withID(jsonData("error", failed{code, cmp.Or(sentence, failedText)}), runID)[0]
+	return jsonData("error", runID, failed{code, cmp.Or(sentence, failedText)})
 }
 
 func data(name, text string) Part {
 	return Part{Type: "data-" + dataName(name), Data: jsonValue(text, "null")}
 }
 
-func jsonData(name string, v any) []Part {
-	text, err := json.Marshal(v)
-	if err != nil {
-		return nil
-	}
-	return []Part{data(name, string(text))}
+// jsonData returns the data part of a value. A part with the same id replaces it at the client.
+func jsonData(name, id string, v any) Part {
+	text, _ := json.Marshal(v) // the values of this package always marshal
+	part := data(name, string(text))
+	part.ID = id
+	return part
 }
 
-// withID sets the id of the parts: a repetition replaces the client's part.
-func withID(parts []Part, id string) []Part {
-	for i := range parts {
-		parts[i].ID = id
-	}
-	return parts
-}
-
-func asTransient(parts []Part) []Part {
-	for i := range parts {
-		parts[i].Transient = true
-	}
-	return parts
+func transient(name string, v any) []Part {
+	part := jsonData(name, "", v)
+	part.Transient = true
+	return []Part{part}
 }
 
 const maxDataName = 64 // bytes

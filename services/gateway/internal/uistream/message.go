@@ -293,11 +293,11 @@ func (t *Translator) replayCall(p UIPart) []Part {
 	if !ended {
 		return parts
 	}
-	t.markEnded(id)
 	if p.State == "output-denied" && t.major.approves() {
+		t.calls[id].ended = true
 		return append(parts, toolDenied(id))
 	}
-	return append(parts, t.output(id, Answer{
+	return append(parts, t.output(t.calls[id], Answer{
 		Result: string(p.Output), Error: cmp.Or(p.ErrorText, p.deniedError), Success: p.State == "output-available",
 	}))
 }

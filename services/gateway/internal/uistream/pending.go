@@ -77,7 +77,7 @@ func (t *Translator) EndPending(e *eventv1.ToolEnd) []Part {
 
 func (t *Translator) pendingCall(a PendingCall) []Part {
 	c, known := t.calls[a.CallID]
-	if c.ended {
+	if known && c.ended {
 		return nil
 	}
 	var parts []Part
@@ -90,8 +90,7 @@ func (t *Translator) pendingCall(a PendingCall) []Part {
 	}
 	if a.Answer != nil {
 		parts = append(parts, t.sendInputSilently(t.lastShown, a.CallID, tool{name: a.ToolName}, a.Input)...)
-		t.markEnded(a.CallID)
-		return append(parts, t.output(a.CallID, *a.Answer))
+		return append(parts, t.output(t.calls[a.CallID], *a.Answer))
 	}
 	parts = append(parts, t.sendInput(t.lastShown, a.CallID, tool{name: a.ToolName}, a.Input)...)
 	parts = append(parts, t.sendApprovalRequest(a.CallID, a.ID)...)

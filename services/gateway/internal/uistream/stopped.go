@@ -2,6 +2,7 @@ package uistream
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 )
 
@@ -10,12 +11,15 @@ import (
 // it.
 func (t *Translator) FailStopped(sentence string) []Part {
 	parts := t.Start()
-	for _, id := range t.callIDs(func(c call) bool { return !c.ended && (!c.responded || c.denied) }) {
-		t.markEnded(id)
-		if t.calls[id].denied && t.major.approves() {
-			parts = append(parts, toolDenied(id))
-		} else {
-			parts = append(parts, t.output(id, Answer{Error: cmp.Or(sentence, failedText)}))
+	inOrder := func(a, b *call) int { return cmp.Or(cmp.Compare(a.sequence, b.sequence), cmp.Compare(a.id, b.id)) }
+	for _, c := range slices.SortedFunc(maps.Values(t.calls), inOrder) {
+		switch {
+		case c.ended || c.responded && !c.denied:
+		case c.denied && t.major.approves():
+			c.ended = true
+			parts = append(parts, toolDenied(c.id))
+		default:
+			parts = append(parts, t.output(c, Answer{Error: cmp.Or(sentence, failedText)}))
 		}
 	}
 	return append(slices.Concat(parts, t.end(), t.failMetadata()), Error(sentence))

@@ -29,13 +29,7 @@ type subAgent struct {
 	Result          json.RawMessage `json:"result,omitempty"`
 }
 
-func (s subAgent) part() Part {
-	text, err := json.Marshal(s)
-	if err != nil { // the result is valid JSON
-		text = []byte("null")
-	}
-	return Part{Type: subAgentPart, ID: s.ToolCallID, Data: text}
-}
+func (s subAgent) part() Part { return jsonData("subagent", s.ToolCallID, s) }
 
 func subAgentOf(c *eventv1.Chunk) subAgent {
 	if end := c.GetSubagentEnd(); end != nil {

@@ -67,7 +67,7 @@ type Translator struct {
 	stepNumber       int32 // number of the last step
 	below            bool  // the last step has the calls of sessions below the root
 	block            block
-	calls            map[string]call
+	calls            map[string]*call
 	subAgents        map[string]int64 // calls whose sub-agents the message shows, with the sequences of their starts
 }
 
@@ -97,7 +97,7 @@ const (
 
 // New returns a translator for the message.
 func New(messageID string, major Major) *Translator {
-	return &Translator{messageID: messageID, major: major, calls: map[string]call{}, subAgents: map[string]int64{}}
+	return &Translator{messageID: messageID, major: major, calls: map[string]*call{}, subAgents: map[string]int64{}}
 }
 
 // Start begins the message. Repeated calls return no parts.
