@@ -77,7 +77,7 @@ func LastQuestion(messages []agent.Message) int {
 	return last
 }
 
-// FileNote stands in place of a file that a model does not get.
+// FileNote replaces a file that a model does not get.
 func FileNote(f agent.File) agent.Text {
 	return agent.Text{Text: fmt.Sprintf("[Here was the file %q of type %q, which cannot be shown.]", f.Filename, f.MediaType)}
 }

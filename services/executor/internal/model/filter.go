@@ -58,13 +58,13 @@ func (f *eventFilter) send(e Event, err error) bool {
 }
 
 // release yields the pending CallEnd. A truncated call gets the arguments "".
-func (f *eventFilter) release(cut bool) bool {
+func (f *eventFilter) release(truncated bool) bool {
 	if f.pendingEnd == nil {
 		return true
 	}
 	end := *f.pendingEnd
 	f.pendingEnd = nil
-	if cut {
+	if truncated {
 		end.Arguments = json.RawMessage(`""`)
 	}
 	return f.yield(end, nil)

@@ -48,7 +48,8 @@ func (p Places) nameFiles(r *Refusal) {
 
 // path matches the place of a part in the words of providers: messages.3.content.1, messages[3].content[1], contents[3].parts[1],
 // ["body","messages",3,"content",1].
-var path = regexp.MustCompile(`\b(?:messages|contents|input)\b[^A-Za-z0-9]{1,4}(\d{1,9})[^A-Za-z0-9]{1,4}(?:content|parts)\b[^A-Za-z0-9]{1,4}(\d{1,9})\b`)
+var path = regexp.MustCompile(`\b(?:messages|contents|input)\b[^A-Za-z0-9]{1,4}(\d{1,9})[^A-Za-z0-9]{1,4}(?:content|` +
+	`parts)\b[^A-Za-z0-9]{1,4}(\d{1,9})\b`)
 
 // placesIn returns the different places that a text names.
 func placesIn(text string) (places []Place) {

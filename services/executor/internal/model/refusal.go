@@ -112,25 +112,39 @@ func SetRefusal(e *Error, param, code string) {
 
 // The words of providers. Each was seen in the wild; the table of the test names them.
 var (
-	aTool        = regexp.MustCompile(`(?i)\btools[.\[]|'tools'|invalid schema for function|input_schema|function_declarations|\btools\b.*(array too long|too many)|too many (tools|functions)`)
-	toolNumber   = regexp.MustCompile(`(?i)(?:tools|function_declarations)[.\[](\d+)`)
-	geminiTool   = regexp.MustCompile(`(?i)function_declarations\[(\d+)\]`)
-	toolByName   = regexp.MustCompile(`(?i)(?:function|tool) ['"` + "`" + `]([A-Za-z0-9_.-]+)['"` + "`" + `]`)
-	tooLong      = regexp.MustCompile(`(?i)context_length_exceeded|exceed_context_size|string_above_max_length|context[ -_](length|window|size|limit)|maximum (context|sequence|prompt) length|context the overflows|context overflow|too many (input |total )?tokens|prompt is too long|prompt too long|input is too long|token count|number of (input )?tokens|token limit|range of input length|max_new_tokens. must be|tokens.*too large for model|request too large for model|'messages': array too long|'input': array too long|string too long|reduce the length|reduce your message size`)
-	tooManyBytes = regexp.MustCompile(`(?i)request_too_large|request exceeds the maximum (allowed )?(size|number of bytes)|payload size exceeds|request (entity|body|payload)?\s*(is )?too large|content length exceeds`)
-	aFile        = regexp.MustCompile(`(?i)\bimages?\b|image_|_image|image\(s\)|\bpdfs?\b|\bdocuments?\b|\bmime[ _]?type\b|media[ _]type|\bfile(s|_data|_url|_uri|_id)?\b|inline_?data|multimodal|\bmmproj\b|\bvision\b|input_file|input_audio|\baudio\b|\bvideo\b`)
-	anImage      = regexp.MustCompile(`(?i)image|multimodal|mmproj|vision`)
-	aDocument    = regexp.MustCompile(`(?i)\bpdf|document|\.file|file_data|input_file`)
-	content      = regexp.MustCompile(`(?i)content[ _-]?(filter|policy|management|moderation)|content_filter|invalid_prompt|content_policy_violation|data_inspection_failed|inappropriate content|prohibited_content|usage polic(y|ies)|flagged|safety (system|filter|reasons)|blocked by|guardrail`)
-	aParameter   = regexp.MustCompile("(?i)(?:unsupported|unknown|unrecognized|invalid|not support\\w*|does not support|extra inputs?|not permitted|not allowed).{0,40}?(?:parameter|argument|value|field|property|input)|extra inputs are not permitted|max_(completion_|output_)?tokens.*(too large|maximum allowed|must be|at most|supports)|max_tokens: \\d+ > \\d+")
-	namedLimit   = regexp.MustCompile(`(?i)(?:maximum (?:context|prompt|sequence) length is|length should be \[\d+,) *(\d+)`)
-	quoted       = regexp.MustCompile("['\"`]([A-Za-z_][A-Za-z0-9_.]*)['\"`]")
-	maxTokens    = regexp.MustCompile(`(?i)max_(completion_|output_|new_)?tokens|maxOutputTokens`)
-	temperature  = regexp.MustCompile(`(?i)\btemperature\b`)
+	aTool = regexp.MustCompile(`(?i)\btools[.\[]|'tools'|invalid schema for function|input_schema|function_declarations|` +
+		`\btools\b.*(array too long|too many)|too many (tools|functions)`)
+	toolNumber = regexp.MustCompile(`(?i)(?:tools|function_declarations)[.\[](\d+)`)
+	geminiTool = regexp.MustCompile(`(?i)function_declarations\[(\d+)\]`)
+	toolByName = regexp.MustCompile(`(?i)(?:function|tool) ['"` + "`" + `]([A-Za-z0-9_.-]+)['"` + "`" + `]`)
+	tooLong    = regexp.MustCompile(`(?i)context_length_exceeded|exceed_context_size|string_above_max_length|context[ -_](length|` +
+		`window|size|limit)|maximum (context|sequence|prompt) length|context the overflows|context overflow|too many (input |` +
+		`total )?tokens|prompt is too long|prompt too long|input is too long|token count|number of (input )?tokens|token limit|` +
+		`range of input length|max_new_tokens. must be|tokens.*too large for model|request too large for model|` +
+		`'messages': array too long|'input': array too long|string too long|reduce the length|reduce your message size`)
+	tooManyBytes = regexp.MustCompile(`(?i)request_too_large|request exceeds the maximum (allowed )?(size|number of bytes)|` +
+		`payload size exceeds|request (entity|body|payload)?\s*(is )?too large|content length exceeds`)
+	aFile = regexp.MustCompile(`(?i)\bimages?\b|image_|_image|image\(s\)|\bpdfs?\b|\bdocuments?\b|\bmime[ _]?type\b|` +
+		`media[ _]type|\bfile(s|_data|_url|_uri|_id)?\b|inline_?data|multimodal|\bmmproj\b|\bvision\b|input_file|input_audio|` +
+		`\baudio\b|\bvideo\b`)
+	anImage   = regexp.MustCompile(`(?i)image|multimodal|mmproj|vision`)
+	aDocument = regexp.MustCompile(`(?i)\bpdf|document|\.file|file_data|input_file`)
+	content   = regexp.MustCompile(`(?i)content[ _-]?(filter|policy|management|moderation)|content_filter|invalid_prompt|` +
+		`content_policy_violation|data_inspection_failed|inappropriate content|prohibited_content|usage polic(y|ies)|flagged|` +
+		`safety (system|filter|reasons)|blocked by|guardrail`)
+	aParameter = regexp.MustCompile("(?i)(?:unsupported|unknown|unrecognized|invalid|not support\\w*|does not support|extra inputs?|" +
+		"not permitted|not allowed).{0,40}?(?:parameter|argument|value|field|property|input)|" +
+		"extra inputs are not permitted|max_(completion_|output_)?tokens.*(too large|" +
+		"maximum allowed|must be|at most|supports)|max_tokens: \\d+ > \\d+")
+	namedLimit  = regexp.MustCompile(`(?i)(?:maximum (?:context|prompt|sequence) length is|length should be \[\d+,) *(\d+)`)
+	quoted      = regexp.MustCompile("['\"`]([A-Za-z_][A-Za-z0-9_.]*)['\"`]")
+	maxTokens   = regexp.MustCompile(`(?i)max_(completion_|output_|new_)?tokens|maxOutputTokens`)
+	temperature = regexp.MustCompile(`(?i)\btemperature\b`)
 	// neverFits matches limits of rate that the request exceeds alone: waiting does not help.
 	neverFits = regexp.MustCompile(`(?i)request too large|must be reduced|reduce your message size`)
 	// certain matches refusals that some servers answer with the status 500.
-	certain = regexp.MustCompile(`(?i)exceeds? the available context|context size has been exceeded|context the overflows|context overflow|maximum context length|image input is not supported|not a multimodal model`)
+	certain = regexp.MustCompile(`(?i)exceeds? the available context|context size has been exceeded|context the overflows|` +
+		`context overflow|maximum context length|image input is not supported|not a multimodal model`)
 )
 
 // refusalOf returns nil for words that name no part.
@@ -194,7 +208,8 @@ var fileProblems = []struct {
 	{regexp.MustCompile(`(?i)dimension|\bpixels?\b|resolution`), FileTooWide},
 	{regexp.MustCompile(`(?i)\bpages?\b`), FileTooLong},
 	{regexp.MustCompile(`(?i)too many|at most \d+|fewer than \d+|maximum (number|of \d+) `), FilesTooMany},
-	{regexp.MustCompile(`(?i)only supported by certain models|does not support|do not support|not support(ed)? (image|file|pdf|vision)|input is not supported|not a multimodal|no support for|cannot (read|process) images`), FileKindNotTaken},
+	{regexp.MustCompile(`(?i)only supported by certain models|does not support|do not support|not support(ed)? (image|file|pdf|` +
+		`vision)|input is not supported|not a multimodal|no support for|cannot (read|process) images`), FileKindNotTaken},
 	{regexp.MustCompile(`(?i)download|fetch|retriev|unreachable|timed? ?out|\burl\b`), FileUnreachable},
 	{regexp.MustCompile(`(?i)too large|too big|exceeds?|maximum size|\bmb\b|bytes`), FileTooLarge},
 	{regexp.MustCompile(`(?i)unsupported|mime|media.?type|format|input should be`), FileUnsupported},

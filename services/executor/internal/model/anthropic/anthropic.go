@@ -57,7 +57,8 @@ func New(c Config, client *http.Client) (*Model, error) {
 		return nil, fmt.Errorf("anthropic: the base URL %q is not an http or https URL", c.BaseURL)
 	}
 	return &Model{
-		base: base, key: c.APIKey, client: model.HTTPClient(client), idle: c.IdleTimeout, forms: schemaform.NewForms(schemaform.Rules{PropertyName: propertyName}),
+		base: base, key: c.APIKey, client: model.HTTPClient(client), idle: c.IdleTimeout,
+		forms: schemaform.NewForms(schemaform.Rules{PropertyName: propertyName}),
 	}, nil
 }
 

@@ -22,7 +22,7 @@
 //	{"signature":"…","of":"text","bytes":12}    the first 12 bytes of the text
 //	{"signature":"…","of":"thought"}            the reasoning part itself
 //
-// Beside it stands its origin, the server and the model. Thoughts without a signature are not sent, nor is the reasoning or a signature of
+// Beside it is its origin, the server and the model. Thoughts without a signature are not sent, nor is the reasoning or a signature of
 // another provider or model. A call of another model or of
 // an interrupted reply has no signature. Gemini 3 and later refuse such calls, so they are sent with the
 // placeholder signature that the API defines.

@@ -14,7 +14,9 @@ import (
 // RunModelChange takes a reply with a secret that is valid for its maker, and continues the conversation with the same model, with another
 // model, and with another server. Only those that may read the secret get it back: the same model, and other models of the server if
 // sharedByServer. None gets the data of another API. connect returns a model at the base URL; reply is the event stream.
-func RunModelChange(t *testing.T, connect func(base string, client *http.Client) (model.Model, error), reply, secret string, sharedByServer bool) {
+func RunModelChange(
+	t *testing.T, connect func(base string, client *http.Client) (model.Model, error), reply, secret string, sharedByServer bool,
+) {
 	t.Helper()
 	const server, other = "http://one.example", "http://two.example"
 	ask := func(base string, r model.Request) (sent string, got Reply) {
@@ -66,7 +68,7 @@ func RunModelChange(t *testing.T, connect func(base string, client *http.Client)
 			t.Errorf("%s at %s: the request has the data of another maker: %s", next.model, next.base, sent)
 		}
 		if !strings.Contains(sent, "blue") || !strings.Contains(sent, got.Calls[0].Name) {
-			t.Errorf("%s at %s: the conversation is not whole: %s", next.model, next.base, sent)
+			t.Errorf("%s at %s: the conversation is incomplete: %s", next.model, next.base, sent)
 		}
 	}
 }
@@ -77,8 +79,10 @@ var foreignData = []string{
 	`{"type":"redacted_thinking","data":"foreign","origin":{"host":"elsewhere.example","model":"first"}}`,
 	`{"signature":"foreign","of":"call","origin":{"host":"elsewhere.example","model":"first"}}`,
 	`{"signature":"foreign","of":"thought","origin":{"host":"elsewhere.example","model":"first"}}`,
-	`{"responses":{"host":"elsewhere.example","model":"first"},"item":{"type":"reasoning","id":"rs_foreign","summary":[],"encrypted_content":"foreign"}}`,
+	`{"responses":{"host":"elsewhere.example","model":"first"},"item":{"type":"reasoning","id":"rs_foreign",` +
+		`"summary":[],"encrypted_content":"foreign"}}`,
 	`{"chat":{"host":"elsewhere.example","model":"first"},"field":"reasoning_content"}`,
-	`{"chat":{"host":"elsewhere.example","model":"first"},"calls":{"0":{"foreign":true}},"details":[{"type":"reasoning.encrypted","data":"foreign"}]}`,
+	`{"chat":{"host":"elsewhere.example","model":"first"},"calls":{"0":{"foreign":true}},` +
+		`"details":[{"type":"reasoning.encrypted","data":"foreign"}]}`,
 	`["foreign"]`, `"foreign"`,
 }

@@ -48,7 +48,8 @@ func Collect(t testing.TB, sequence iter.Seq2[model.Event, error]) Reply {
 			if e != nil {
 				t.Errorf("got the event %#v together with the error %v", e, err)
 			}
-			r.Err, r.ended = err, true
+			r.Err = err
+			r.ended = true
 			continue
 		}
 		r.add(e)
@@ -100,9 +101,11 @@ func (r *collector) add(e model.Event) {
 		if r.hasUsage {
 			r.Error("got a second usage")
 		}
-		r.hasUsage, r.Usage = true, e
+		r.hasUsage = true
+		r.Usage = e
 	case model.Finish:
-		r.ended, r.Finish = true, e.Reason
+		r.ended = true
+		r.Finish = e.Reason
 		for i, c := range r.Calls {
 			if !c.ended {
 				r.Errorf("the call %d did not end", i)

@@ -21,7 +21,7 @@ const Key = "sk-modeltest-6b1f0c"
 
 // The additional scenarios of RunHTTP.
 const (
-	// OneFragment is Call with its arguments, or the whole call, in one piece.
+	// OneFragment is Call with its arguments, or the complete call, in one piece.
 	OneFragment Scenario = "one_fragment"
 	// UnknownStop is the text "Done." with an undocumented finish reason.
 	UnknownStop Scenario = "unknown_stop"
@@ -156,7 +156,8 @@ func (p Provider) testStreams(t *testing.T, encoding Encoding) {
 // testErrorResponses checks the errors of responses that are not event streams.
 func (p Provider) testErrorResponses(t *testing.T) {
 	limited, busy := failedReplies[RateLimited].err, failedReplies[Overloaded].err
-	limited.RetryAfter, busy.StatusCode = 30*time.Second, 503
+	limited.RetryAfter = 30 * time.Second
+	busy.StatusCode = 503
 	const date = "Date: Sat, 21 Nov 2026 08:00:00 GMT\nRetry-After: Sat, 21 Nov 2026 08:00:30 GMT"
 	for name, test := range map[string]struct {
 		scenario Scenario

@@ -42,16 +42,16 @@ const (
 	TextThenCall Scenario = "text_then_call"
 	// Usage is the text "Counted." with 11 prompt tokens (4 cached) and 7 completion tokens (3 reasoning).
 	Usage Scenario = "usage"
-	// Length is the text "Once upon a", cut at the length limit.
+	// Length is the text "Once upon a", truncated at the length limit.
 	Length Scenario = "length"
-	// Filtered is the text "I cannot", cut by a content filter.
+	// Filtered is the text "I cannot", truncated by a content filter.
 	Filtered Scenario = "filtered"
 	// CutCall calls clock without arguments, starts a call of weather and reaches the length limit before the
 	// arguments.
 	CutCall Scenario = "cut_call"
 	// HalfCall calls weather with {"city": and reaches the length limit.
 	HalfCall Scenario = "half_call"
-	// FilteredCall starts a call of clock and is cut by a content filter.
+	// FilteredCall starts a call of clock and is truncated by a content filter.
 	FilteredCall Scenario = "filtered_call"
 	// Interrupted is the text "The sea " and an overload error.
 	Interrupted Scenario = "interrupted"
@@ -93,7 +93,8 @@ func runScenarios(t *testing.T, harness Harness) {
 			if scenario == Text && reply.Deltas < 2 {
 				t.Errorf("got the text in %d pieces, want it streamed", reply.Deltas)
 			}
-			if scenario == Usage && reply.Usage != (model.Usage{PromptTokens: 11, CompletionTokens: 7, ReasoningTokens: 3, CachedTokens: 4, TotalTokens: 18}) {
+			usage := model.Usage{PromptTokens: 11, CompletionTokens: 7, ReasoningTokens: 3, CachedTokens: 4, TotalTokens: 18}
+			if scenario == Usage && reply.Usage != usage {
 				t.Errorf("got usage %+v", reply.Usage)
 			}
 			reply.expect(t, want)

@@ -42,8 +42,8 @@ type mutant struct {
 	scenario Scenario
 	want     Reply
 	events   []event
-	// cut breaks the connection at the end.
-	cut bool
+	// broken means that the connection breaks at the end.
+	broken bool
 	// sealed means that the fragments of calls may not be changed further: they only just identify their calls.
 	sealed bool
 }
@@ -85,7 +85,7 @@ func RunMutations(t *testing.T, dir string, protocol []mutation, connect func(*h
 		}
 		stream := m.frame()
 		var end error
-		if m.cut {
+		if m.broken {
 			end = errors.New("connection reset by peer")
 		}
 		got := replyTo(t, connect, m.pieces(stream), end)
@@ -273,7 +273,7 @@ func (m *mutant) frame() []byte {
 		for _, part := range strings.Split(text, "\n") {
 			line("data:" + pick(m, " ", "") + part)
 		}
-		if i < len(m.events)-1 || !m.chance(4) || m.cut {
+		if i < len(m.events)-1 || !m.chance(4) || m.broken {
 			line("")
 		}
 	}
@@ -340,7 +340,7 @@ func utf16Units(r rune) []rune {
 	return []rune{high + r>>10, low + r&0x3FF}
 }
 
-// pieces cuts a stream into reads of random sizes, also within characters and line ends.
+// pieces splits a stream into reads of random sizes, also within characters and line ends.
 func (m *mutant) pieces(stream []byte) [][]byte {
 	largest := pick(m, 1, 3, 17, 200, 1<<20)
 	var pieces [][]byte
@@ -380,8 +380,8 @@ func objectAt(value any, path ...any) map[string]any {
 	return object
 }
 
-// cutText cuts a text at a random place between characters.
-func (m *mutant) cutText(text string) (string, string) {
+// splitText splits a text at a random index between characters.
+func (m *mutant) splitText(text string) (string, string) {
 	runes := []rune(text)
 	n := m.IntN(len(runes) + 1)
 	return string(runes[:n]), string(runes[n:])
@@ -400,7 +400,7 @@ func (m *mutant) splitEvent(isOne func(event) bool, path ...any) {
 	}
 	i := places[m.IntN(len(places))]
 	first, second := m.events[i], event{m.events[i].name, clone(m.events[i].data).(map[string]any), ""}
-	head, tail := m.cutText(textAt(first.data, path...))
+	head, tail := m.splitText(textAt(first.data, path...))
 	name := path[len(path)-1].(string)
 	objectAt(first.data, path[:len(path)-1]...)[name] = head
 	objectAt(second.data, path[:len(path)-1]...)[name] = tail

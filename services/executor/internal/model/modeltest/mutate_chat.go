@@ -9,8 +9,9 @@ import (
 // ChatMutations are the ways in which servers for chat completions differ.
 func ChatMutations() []mutation {
 	return []mutation{
-		splitChatText, listChatContent, splitChatArguments, mergeChatFragments, separateChatNames, renameChatIDs, repeatChatIDs, dropChatIDs,
-		dropChatIndexes, addChatNulls, addChatUnknown, moveChatUsage, repeatChatUsage, endChatByDone, endChatByFinish, cutChat, addChatKeepAlive,
+		splitChatText, listChatContent, splitChatArguments, mergeChatFragments, separateChatNames, renameChatIDs, repeatChatIDs,
+		dropChatIDs, dropChatIndexes, addChatNulls, addChatUnknown, moveChatUsage, repeatChatUsage, endChatByDone, endChatByFinish,
+		breakChat, addChatKeepAlive,
 		addSecondChoice, finishChatWithContent, objectChatArguments, sendWholeCalls, delayChatNames, renameChatFinish, repeatChatFinish,
 	}
 }
@@ -31,7 +32,7 @@ func splitChatText(m *mutant) {
 func listChatContent(m *mutant) {
 	for _, e := range m.events {
 		if text := textAt(e.data, "choices", 0, "delta", "content"); text != "" && m.chance(2) {
-			head, tail := m.cutText(text)
+			head, tail := m.splitText(text)
 			chatDelta(e)["content"] = []any{map[string]any{"type": "text", "text": head}, map[string]any{"type": "text", "text": tail}}
 		}
 	}
@@ -63,7 +64,7 @@ func splitChatArguments(m *mutant) {
 		if text == "" {
 			continue
 		}
-		head, tail := m.cutText(text)
+		head, tail := m.splitText(text)
 		objectAt(list, 0, "function")["arguments"] = head
 		next := map[string]any{"function": map[string]any{"arguments": tail}}
 		if index := at(list, 0, "index"); index != nil {
@@ -240,7 +241,9 @@ func addChatNulls(m *mutant) {
 		if delta == nil {
 			continue
 		}
-		for _, name := range []string{"content", "refusal", "reasoning_content", "reasoning", "tool_calls", "function_call", "audio", "role", "reasoning_details"} {
+		for _, name := range []string{
+			"content", "refusal", "reasoning_content", "reasoning", "tool_calls", "function_call", "audio", "role", "reasoning_details",
+		} {
 			if delta[name] == nil && m.chance(3) {
 				delta[name] = nil
 			}
@@ -344,7 +347,7 @@ func endChatByDone(m *mutant) {
 			return
 		}
 	}
-	m.cut = false
+	m.broken = false
 	for _, e := range m.events {
 		if choice := objectAt(e.data, "choices", 0); choice != nil && choice["index"] != json.Number("1") {
 			choice["finish_reason"] = nil
@@ -365,8 +368,8 @@ func (m *mutant) hasFinish() bool {
 	})
 }
 
-// cutChat breaks the connection behind a whole reply.
-func cutChat(m *mutant) { m.cut = m.hasFinish() }
+// breakChat breaks the connection behind a complete reply.
+func breakChat(m *mutant) { m.broken = m.hasFinish() }
 
 // addChatKeepAlive sends chunks without content.
 func addChatKeepAlive(m *mutant) {
@@ -439,17 +442,17 @@ func objectChatArguments(m *mutant) {
 // without ids, with indexes that are right, missing or all 0.
 func sendWholeCalls(m *mutant) {
 	if m.sealed || m.scenario == CutCall || m.scenario == HalfCall || m.scenario == FilteredCall {
-		return // a call that was cut is not whole
+		return // a truncated call is incomplete
 	}
-	type whole struct{ id, name, arguments string }
-	calls, order, clear := map[string]*whole{}, []string(nil), true
+	type complete struct{ id, name, arguments string }
+	calls, order, clear := map[string]*complete{}, []string(nil), true
 	last := -1
 	m.fragments(func(i int, f map[string]any) {
 		index, _ := f["index"].(json.Number)
 		clear = clear && index != ""
 		c := calls[string(index)]
 		if c == nil {
-			c = &whole{}
+			c = &complete{}
 			calls[string(index)] = c
 			order = append(order, string(index))
 		}

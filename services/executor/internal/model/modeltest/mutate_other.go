@@ -17,9 +17,9 @@ func ResponseMutations() []mutation {
 		func(m *mutant) { m.splitEvent(typed("response.reasoning_summary_text.delta"), "delta") },
 		dropNames, addForeignEvents,
 		func(m *mutant) { m.addUnknownToEvents("item") },
-		func(m *mutant) { // without deltas, the items come whole
+		func(m *mutant) { // without deltas, the items come complete
 			if len(m.want.Calls) > 1 || m.want.Finish != "stop" && m.want.Finish != "tool-calls" {
-				return // interleaved calls and cut items cannot come whole
+				return // interleaved calls and truncated items cannot come complete
 			}
 			m.events = slices.DeleteFunc(m.events, func(e event) bool {
 				return slices.Contains([]string{
@@ -30,8 +30,10 @@ func ResponseMutations() []mutation {
 		func(m *mutant) { // only what carries content
 			m.events = slices.DeleteFunc(m.events, func(e event) bool {
 				return slices.Contains([]string{
-					"response.created", "response.in_progress", "response.content_part.added", "response.content_part.done", "response.output_text.done",
-					"response.function_call_arguments.done", "response.reasoning_summary_part.added", "response.reasoning_summary_part.done", "response.reasoning_summary_text.done",
+					"response.created", "response.in_progress", "response.content_part.added", "response.content_part.done",
+					"response.output_text.done",
+					"response.function_call_arguments.done", "response.reasoning_summary_part.added",
+					"response.reasoning_summary_part.done", "response.reasoning_summary_text.done",
 				}, textAt(e.data, "type")) && m.chance(2)
 			})
 		},
@@ -80,7 +82,8 @@ func ResponseMutations() []mutation {
 			for _, e := range m.events {
 				var object map[string]any
 				text := textAt(e.data, "item", "arguments")
-				if textAt(e.data, "type") == "response.output_item.done" && json.Unmarshal([]byte(text), &object) == nil && len(object) < 2 {
+				isItem := textAt(e.data, "type") == "response.output_item.done"
+				if isItem && json.Unmarshal([]byte(text), &object) == nil && len(object) < 2 {
 					objectAt(e.data, "item")["arguments"] = json.RawMessage(text)
 					m.events = slices.DeleteFunc(m.events,
 						func(e event) bool { return textAt(e.data, "type") == "response.function_call_arguments.delta" })
@@ -109,7 +112,7 @@ func ResponseMutations() []mutation {
 				m.events = append(m.events, event{raw: "[DONE]"})
 			}
 		},
-		func(m *mutant) { m.cut = true },
+		func(m *mutant) { m.broken = true },
 	}
 }
 
@@ -177,7 +180,7 @@ func AnthropicMutations() []mutation {
 				}
 			}
 		},
-		func(m *mutant) { // whole arguments at the start of the block
+		func(m *mutant) { // complete arguments at the start of the block
 			for i, e := range m.events {
 				if textAt(e.data, "content_block", "type") != "tool_use" {
 					continue
@@ -200,7 +203,7 @@ func AnthropicMutations() []mutation {
 				return
 			}
 		},
-		func(m *mutant) { m.cut = true },
+		func(m *mutant) { m.broken = true },
 		func(m *mutant) { // a router's sign of the end
 			if n := len(m.events); m.events[n-1].raw == "" {
 				m.events = append(m.events, event{raw: "[DONE]"})
@@ -306,7 +309,7 @@ func GeminiMutations() []mutation {
 				"index": json.Number("1"), "content": map[string]any{"parts": []any{map[string]any{"text": "no"}}},
 			}}}}, 0, 1)
 		},
-		func(m *mutant) { m.cut = true },
+		func(m *mutant) { m.broken = true },
 	}
 }
 
@@ -314,10 +317,11 @@ func GeminiMutations() []mutation {
 func splitGeminiText(m *mutant) {
 	for i, e := range m.events {
 		parts, _ := at(e.data, "candidates", 0, "content", "parts").([]any)
-		if len(parts) != 1 || at(e.data, "candidates", 0, "index") != json.Number("0") || textAt(parts, 0, "text") == "" || at(parts, 0, "thoughtSignature") != nil || !m.chance(2) {
+		if len(parts) != 1 || at(e.data, "candidates", 0, "index") != json.Number("0") || textAt(parts, 0, "text") == "" ||
+			at(parts, 0, "thoughtSignature") != nil || !m.chance(2) {
 			continue
 		}
-		head, tail := m.cutText(textAt(parts, 0, "text"))
+		head, tail := m.splitText(textAt(parts, 0, "text"))
 		first := clone(parts[0]).(map[string]any)
 		first["text"] = head
 		objectAt(parts, 0)["text"] = tail

@@ -14,7 +14,9 @@ import (
 // RunRedirect checks that a model with the default client follows no redirects. connect returns a model for baseURL and
 // Key.
 func RunRedirect(t *testing.T, connect func(t *testing.T, baseURL string) model.Model) {
-	for _, status := range []int{http.StatusMovedPermanently, http.StatusFound, http.StatusTemporaryRedirect, http.StatusPermanentRedirect} {
+	for _, status := range []int{
+		http.StatusMovedPermanently, http.StatusFound, http.StatusTemporaryRedirect, http.StatusPermanentRedirect,
+	} {
 		t.Run(http.StatusText(status), func(t *testing.T) {
 			t.Parallel()
 			var followed atomic.Bool

@@ -29,7 +29,8 @@ func Conversation(providerData json.RawMessage) model.Request {
 		Tools: []model.Tool{
 			{
 				Name: "weather", Description: "The weather of a city.",
-				InputSchema: json.RawMessage(`{"type":"object","properties":{"city":{"type":"string","maxLength":9007199254740993}},"required":["city"],"additionalProperties":false}`),
+				InputSchema: json.RawMessage(`{"type":"object","properties":{"city":{"type":"string","maxLength":9007199254740993}},` +
+					`"required":["city"],"additionalProperties":false}`),
 			},
 			{Name: "clock"},
 		},

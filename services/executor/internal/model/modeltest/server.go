@@ -28,7 +28,7 @@ type Encoding struct {
 }
 
 // Server is a provider that replays one recording from a directory: NAME.sse, the body of an event stream, or
-// NAME.http, a whole HTTP response. The scenarios Cut and Slow use the recording of Ended and then break the
+// NAME.http, a complete HTTP response. The scenarios Cut and Slow use the recording of Ended and then break the
 // connection or wait until the client disconnects.
 type Server struct {
 	*httptest.Server
@@ -131,8 +131,8 @@ func replay(t *testing.T, w http.ResponseWriter, response []byte) {
 	_, _ = io.Copy(w, res.Body)
 }
 
-// write sends a recorded stream with LF line ends. A whole body has its end.
-func (encoding Encoding) write(w http.ResponseWriter, stream []byte, whole bool) {
+// write sends a recorded stream with LF line ends. A complete body has its end.
+func (encoding Encoding) write(w http.ResponseWriter, stream []byte, complete bool) {
 	if encoding.Comments {
 		stream = bytes.ReplaceAll(append([]byte("\n\n"), stream...), []byte("\n\n"), []byte("\n\n: keep-alive\n\n"))
 	}
@@ -147,7 +147,7 @@ func (encoding Encoding) write(w http.ResponseWriter, stream []byte, whole bool)
 	if encoding.Gzip {
 		w.Header().Set("Content-Encoding", "gzip")
 		compressed := gzip.NewWriter(w)
-		if whole {
+		if complete {
 			defer compressed.Close()
 		}
 		send := flush

@@ -12,7 +12,7 @@ type origin struct {
 	Model string `json:"model,omitempty"`
 }
 
-// chatData is the provider data of a reasoning part: of the block itself (Field), or of the whole message (Details, Calls).
+// chatData is the provider data of a reasoning part: of the block itself (Field), or of the complete message (Details, Calls).
 type chatData struct {
 	Origin origin `json:"chat"`
 	// Field is the member of the block's text on the wire.

@@ -196,7 +196,9 @@ func (c *chatWriter) addAssistant(m agent.Message, inTurn bool) {
 	if len(out.content) == 0 && len(out.calls) == 0 {
 		return
 	}
-	if p := c.profile.Reasoning; p == profile.ReasoningAlways || len(out.calls) > 0 && (p == profile.ReasoningCalls || p == profile.ReasoningTurn && inTurn) {
+	p := c.profile.Reasoning
+	ofCalls := p == profile.ReasoningCalls || p == profile.ReasoningTurn && inTurn
+	if p == profile.ReasoningAlways || len(out.calls) > 0 && ofCalls {
 		out.extra = c.reasoningOf(m, len(out.calls) > 0)
 	}
 	c.messages = append(c.messages, out)

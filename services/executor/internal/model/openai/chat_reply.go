@@ -334,11 +334,11 @@ func (c *call) endsBefore(fragment callFragment) bool {
 	if fragment.Function.Name != c.name {
 		return true
 	}
-	isWhole := json.Valid([]byte(c.arguments.String()))
+	isComplete := json.Valid([]byte(c.arguments.String()))
 	if fragment.ID != "" && c.wireID != "" {
-		return isWhole
+		return isComplete
 	}
-	return isWhole && strings.TrimSpace(fragment.arguments()) != ""
+	return isComplete && strings.TrimSpace(fragment.arguments()) != ""
 }
 
 // startCalls starts the calls with known names, each with the arguments received so far. Calls start in order,

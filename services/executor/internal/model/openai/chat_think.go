@@ -13,7 +13,7 @@ const (
 	thinkCloses = "</think>"
 )
 
-// thinkSplitter separates the reasoning between tags at the beginning of a reply from its text. Tags may be cut anywhere.
+// thinkSplitter separates the reasoning between tags at the beginning of a reply from its text. Tags may be split anywhere.
 type thinkSplitter struct {
 	state    thinkState
 	buffered string // what may be a part of a tag, or white space around one

@@ -15,7 +15,7 @@
 // then, so calls end there. Usage may follow in a separate chunk, then [DONE], but some servers never send it.
 // The reply therefore ends at the first of: usage after the finish_reason, [DONE], the end of the body. A body
 // that ends before the finish_reason was truncated. Some servers send [DONE] and no finish_reason: that is an end
-// if there is content and all arguments are whole.
+// if there is content and all arguments are complete.
 //
 // # Calls
 //
@@ -25,7 +25,7 @@
 // # Reasoning in the text
 //
 // A server that does not separate reasoning leaves it between <think> and </think> at the beginning of the text. If the profile says so,
-// it becomes reasoning of the reply, wherever chunks cut the tags. Tags behind the first text stay text: the model may write about them.
+// it becomes reasoning of the reply, wherever chunks split the tags. Tags behind the first text stay text: the model may write about them.
 // thinkSplitter holds back only what may be a part of a tag.
 //
 // # Responses
@@ -40,9 +40,9 @@
 // unchanged, to the same model. They follow the calls as a reasoning part without text:
 //
 //	{"chat":{"host":"…","model":"…"},"field":"reasoning_content"}     the text is in the part
-//	{"chat":{…},"calls":{"0":{…}},"details":[…]}                      of the whole message
+//	{"chat":{…},"calls":{"0":{…}},"details":[…]}                      of the complete message
 //
-// The API stores no responses. A reasoning item includes its encrypted content. The whole item, unchanged, is
+// The API stores no responses. A reasoning item includes its encrypted content. The complete item, unchanged, is
 // the provider data of its reasoning part, beside its origin, and is sent back to its server before the text or call that follows it.
 // Items without encrypted content, items at the end of a message, and reasoning of other servers are not sent.
 // Readable summaries need the options {"reasoning": {"summary": "auto"}}.

@@ -97,7 +97,8 @@ func New(c Config, client *http.Client) (*Model, error) {
 	}
 	return &Model{
 		api: c.API, key: c.APIKey, base: base, client: model.HTTPClient(client), idle: c.IdleTimeout,
-		override: override, overrides: overrides, forms: schemaform.NewForms(schemaform.Rules{Complete: true}), log: cmp.Or(c.Log, slog.Default()),
+		override: override, overrides: overrides, forms: schemaform.NewForms(schemaform.Rules{Complete: true}),
+		log: cmp.Or(c.Log, slog.Default()),
 	}, nil
 }
 

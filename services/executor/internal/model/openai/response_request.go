@@ -200,7 +200,7 @@ func assistantItems(m agent.Message, from origin) []responses.ResponseInputItemU
 	return items
 }
 
-// responseData is the provider data of a reasoning part: the whole item, and who made it. Older versions stored the item alone.
+// responseData is the provider data of a reasoning part: the complete item, and its maker. Older versions stored the item alone.
 type responseData struct {
 	Origin origin          `json:"responses"`
 	Item   json.RawMessage `json:"item"`

@@ -27,7 +27,8 @@ func set[T comparable](field func(*Profile) *T, value T) func(*Profile) bool {
 }
 
 // noSystem matches refusals of system messages, or of their place.
-var noSystem = regexp.MustCompile(`(?i)system (message|role|prompt).{0,60}(at the (beginning|start)|must be (the )?first|only .{0,20}first|not supported)|unexpected role .?system|only user.{0,20}(assistant|model).{0,60}roles are supported`)
+var noSystem = regexp.MustCompile(`(?i)system (message|role|prompt).{0,60}(at the (beginning|start)|must be (the )?first|` +
+	`only .{0,20}first|not supported)|unexpected role .?system|only user.{0,20}(assistant|model).{0,60}roles are supported`)
 
 // lessons are tried in order, and the first new one counts. Each is learned once, so contradicting refusals end.
 var lessons = []lesson{
@@ -53,8 +54,10 @@ var lessons = []lesson{
 		set(func(p *Profile) *bool { return &p.CallExtra }, false),
 	},
 	{
-		regexp.MustCompile(`(?i)(reasoning_content|reasoning_details|\breasoning\b).{0,80}(unsupported|not supported|not permitted|unknown|unexpected|unrecognized|extra|invalid)|` +
-			`(unsupported|not permitted|unknown|unexpected|unrecognized|extra|invalid).{0,80}(reasoning_content|reasoning_details|messages.{0,20}\breasoning\b)`),
+		regexp.MustCompile(`(?i)(reasoning_content|reasoning_details|\breasoning\b).{0,80}(unsupported|not supported|not permitted|` +
+			`unknown|unexpected|unrecognized|extra|invalid)|` +
+			`(unsupported|not permitted|unknown|unexpected|unrecognized|extra|invalid).{0,80}(reasoning_content|reasoning_details|` +
+			`messages.{0,20}\breasoning\b)`),
 		set(func(p *Profile) *string { return &p.Reasoning }, ReasoningNever),
 	},
 	{
@@ -82,7 +85,8 @@ var lessons = []lesson{
 		},
 	},
 	{
-		regexp.MustCompile(`(?i)roles must alternate|alternat\w* (between )?user|consecutive (user|assistant) messages|unexpected role .?(user|assistant).? after role .?(user|assistant)`),
+		regexp.MustCompile(`(?i)roles must alternate|alternat\w* (between )?user|consecutive (user|assistant) messages|` +
+			`unexpected role .?(user|assistant).? after role .?(user|assistant)`),
 		set(func(p *Profile) *bool { return &p.AlternateRoles }, true),
 	},
 	{
@@ -114,7 +118,8 @@ var lessons = []lesson{
 		set(func(p *Profile) *bool { return &p.SingleCalls }, true),
 	},
 	{
-		regexp.MustCompile(`(?i)content.{0,40}(must be a string|expected a string|string or an array|is required|field required)|missing (field|required).{0,20}content`),
+		regexp.MustCompile(`(?i)content.{0,40}(must be a string|expected a string|string or an array|is required|field required)|` +
+			`missing (field|required).{0,20}content`),
 		set(func(p *Profile) *string { return &p.CallContent }, ContentEmpty),
 	},
 	{
@@ -154,16 +159,19 @@ var lessons = []lesson{
 		set(func(p *Profile) *bool { return &p.StreamOptions }, false),
 	},
 	{
-		regexp.MustCompile(`(?i)\bstrict\b.{0,80}(unsupported|not supported|not permitted|unknown|unexpected|unrecognized|extra|invalid)|(unsupported|not permitted|unknown|unexpected|unrecognized|extra).{0,80}\bstrict\b`),
+		regexp.MustCompile(`(?i)\bstrict\b.{0,80}(unsupported|not supported|not permitted|unknown|unexpected|unrecognized|extra|` +
+			`invalid)|(unsupported|not permitted|unknown|unexpected|unrecognized|extra).{0,80}\bstrict\b`),
 		set(func(p *Profile) *bool { return &p.Strict }, false),
 	},
 }
 
 var (
 	// tooLong matches refusals of the size of a conversation, which may name the limit of the reply.
-	tooLong = regexp.MustCompile(`(?i)context (length|window|size)|maximum (context|sequence) length|too many (input )?tokens|prompt is too long|context_length_exceeded`)
+	tooLong = regexp.MustCompile(`(?i)context (length|window|size)|maximum (context|sequence) length|too many (input )?tokens|` +
+		`prompt is too long|context_length_exceeded`)
 	// refusesName matches refusals of a member, rather than of its value.
-	refusesName = regexp.MustCompile(`(?i)not permitted|extra_forbidden|unsupported|not supported|does ?n.t support|unknown|unrecogni[sz]ed|unexpected|not allowed|only .{0,40}(is|are) (allowed|supported)`)
+	refusesName = regexp.MustCompile(`(?i)not permitted|extra_forbidden|unsupported|not supported|does ?n.t support|unknown|` +
+		`unrecogni[sz]ed|unexpected|not allowed|only .{0,40}(is|are) (allowed|supported)`)
 )
 
 // essential are members that no request can do without.

@@ -19,8 +19,8 @@ var rows = sync.OnceValue(func() []Row {
 			Sources: []string{"https://platform.openai.com/docs/api-reference/chat/create"},
 		},
 		{
-			// The models of OpenAI. A first chunk without choices has the results of the content filter. The base URL of a deployment has the
-			// api-version in its query; keys are no bearer tokens there.
+			// The models of OpenAI. A first chunk without choices has the results of the content filter. The base URL of a
+			// deployment has the api-version in its query; keys are no bearer tokens there.
 			Name: "azure", Address: at(`^[^/]*\.(openai\.azure|services\.ai\.azure|cognitiveservices\.azure)\.(com|us|cn)(:|/|$)`),
 			Fields: `{"outputLimit":"max_completion_tokens","system":"anywhere","alternateRoles":false,"emptyText":true,
 				"callContent":"omitted","reasoning":"never","keyHeader":"api-key"}`,

@@ -5,7 +5,7 @@
 //
 // Events are read as the standard of HTML says (server-sent events): lines end with CR LF, LF or CR, a byte order mark may begin the
 // stream, comments and unknown fields are ignored, and several data lines form one event. In two places the reader takes more: an event
-// without an empty line behind it counts if its data is whole, because some servers close the stream at once, and an error that a server
+// without an empty line behind it counts if its data is complete, because some servers close the stream at once, and an error that a server
 // writes as plain JSON into the stream is found.
 //
 // # Time limits
@@ -14,5 +14,5 @@
 //
 //   - idle: so long may pass without a byte, also before the response.
 //   - keepAlives times idle: so long may bytes arrive that complete no event: comments, pings, or a byte now and then.
-//   - ctx: the limit of the whole call, whatever arrives.
+//   - ctx: the limit of the complete call, whatever arrives.
 package providerhttp

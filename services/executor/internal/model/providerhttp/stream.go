@@ -50,7 +50,7 @@ type Stream struct {
 	cancel    context.CancelCauseFunc
 	idle      time.Duration
 	timer     *time.Timer
-	quiet     atomic.Bool   // the timer stands for the limit of keep-alives; expire may run beside a Read
+	quiet     atomic.Bool   // the timer is for the limit of keep-alives; expire may run beside a Read
 	waited    time.Duration // for bytes since the last event
 	body      io.ReadCloser
 	events    *eventReader

@@ -11,7 +11,7 @@ import (
 // maxMerged bounds how deep references and alternatives of a root are followed.
 const maxMerged = 16
 
-// rootKeywords must not stand at the root of a tool's schema: Anthropic refuses the alternatives, OpenAI the others too.
+// rootKeywords must not be at the root of a tool's schema: Anthropic refuses the alternatives, OpenAI the others too.
 var rootKeywords = []string{"$ref", "allOf", "anyOf", "oneOf", "not", "if", "then", "else", "enum", "const", "dependentSchemas"}
 
 // asObject returns a root as an object without alternatives. It has the properties of all alternatives, and requires

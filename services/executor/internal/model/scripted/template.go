@@ -101,7 +101,7 @@ func (v *jsonValue) UnmarshalYAML(node ast.Node) (err error) {
 
 // arguments are the arguments of a call: text or tree.
 type arguments struct {
-	text *textTemplate // template for the whole text
+	text *textTemplate // template for the complete text
 	tree any           // JSON with templates as its texts
 }
 

@@ -38,7 +38,7 @@ type replyWriter struct {
 	delayedError *failure // ends the reply after delayedError.After chunks
 }
 
-// write yields the whole reply with its usage and finish.
+// write yields the complete reply with its usage and finish.
 func (w *replyWriter) write(ctx context.Context, r reply) error {
 	for _, p := range r {
 		if p.Error != nil && p.Error.After > 0 {
@@ -260,7 +260,7 @@ func (f *failure) modelError() *model.Error {
 	}
 }
 
-// split cuts a text into chunks. Together they are the whole text. A word includes the space after it.
+// split splits a text into chunks. Together they are the complete text. A word includes the space after it.
 func (s chunkSize) split(source string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for source != "" {

@@ -68,7 +68,7 @@ func (c Checker) Problems(raw json.RawMessage) []string {
 	}
 	for _, keyword := range []string{"oneOf", "anyOf", "allOf", "enum", "const", "not", "if", "$ref"} {
 		if _, has := root[keyword]; has {
-			f.add("", "%s stands at the root", keyword)
+			f.add("", "%s is at the root", keyword)
 		}
 	}
 	properties, has := root["properties"].(map[string]any)
@@ -192,7 +192,7 @@ func (f *findings) distinct(at string, value any, names bool) {
 	for _, item := range list {
 		text := fmt.Sprintf("%T %v", item, item)
 		if seen[text] {
-			f.add(at, "%v is there twice", item)
+			f.add(at, "%v is repeated", item)
 		}
 		seen[text] = true
 		kinds[fmt.Sprintf("%T", item)] = true
