@@ -142,6 +142,8 @@ func (s *scene) post(a act, r *statev1.StartRunRequest) string {
 	s.session = got.GetSession().GetSessionId()
 	what := "begun"
 	switch {
+	case got.GetRepeated() && got.GetWaiting():
+		what = "repeated, waits"
 	case got.GetRepeated():
 		what = "repeated"
 	case got.GetWaiting():
@@ -169,8 +171,11 @@ func (s *scene) send(a act) string {
 	return s.post(a, &statev1.StartRunRequest{Messages: s.messages(a)})
 }
 
+// edit gives the new message the id of the old one, or that of the option as.
 func (s *scene) edit(a act) string {
-	return s.post(a, &statev1.StartRunRequest{Messages: s.messages(a), Intent: &statev1.StartRunRequest_Edit{Edit: &statev1.Edit{MessageId: a.args[0]}}})
+	messages := s.messages(a)
+	messages[0].Id = cmp.Or(a.options["as"], messages[0].GetId())
+	return s.post(a, &statev1.StartRunRequest{Messages: messages, Intent: &statev1.StartRunRequest_Edit{Edit: &statev1.Edit{MessageId: a.args[0]}}})
 }
 
 // regenerate takes a question, or a run for its answer.
@@ -183,8 +188,13 @@ func (s *scene) regenerate(a act) string {
 	return s.post(a, r)
 }
 
+// resume takes a write of the custom state as set=KEY:JSON.
 func (s *scene) resume(a act) string {
-	return s.post(a, &statev1.StartRunRequest{Intent: &statev1.StartRunRequest_Resume{Resume: &statev1.Resume{CheckpointId: s.checkpoint(a)}}})
+	r := &statev1.Resume{CheckpointId: s.checkpoint(a)}
+	if key, value, given := strings.Cut(a.options["set"], ":"); given {
+		r.StateOps = []*statev1.StateOp{{Key: key, Op: &statev1.StateOp_Replace{Replace: value}}}
+	}
+	return s.post(a, &statev1.StartRunRequest{Intent: &statev1.StartRunRequest_Resume{Resume: r}})
 }
 
 func (s *scene) retry(a act) string {
@@ -201,7 +211,9 @@ func (s *scene) branch(a act) string {
 
 func (s *scene) checkpoint(a act) string {
 	got, err := s.points.ListCheckpoints(s.Context(), &statev1.ListCheckpointsRequest{Tenant: "acme", SessionId: s.session})
-	s.must(err)
+	if fault.ReasonOf(err) != "SESSION_NOT_FOUND" {
+		s.must(err)
+	}
 	for _, c := range got.GetCheckpoints() {
 		if fmt.Sprint(c.GetStep()) == a.options["step"] {
 			return c.GetCheckpointId()

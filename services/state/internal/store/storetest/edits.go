@@ -57,21 +57,6 @@ var edits = []suiteCase{
 		same(h, "checkpoints", len(h.checkpoints(home)), 0)
 		same(h, "newest checkpoint", s.CheckpointID, "")
 	}},
-	{"the id of a removed message is free, that of a remaining one is not", func(h *harness) {
-		first, second := h.runTurn(home, 1, "one"), h.runTurn(home, 2, "two")
-		before := h.snapshot(home)
-		for _, id := range []string{first.message, first.answer} {
-			c := h.editOf(home, second.message)
-			c.Messages = []session.Message{{ID: id, Role: "user"}}
-			_, err := h.tryStart(c)
-			h.refuses(err, fault.Conflict, "MESSAGE_EXISTS")
-		}
-		same(h, "snapshot", h.snapshot(home), before)
-		c := h.editOf(home, second.message)
-		c.Messages[0].ID = second.answer
-		h.start(c)
-		same(h, "messages", h.messageIDs(home), []string{first.message, first.answer, second.answer})
-	}},
 	{"a session is rewound to visible messages only", func(h *harness) {
 		turn := h.runTurn(home, 1, "one")
 		h.append(home, "hidden")
@@ -116,15 +101,6 @@ var edits = []suiteCase{
 			h.refuses(err, fault.Conflict, "SESSION_BUSY")
 			same(h, name+": run of another such request", h.start(h.regenerateOf(key, sent.Messages[0].ID)).Run.RunID, c.RunID)
 		}
-	}},
-	{"a session with waiting runs is not rewound", func(h *harness) {
-		sent := h.startOf(home)
-		h.start(sent)
-		ref, _ := h.claim(executor)
-		h.start(h.waitingOf(home))
-		h.commit(h.suspendingCommit(ref, 1, "c1"))
-		_, err := h.tryStart(h.regenerateOf(home, sent.Messages[0].ID))
-		h.refuses(err, fault.Conflict, "SESSION_BUSY")
 	}},
 	{"a new session takes in a history once, and it can be rewound to", func(h *harness) {
 		c := h.startOf(home)

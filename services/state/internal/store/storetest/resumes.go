@@ -60,28 +60,6 @@ var resumes = []suiteCase{
 			h.Errorf("got %+v,\n%+v", s, run)
 		}
 	}},
-	{"a resume is rejected where a rewind is", func(h *harness) {
-		h.start(h.startOf(home))
-		ref, _ := h.claim(executor)
-		h.commit(h.commitOf(ref, 1))
-		known := h.checkpoints(home)[0].ID
-		_, err := h.tryStart(h.resumeAt(home, "unknown"))
-		h.refuses(err, fault.NotFound, "CHECKPOINT_NOT_FOUND")
-		busy := h.resumeAt(home, known)
-		busy.OnBusy = session.BusyEnqueue
-		_, err = h.tryStart(busy)
-		h.refuses(err, fault.Conflict, "SESSION_BUSY")
-		_, err = h.tryStart(h.resumeAt(at("nowhere"), known))
-		h.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
-		writes := h.resumeOf(at("nowhere"))
-		writes.Ops = []session.StateOp{{Key: "n", Kind: session.OpReplace, Value: "1"}}
-		_, err = h.tryStart(writes)
-		h.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
-		h.start(h.waitingOf(home))
-		h.commit(h.suspendingCommit(ref, 2, "c1"))
-		_, err = h.tryStart(busy) // a run waits already
-		h.refuses(err, fault.Conflict, "SESSION_BUSY")
-	}},
 	{"a resume's writes have the limit of a merge", func(h *harness) {
 		h.create(h.createOf(home))
 		c := h.resumeOf(home)

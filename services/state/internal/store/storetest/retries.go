@@ -140,26 +140,6 @@ var retries = []suiteCase{
 			same(h, name+": where the run begins", run.StartMessageCount, int64(len(messages)+1))
 		}
 	}},
-	{"only a failed session is retried", func(h *harness) {
-		h.start(h.startOf(home))
-		_, err := h.tryStart(h.retryOf(home))
-		h.refuses(err, fault.Conflict, "SESSION_BUSY")
-		h.finish(h.claimOf(home))
-		_, err = h.tryStart(h.retryOf(home))
-		h.refuses(err, fault.Conflict, "SESSION_COMPLETED")
-		h.startSuspended(at("waiting"), "c1")
-		_, err = h.tryStart(h.retryOf(at("waiting")))
-		h.refuses(err, fault.Conflict, "SESSION_SUSPENDED")
-		h.stop(at("waiting"), session.StopInterrupt, "why")
-		_, err = h.tryStart(h.retryOf(at("waiting")))
-		h.refuses(err, fault.Conflict, "SESSION_CHANGED")
-		_, err = h.tryStart(h.retryOf(at("unknown")))
-		h.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
-		h.startSuspended(at("aborted"), "c1")
-		h.stop(at("aborted"), session.StopAbort, "why")
-		_, err = h.tryStart(h.retryOf(at("aborted")))
-		h.refuses(err, fault.Conflict, "RUN_CANCELLED")
-	}},
 	{"a session that failed without a run is retried with a new one", func(h *harness) {
 		h.create(h.createOf(home))
 		h.append(home, "m1")
