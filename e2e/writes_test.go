@@ -111,7 +111,9 @@ func (w writers) checkAppends(t *testing.T) {
 	var stale atomic.Int32
 	for i, host := range w.hosts {
 		writing.Go(func() {
-			_, err := host.MergeState(t.Context(), &agentv1.MergeStateRequest{SessionId: "appends", ExpectedVersion: version, Ops: []*agentv1.StateOp{put("winner", fmt.Sprint(i))}})
+			_, err := host.MergeState(t.Context(), &agentv1.MergeStateRequest{
+				SessionId: "appends", ExpectedVersion: version, Ops: []*agentv1.StateOp{put("winner", fmt.Sprint(i))},
+			})
 			switch {
 			case fault.ReasonOf(err) == "VERSION_STALE":
 				stale.Add(1)
@@ -130,7 +132,8 @@ func (w writers) checkDuringARun(t *testing.T) {
 	t.Helper()
 	asking := w.Chat(t, "during", "teller", "tell me a story one")
 	asking.UntilText(len(story()) / 2)
-	if _, err := w.hosts[1].MergeState(t.Context(), &agentv1.MergeStateRequest{SessionId: "during", Ops: []*agentv1.StateOp{put("plan", `"free"`)}}); err != nil {
+	merge := &agentv1.MergeStateRequest{SessionId: "during", Ops: []*agentv1.StateOp{put("plan", `"free"`)}}
+	if _, err := w.hosts[1].MergeState(t.Context(), merge); err != nil {
 		t.Fatal(err)
 	}
 	if state, _ := w.state(t, "during"); state["plan"] != "free" {
@@ -147,7 +150,8 @@ func (w writers) checkStatus(t *testing.T) {
 	t.Helper()
 	w.Chat(t, "status", "teller", "tell me a story two").UntilText(len(story()) / 2)
 	native := w.Native(t, "status", 0)
-	set := &agentv1.SetStatusRequest{SessionId: "status", Status: "failed", Failure: &agentv1.Failure{Error: "It was refused.", Code: "policy"}, Expected: []string{"active"}}
+	failure := &agentv1.Failure{Error: "It was refused.", Code: "policy"}
+	set := &agentv1.SetStatusRequest{SessionId: "status", Status: "failed", Failure: failure, Expected: []string{"active"}}
 	var won atomic.Int32
 	var setting sync.WaitGroup
 	for _, host := range w.hosts {
@@ -184,8 +188,8 @@ func (w writers) checkHost(t *testing.T) {
 	t.Helper()
 	w.converse(t, "host")
 	for _, status := range []string{"active", "completed", "completed"} {
-		err := w.hosts[0].PutSubSession(t.Context(), "host", &agentv1.SubSession{SessionId: "elsewhere", AgentType: "critic", Status: status, Remote: true})
-		if err != nil {
+		sub := &agentv1.SubSession{SessionId: "elsewhere", AgentType: "critic", Status: status, Remote: true}
+		if err := w.hosts[0].PutSubSession(t.Context(), "host", sub); err != nil {
 			t.Fatal(err)
 		}
 	}

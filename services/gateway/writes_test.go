@@ -25,6 +25,11 @@ func appendOp(key, items string) *agentv1.StateOp {
 	return &agentv1.StateOp{Key: key, Op: &agentv1.StateOp_Append{Append: items}}
 }
 
+// mergeOf returns a write of the session s1.
+func mergeOf(version int64, ops ...*agentv1.StateOp) *agentv1.MergeStateRequest {
+	return &agentv1.MergeStateRequest{SessionId: "s1", ExpectedVersion: version, Ops: ops}
+}
+
 // stateOf returns the custom state and the version of a session.
 func stateOf(t *testing.T, client agentv1connect.AgentServiceClient, id string) (state string, version int64) {
 	t.Helper()
@@ -44,7 +49,8 @@ func TestAServerWritesKeysOfTheStateInOrder(t *testing.T) {
 		t.Helper()
 		return text(t, h.request(t, http.MethodPatch, "/sessions/s1/state", body))
 	}
-	got := patch(`{"ops":[{"key":"n","replace":9007199254740993},{"key":"list","append":[1]},{"key":"list","append":[2,3]},{"key":"none","replace":null},{"key":"n","append":[4]}]}`)
+	got := patch(`{"ops":[{"key":"n","replace":9007199254740993},{"key":"list","append":[1]},{"key":"list","append":[2,3]},` +
+		`{"key":"none","replace":null},{"key":"n","append":[4]}]}`)
 	if !strings.Contains(got, `"warnings":["`) || !strings.Contains(got, `\"n\"`) {
 		t.Errorf("an append to a number: got %s, want a warning", got)
 	}
@@ -52,21 +58,23 @@ func TestAServerWritesKeysOfTheStateInOrder(t *testing.T) {
 	if want := `"list":[1,2,3]`; !strings.Contains(state, want) || !strings.Contains(state, `"none":null`) {
 		t.Errorf("got %s, want %s and a null", state, want)
 	}
-	if got := patch(`{"ops":[{"key":"none","delete":true},{"key":"n","replace":9007199254740993}],"expectedVersion":` + fmt.Sprint(version) + `}`); got != fmt.Sprintf("{\"version\":%d,\"warnings\":[]}\n", version+1) {
-		t.Errorf("got %s", got)
+	got = patch(fmt.Sprintf(`{"ops":[{"key":"none","delete":true},{"key":"n","replace":9007199254740993}],"expectedVersion":%d}`, version))
+	if want := fmt.Sprintf("{\"version\":%d,\"warnings\":[]}\n", version+1); got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
-	if state, _ = stateOf(t, client, "s1"); state != `{"n":9007199254740993,"list":[1,2,3]}` && state != `{"list":[1,2,3],"n":9007199254740993}` {
+	state, _ = stateOf(t, client, "s1")
+	if state != `{"n":9007199254740993,"list":[1,2,3]}` && state != `{"list":[1,2,3],"n":9007199254740993}` {
 		t.Errorf("got %s", state)
 	}
 	for range 2 { // a repetition of replacements changes nothing, and keeps the version
-		merged, err := client.MergeState(t.Context(), &agentv1.MergeStateRequest{SessionId: "s1", Ops: []*agentv1.StateOp{replaceOp("n", "9007199254740993")}})
+		merged, err := client.MergeState(t.Context(), mergeOf(0, replaceOp("n", "9007199254740993")))
 		if err != nil || merged.GetVersion() != version+1 {
 			t.Errorf("got %v, %v, want version %d", merged, err, version+1)
 		}
 	}
-	_, err := client.MergeState(t.Context(), &agentv1.MergeStateRequest{SessionId: "s1", Ops: []*agentv1.StateOp{appendOp("list", "[4]")}, ExpectedVersion: version})
+	_, err := client.MergeState(t.Context(), mergeOf(version, appendOp("list", "[4]")))
 	wantReason(t, "a write of an older version", err, "VERSION_STALE")
-	_, err = client.MergeState(t.Context(), &agentv1.MergeStateRequest{SessionId: "s1", Ops: []*agentv1.StateOp{replaceOp("large", `"`+strings.Repeat("x", 2<<20)+`"`)}})
+	_, err = client.MergeState(t.Context(), mergeOf(0, replaceOp("large", `"`+strings.Repeat("x", 2<<20)+`"`)))
 	wantReason(t, "a large state", err, "STATE_SIZE_EXCEEDED")
 	_, err = client.MergeState(t.Context(), &agentv1.MergeStateRequest{SessionId: "s1", Ops: []*agentv1.StateOp{replaceOp("n", "{")}})
 	wantReason(t, "a value that is no JSON", err, "STATE_INVALID")
@@ -74,7 +82,7 @@ func TestAServerWritesKeysOfTheStateInOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = client.MergeState(t.Context(), &agentv1.MergeStateRequest{SessionId: "s1", Ops: []*agentv1.StateOp{replaceOp("n", "1")}})
+	_, err = client.MergeState(t.Context(), mergeOf(0, replaceOp("n", "1")))
 	wantReason(t, "a deleted session", err, "SESSION_NOT_FOUND")
 }
 
@@ -84,9 +92,9 @@ func TestAStateThatBreaksTheSchemaOfItsAgentIsRefused(t *testing.T) {
 	client := apiClient(t, h)
 	h.State.Announce(t, &statev1.Agent{AgentType: "demo", StateSchema: `{"type":"object","properties":{"n":{"type":"integer"}}}`})
 	playTurn(t, h, "default", "s1")
-	_, err := client.MergeState(t.Context(), &agentv1.MergeStateRequest{SessionId: "s1", Ops: []*agentv1.StateOp{replaceOp("n", `"x"`)}})
+	_, err := client.MergeState(t.Context(), mergeOf(0, replaceOp("n", `"x"`)))
 	wantReason(t, "a text for a number", err, "STATE_INVALID")
-	if _, err := client.MergeState(t.Context(), &agentv1.MergeStateRequest{SessionId: "s1", Ops: []*agentv1.StateOp{replaceOp("n", "1")}}); err != nil {
+	if _, err := client.MergeState(t.Context(), mergeOf(0, replaceOp("n", "1"))); err != nil {
 		t.Error(err)
 	}
 }
@@ -97,7 +105,7 @@ func TestAServersStateAndThatOfALiveRunAreMerged(t *testing.T) {
 	client := apiClient(t, h)
 	run := h.begin(t, "s1", "hi", nil)
 	run.Show(1, Started(), Text("One"))
-	if _, err := client.MergeState(t.Context(), &agentv1.MergeStateRequest{SessionId: "s1", Ops: []*agentv1.StateOp{replaceOp("plan", `"free"`)}}); err != nil {
+	if _, err := client.MergeState(t.Context(), mergeOf(0, replaceOp("plan", `"free"`))); err != nil {
 		t.Fatal(err)
 	}
 	run.Complete(AssistantMessage(1, "One"))
@@ -109,7 +117,8 @@ func TestAServersStateAndThatOfALiveRunAreMerged(t *testing.T) {
 func TestAStateOfAServerReachesTheSocketsOfItsSessionAtOnce(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, w *World, client *http.Client) {
-		conn, _, err := websocket.Dial(t.Context(), "http://localhost/agents/demo/room", &websocket.DialOptions{HTTPClient: client}) //nolint:bodyclose // the body is the socket
+		options := &websocket.DialOptions{HTTPClient: client}
+		conn, _, err := websocket.Dial(t.Context(), "http://localhost/agents/demo/room", options) //nolint:bodyclose // the body is the socket
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -120,7 +129,8 @@ func TestAStateOfAServerReachesTheSocketsOfItsSessionAtOnce(t *testing.T) {
 		s.barrier()
 		began := time.Now()
 		for range 2 { // the second one changes nothing
-			patch, err := http.NewRequestWithContext(t.Context(), http.MethodPatch, "http://localhost/sessions/demo:room/state", strings.NewReader(`{"ops":[{"key":"n","replace":2}]}`))
+			body := strings.NewReader(`{"ops":[{"key":"n","replace":2}]}`)
+			patch, err := http.NewRequestWithContext(t.Context(), http.MethodPatch, "http://localhost/sessions/demo:room/state", body)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -151,12 +161,15 @@ func TestASetStatusSaysHowASessionIsThatIsNotAsExpected(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", body, got, want)
 		}
 	}
-	set(`{"status":"paused","expected":["active","failed"]}`, fmt.Sprintf(`{"ok":false,"currentStatus":"completed","currentVersion":%d}`, version))
-	set(fmt.Sprintf(`{"status":"paused","expected":["completed"],"expectedVersion":%d}`, version+1), fmt.Sprintf(`{"ok":false,"currentStatus":"completed","currentVersion":%d}`, version))
-	set(fmt.Sprintf(`{"status":"interrupted","interruptReason":"a review","expected":["completed"],"expectedVersion":%d}`, version), fmt.Sprintf(`{"ok":true,"newVersion":%d}`, version+1))
-	set(`{"status":"failed","failure":{"error":"Refused.","code":"policy","retryable":true},"expected":["interrupted"]}`, fmt.Sprintf(`{"ok":true,"newVersion":%d}`, version+2))
+	conflict := fmt.Sprintf(`{"ok":false,"currentStatus":"completed","currentVersion":%d}`, version)
+	written := func(n int64) string { return fmt.Sprintf(`{"ok":true,"newVersion":%d}`, version+n) }
+	set(`{"status":"paused","expected":["active","failed"]}`, conflict)
+	set(fmt.Sprintf(`{"status":"paused","expected":["completed"],"expectedVersion":%d}`, version+1), conflict)
+	set(fmt.Sprintf(`{"status":"interrupted","interruptReason":"review","expected":["completed"],"expectedVersion":%d}`, version), written(1))
+	set(`{"status":"failed","failure":{"error":"Refused.","code":"policy","retryable":true},"expected":["interrupted"]}`, written(2))
 	found, err := client.GetSession(t.Context(), &agentv1.GetSessionRequest{SessionId: "s1"})
-	if f := found.GetSession().GetFailure(); err != nil || f.GetError() != "Refused." || f.GetCode() != "policy" || !f.GetRetryable() || f.GetReason() != "" {
+	f := found.GetSession().GetFailure()
+	if err != nil || f.GetError() != "Refused." || f.GetCode() != "policy" || !f.GetRetryable() || f.GetReason() != "" {
 		t.Errorf("got %v, %v", found, err)
 	}
 }
@@ -174,7 +187,9 @@ func TestReadersSeeTheEndOfARunWhoseSessionWasEndedByAServer(t *testing.T) {
 	if !stream.Receive() {
 		t.Fatal(stream.Err())
 	}
-	set, err := client.SetStatus(t.Context(), &agentv1.SetStatusRequest{SessionId: "s1", Status: "failed", Failure: &agentv1.Failure{Error: "Refused.", Code: "policy"}, Expected: []string{"active"}})
+	set, err := client.SetStatus(t.Context(), &agentv1.SetStatusRequest{
+		SessionId: "s1", Status: "failed", Failure: &agentv1.Failure{Error: "Refused.", Code: "policy"}, Expected: []string{"active"},
+	})
 	if err != nil || !set.GetOk() {
 		t.Fatalf("got %v, %v", set, err)
 	}
@@ -199,7 +214,8 @@ func TestAHostsSubSessionsAndUsageBelongToTheSession(t *testing.T) {
 		return err
 	}
 	for _, status := range []string{"active", "active", "completed"} {
-		if err := put(&agentv1.SubSession{SessionId: "far", AgentType: "critic", Name: "critic", ToolCallId: "c1", Status: status, Remote: true}); err != nil {
+		sub := &agentv1.SubSession{SessionId: "far", AgentType: "critic", Name: "critic", ToolCallId: "c1", Status: status, Remote: true}
+		if err := put(sub); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -208,7 +224,11 @@ func TestAHostsSubSessionsAndUsageBelongToTheSession(t *testing.T) {
 	wantReason(t, "one without a status", put(&agentv1.SubSession{SessionId: "far", Remote: true}), "STATUS_INVALID")
 	wantReason(t, "none", put(nil), "ID_INVALID")
 	found, err := client.GetSession(t.Context(), &agentv1.GetSessionRequest{SessionId: "s1"})
-	if subs := found.GetSubSessions(); err != nil || len(subs) != 1 || subs[0].GetStatus() != "completed" || subs[0].GetName() != "critic" || !subs[0].GetRemote() || subs[0].GetCompletedAt() == 0 {
+	subs := found.GetSubSessions()
+	if err != nil || len(subs) != 1 {
+		t.Fatalf("got %v, %v", found, err)
+	}
+	if far := subs[0]; far.GetStatus() != "completed" || far.GetName() != "critic" || !far.GetRemote() || far.GetCompletedAt() == 0 {
 		t.Errorf("got %v, %v", found, err)
 	}
 
@@ -235,7 +255,7 @@ func TestAServersWriteIsRepeatedInAnOutageOnlyIfThatChangesNothing(t *testing.T)
 	_, version := stateOf(t, client, "s1")
 	merge := func(version int64, ops ...*agentv1.StateOp) func() error {
 		return func() error {
-			_, err := client.MergeState(t.Context(), &agentv1.MergeStateRequest{SessionId: "s1", ExpectedVersion: version, Ops: ops})
+			_, err := client.MergeState(t.Context(), mergeOf(version, ops...))
 			return err
 		}
 	}
@@ -257,11 +277,13 @@ func TestAServersWriteIsRepeatedInAnOutageOnlyIfThatChangesNothing(t *testing.T)
 		{"any status", set(&agentv1.SetStatusRequest{}), true},
 		{"an expected status", set(&agentv1.SetStatusRequest{Expected: []string{"paused"}}), false},
 		{"usage", func() error {
-			_, err := client.RecordUsage(t.Context(), &agentv1.RecordUsageRequest{SessionId: "s1", Usage: []*eventv1.UsageEntry{customUsage("pages", 1)}})
+			usage := []*eventv1.UsageEntry{customUsage("pages", 1)}
+			_, err := client.RecordUsage(t.Context(), &agentv1.RecordUsageRequest{SessionId: "s1", Usage: usage})
 			return err
 		}, false},
 		{"a sub-session", func() error {
-			_, err := client.PutSubSession(t.Context(), &agentv1.PutSubSessionRequest{SessionId: "s1", SubSession: &agentv1.SubSession{SessionId: "far", Status: "active", Remote: true}})
+			sub := &agentv1.SubSession{SessionId: "far", Status: "active", Remote: true}
+			_, err := client.PutSubSession(t.Context(), &agentv1.PutSubSessionRequest{SessionId: "s1", SubSession: sub})
 			return err
 		}, true},
 	} {
@@ -285,7 +307,8 @@ func TestOnlyServersWriteStatesStatusesSubSessionsAndUsage(t *testing.T) {
 	t.Parallel()
 	key, sum := gateway.NewAPIKey()
 	h := open(t, func(c *gateway.Config) {
-		c.APIKeys = keysFile(t, fmt.Sprintf("- {name: web, tenant: default, subject: mia, scopes: [read, chat, approve], sha256: %s}\n", sum))
+		entry := fmt.Sprintf("- {name: web, tenant: default, subject: mia, scopes: [read, chat, approve], sha256: %s}\n", sum)
+		c.APIKeys = keysFile(t, entry)
 		c.InsecureNoAuth = false
 	})
 	playTurn(t, h, "default", "s1")
@@ -296,7 +319,8 @@ func TestOnlyServersWriteStatesStatusesSubSessionsAndUsage(t *testing.T) {
 		wantReason(t, name, err, "SCOPE_MISSING")
 	}
 	for path, body := range map[string]string{"/state": `{"ops":[{"key":"k","replace":1}]}`, "/status": `{"status":"paused"}`} {
-		wantFault(t, h.request(t, http.MethodPatch, "/sessions/s1"+path, body, "Authorization", "Bearer "+key), http.StatusForbidden, "SCOPE_MISSING")
+		answer := h.request(t, http.MethodPatch, "/sessions/s1"+path, body, "Authorization", "Bearer "+key)
+		wantFault(t, answer, http.StatusForbidden, "SCOPE_MISSING")
 	}
 	if after := h.State.Get("default", "s1").GetSession().GetVersion(); after != before {
 		t.Errorf("got version %d, want %d", after, before)

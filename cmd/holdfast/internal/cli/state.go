@@ -52,7 +52,8 @@ func mergeState(g *Gateway) *cobra.Command {
 		Use: "state SESSION", Short: "Show the custom state of a session, or write keys of it", Args: Arguments(1, 1),
 		Long: `Show the custom state of a session. With --set, --append and --delete, which may be repeated, write keys of
 it in that order instead. The next run reads them. Writing needs the scope operate.`,
-		Example: "  holdfast sessions state chat-1 | jq\n  holdfast sessions state chat-1 --set plan='\"free\"' --append seen='[7]' --delete draft",
+		Example: "  holdfast sessions state chat-1 | jq\n" +
+			"  holdfast sessions state chat-1 --set plan='\"free\"' --append seen='[7]' --delete draft",
 		RunE: func(c *cobra.Command, args []string) error {
 			r.SessionId = args[0]
 			return g.with(c.Context(), shortPatience, func(h *client.Client) error { return g.mergeState(c.Context(), h, &r) })
@@ -96,7 +97,8 @@ func setStatus(g *Gateway) *cobra.Command {
 		Use: "set-status SESSION STATUS", Short: "Set the status of a session: completed, failed, interrupted or paused", Args: Arguments(2, 2),
 		Long: `Set the status of a session to completed, failed, interrupted or paused. A live run ends at once, without its
 executor: prefer "holdfast runs stop". Needs the scope operate.`,
-		Example: "  holdfast sessions set-status chat-1 completed --if interrupted,paused\n  holdfast sessions set-status chat-1 failed --error \"It was refused.\" --code policy",
+		Example: "  holdfast sessions set-status chat-1 completed --if interrupted,paused\n" +
+			"  holdfast sessions set-status chat-1 failed --error \"It was refused.\" --code policy",
 		RunE: func(c *cobra.Command, args []string) error {
 			r.SessionId, r.Status = args[0], args[1]
 			if failure.GetError() != "" || failure.GetCode() != "" {
@@ -121,7 +123,8 @@ func (g *Gateway) setStatus(ctx context.Context, h *client.Client, r *agentv1.Se
 	case err != nil:
 		return err
 	case !set.GetOk():
-		return fault.New(fault.Conflict, "STATUS_UNEXPECTED", "session %q is %s and has version %d: nothing was written", r.GetSessionId(), set.GetCurrentStatus(), set.GetCurrentVersion())
+		return fault.New(fault.Conflict, "STATUS_UNEXPECTED", "session %q is %s and has version %d: nothing was written",
+			r.GetSessionId(), set.GetCurrentStatus(), set.GetCurrentVersion())
 	case g.JSON:
 		return g.printMessage(set)
 	}

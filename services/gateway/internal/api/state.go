@@ -57,7 +57,8 @@ func (s *Server) SetStatus(ctx context.Context, r *agentv1.SetStatusRequest) (*a
 	if done.GetOk() {
 		return &agentv1.SetStatusResponse{Ok: true, NewVersion: proto.Int64(done.GetVersion())}, nil
 	}
-	return &agentv1.SetStatusResponse{CurrentStatus: proto.String(conversation.SessionStatus(done.GetStatus())), CurrentVersion: proto.Int64(done.GetVersion())}, nil
+	status := conversation.SessionStatus(done.GetStatus())
+	return &agentv1.SetStatusResponse{CurrentStatus: proto.String(status), CurrentVersion: proto.Int64(done.GetVersion())}, nil
 }
 
 // statusOf returns the status with a public name; unspecified for none.
@@ -69,8 +70,8 @@ func statusOf(name string) statev1.SessionStatus {
 func (s *Server) PutSubSession(ctx context.Context, r *agentv1.PutSubSessionRequest) (*agentv1.PutSubSessionResponse, error) {
 	in := r.GetSubSession()
 	sub := &statev1.SubSession{
-		SessionId: in.GetSessionId(), AgentType: in.GetAgentType(), ParentToolCallId: in.GetToolCallId(), Status: statusOf(in.GetStatus()), Name: in.GetName(),
-		Mode: statev1.SubSessionMode_SUB_SESSION_MODE_UNSPECIFIED, Location: statev1.SubSessionLocation_SUB_SESSION_LOCATION_LOCAL,
+		SessionId: in.GetSessionId(), AgentType: in.GetAgentType(), ParentToolCallId: in.GetToolCallId(), Name: in.GetName(),
+		Status: statusOf(in.GetStatus()), Location: statev1.SubSessionLocation_SUB_SESSION_LOCATION_LOCAL,
 		StartedAt: in.GetStartedAt(), CompletedAt: in.GetCompletedAt(),
 	}
 	if in.GetName() != "" {
