@@ -111,7 +111,11 @@ func (h *HandOver) Claim(v *session.View, own *session.Change) error {
 // A failed command may have written a claim all the same: the answer to the commit was lost, or
 // it found its own earlier try. Finish releases such a claim in the background.
 func (h *HandOver) Finish(ctx context.Context, err error) {
-	if h.finished = true; !h.reserved {
+	if h == nil {
+		return
+	}
+	h.finished = true
+	if !h.reserved {
 		return
 	}
 	written := err == nil && h.current

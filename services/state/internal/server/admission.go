@@ -44,52 +44,38 @@ type admission struct {
 	underWay []quota.Owner // counted as pending
 }
 
-// otherUserError is the error of a start in a session of another user than the one whose quotas were looked at.
-type otherUserError struct{ userID string }
-
-// Error implements error.
-func (e *otherUserError) Error() string { return "the session has another user, with other quotas" }
-
-// admit decides about a start of a user. The caller must call finish. The error is one of the store.
+// admit decides about a start of a user: it looks at all limits, the cheapest first, until one refuses the start. The
+// caller must call finish. The error is one of the store.
 func (a *admissions) admit(ctx context.Context, tenant, userID string, bytes int64) (*admission, error) {
 	table := a.quotas.Table()
 	if table == nil {
 		return nil, nil
 	}
 	one := &admission{admissions: a, table: table, of: quota.Owner{Tenant: tenant, UserID: userID}, bytes: bytes}
-	if err := one.decide(ctx); err != nil {
+	whole := quota.Owner{Tenant: tenant}
+	ofTenant, ofUser := table.Of(tenant, userID)
+	one.takeStart("tenant", whole, ofTenant)
+	one.takeStart("user", one.of, ofUser)
+	err := one.countPending(ctx, "tenant", whole, ofTenant.Queued)
+	if err == nil {
+		err = one.countPending(ctx, "user", one.of, ofUser.Queued)
+	}
+	if err == nil && one.refusal == nil {
+		err = a.checkBytes(ctx, tenant, bytes)
+		if fault.ReasonOf(err) == reasonBytes {
+			one.refusal = err
+			err = nil
+		}
+	}
+	if err != nil {
 		one.finish(false)
 		return nil, err
 	}
 	return one, nil
 }
 
-// decide looks at all limits, the cheapest first, until one refuses the start.
-func (a *admission) decide(ctx context.Context) error {
-	ofTenant, ofUser := a.table.Of(a.of.Tenant, a.of.UserID)
-	tenant := quota.Owner{Tenant: a.of.Tenant}
-	a.takeStart("tenant", tenant, ofTenant)
-	a.takeStart("user", a.of, ofUser)
-	if err := a.countPending(ctx, "tenant", tenant, ofTenant.Queued); err != nil {
-		return err
-	}
-	if err := a.countPending(ctx, "user", a.of, ofUser.Queued); err != nil {
-		return err
-	}
-	if a.refused() {
-		return nil
-	}
-	err := a.checkBytes(ctx, a.of.Tenant, a.bytes)
-	if fault.ReasonOf(err) == reasonBytes {
-		a.refusal, err = err, nil
-	}
-	return err
-}
-
-func (a *admission) refused() bool { return a.refusal != nil }
-
 func (a *admission) takeStart(whose string, of quota.Owner, l quota.Limits) {
-	if a.refused() || l.StartsPerSecond == 0 {
+	if a.refusal != nil || l.StartsPerSecond == 0 {
 		return
 	}
 	if wait := a.starts.Take(of, l, a.clock()); wait > 0 {
@@ -101,7 +87,7 @@ func (a *admission) takeStart(whose string, of quota.Owner, l quota.Limits) {
 }
 
 func (a *admission) countPending(ctx context.Context, whose string, of quota.Owner, limit int64) error {
-	if a.refused() || limit == 0 {
+	if a.refusal != nil || limit == 0 {
 		return nil
 	}
 	before := a.pending.Begin(of)
@@ -114,34 +100,18 @@ func (a *admission) countPending(ctx context.Context, whose string, of quota.Own
 	return err
 }
 
-// guard returns the command with the decision. It refuses only a start that writes a run.
-func (a *admission) guard(c startCommand) startCommand {
+// quota returns the decision for the rules of a command. It also holds for other users if neither has limits of its own.
+func (a *admission) quota() *session.Quota {
 	if a == nil {
-		return c
+		return nil
 	}
-	decide := c.decide
-	c.decide = func(views ...*session.View) (*session.Change, session.Started, error) {
-		change, started, err := decide(views...)
-		if err != nil || change == nil || change.NewRun == nil {
-			return change, started, err
-		}
-		if err := a.refuse(change.Session.UserID); err != nil {
-			return nil, session.Started{}, err
-		}
-		return change, started, nil
+	limited := func(userID string) bool {
+		_, ofUser := a.table.Of(a.of.Tenant, userID)
+		return ofUser != quota.Limits{}
 	}
-	return c
-}
-
-// refuse returns the decision for the user of the session.
-func (a *admission) refuse(userID string) error {
-	_, decided := a.table.Of(a.of.Tenant, a.of.UserID)
-	_, own := a.table.Of(a.of.Tenant, userID)
-	none := quota.Limits{}
-	if userID != a.of.UserID && (own != none || decided != none) {
-		return &otherUserError{userID}
-	}
-	return a.refusal
+	return &session.Quota{UserID: a.of.UserID, Refusal: a.refusal, Applies: func(userID string) bool {
+		return !limited(userID) && !limited(a.of.UserID)
+	}}
 }
 
 // finish gives back the unused part of a start without a new run.

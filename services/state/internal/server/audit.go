@@ -1,7 +1,6 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -25,32 +24,32 @@ const (
 // auditService implements statev1.AuditServiceServer.
 type auditService struct {
 	statev1.UnimplementedAuditServiceServer
-	store store.AuditLog
-	clock clock
+	store  store.AuditLog
+	runner *runner
+	clock  clock
 }
 
 // newAuditID returns a unique id. It is random for all kinds of ids of the service: an event with a known id is
 // skipped.
 func newAuditID() string { return "aud_" + strings.ToLower(rand.Text()) }
 
-func eventInvalid(format string, args ...any) error {
-	return invalid("AUDIT_EVENT_INVALID", format, args...)
+func (x *reader) eventInvalid(format string, args ...any) {
+	x.refuse("AUDIT_EVENT_INVALID", format, args...)
 }
 
 // RecordEvents implements statev1.AuditServiceServer.
 func (s *auditService) RecordEvents(ctx context.Context, r *statev1.RecordEventsRequest) (*statev1.RecordEventsResponse, error) {
+	x := s.runner.read(r)
 	if n := len(r.GetEvents()); n == 0 || n > maxAuditEvents {
-		return nil, eventInvalid("the request has %d events; send 1 to %d", n, maxAuditEvents)
+		x.eventInvalid("the request has %d events; send 1 to %d", n, maxAuditEvents)
 	}
-	now := s.clock.millis()
 	byTenant := map[string][]session.AuditEvent{}
 	for _, e := range r.GetEvents() {
-		event, err := auditEventIn(e)
-		if err != nil {
-			return nil, err
-		}
-		event.At = now
-		byTenant[e.GetTenant()] = append(byTenant[e.GetTenant()], event)
+		tenant := x.optionalID("tenant", e.GetTenant())
+		byTenant[tenant] = append(byTenant[tenant], x.auditEvent(e.GetEvent()))
+	}
+	if x.err != nil {
+		return nil, x.err
 	}
 	for tenant, events := range byTenant {
 		if err := s.store.RecordAudit(ctx, tenant, events); err != nil {
@@ -60,49 +59,42 @@ func (s *auditService) RecordEvents(ctx context.Context, r *statev1.RecordEvents
 	return &statev1.RecordEventsResponse{}, nil
 }
 
-// auditEventIn checks and converts an event. Invalid (ID_INVALID, AUDIT_EVENT_INVALID).
-func auditEventIn(e *statev1.TenantEvent) (session.AuditEvent, error) {
-	in := e.GetEvent()
-	if err := cmp.Or(checkOptionalID("tenant", e.GetTenant()), checkOptionalID("session_id", in.GetSessionId()),
-		checkID("id", in.GetId()), checkID("action", in.GetAction()), checkID("outcome", in.GetOutcome()),
-		checkActor(in.GetActor()), checkOptionalID("target_kind", in.GetTargetKind()), checkOptionalID("target_id", in.GetTargetId())); err != nil {
-		return session.AuditEvent{}, err
+// auditEvent gives Invalid (ID_INVALID, AUDIT_EVENT_INVALID).
+func (x *reader) auditEvent(in *eventv1.AuditEvent) session.AuditEvent {
+	event := session.AuditEvent{
+		SessionID: x.optionalID("session_id", in.GetSessionId()), ID: x.id("id", in.GetId()), Action: session.AuditAction(x.id("action", in.GetAction())),
+		Outcome: x.id("outcome", in.GetOutcome()), Actor: x.actor(in.GetActor()), TargetKind: x.optionalID("target_kind", in.GetTargetKind()),
+		TargetID: x.optionalID("target_id", in.GetTargetId()), Detail: in.GetDetail(), At: x.now,
 	}
-	if in.GetActor() == "" {
-		return session.AuditEvent{}, eventInvalid("the event has no actor")
+	if event.Actor == "" {
+		x.eventInvalid("the event has no actor")
 	}
 	var object map[string]any
-	if detail := in.GetDetail(); detail != "" && (len(detail) > maxAuditDetail || json.Unmarshal([]byte(detail), &object) != nil) {
-		return session.AuditEvent{}, eventInvalid("detail has %d bytes; give a JSON object of at most %d", len(detail), maxAuditDetail)
+	if n := len(event.Detail); n > maxAuditDetail || n > 0 && json.Unmarshal([]byte(event.Detail), &object) != nil {
+		x.eventInvalid("detail has %d bytes; give a JSON object of at most %d", n, maxAuditDetail)
 	}
-	return session.AuditEvent{
-		ID: in.GetId(), SessionID: in.GetSessionId(), Actor: in.GetActor(), Action: session.AuditAction(in.GetAction()),
-		TargetKind: in.GetTargetKind(), TargetID: in.GetTargetId(), Outcome: in.GetOutcome(), Detail: in.GetDetail(),
-	}, nil
+	return event
 }
 
 // ListEvents implements statev1.AuditServiceServer.
 func (s *auditService) ListEvents(ctx context.Context, r *statev1.ListEventsRequest) (*statev1.ListEventsResponse, error) {
-	limit, err := pageLimit(r.GetLimit())
-	if err := cmp.Or(err, checkOptionalID("tenant", r.GetTenant()), checkOptionalID("session_id", r.GetSessionId()),
-		checkActor(r.GetActor()), checkOptionalID("action", r.GetAction())); err != nil {
-		return nil, err
-	}
+	x := s.runner.read(r)
+	limit, tenant := x.pageLimit(r.GetLimit()), x.optionalID("tenant", r.GetTenant())
 	q := store.AuditQuery{
-		SessionID: r.GetSessionId(), Actor: r.GetActor(), Action: r.GetAction(),
+		SessionID: x.optionalID("session_id", r.GetSessionId()), Actor: x.actor(r.GetActor()), Action: x.optionalID("action", r.GetAction()),
 		From: session.Millis(r.GetFrom()), Before: session.Millis(r.GetBefore()), OldestFirst: r.GetOldestFirst(), Limit: limit + 1,
 	}
-	if settled := s.clock.millis() - auditSettle; q.OldestFirst && (q.Before == 0 || q.Before > settled) {
+	if settled := x.now - auditSettle; q.OldestFirst && (q.Before == 0 || q.Before > settled) {
 		q.Before = settled
 	}
 	if r.GetCursor() != "" {
-		at, id, err := decodeCursor(auditCursors, r.GetCursor())
-		if err != nil {
-			return nil, err
-		}
+		at, id := x.cursor(auditCursors, r.GetCursor())
 		q.After = &store.AuditPlace{At: at, ID: id}
 	}
-	rows, err := s.store.AuditEvents(ctx, r.GetTenant(), q)
+	if x.err != nil {
+		return nil, x.err
+	}
+	rows, err := s.store.AuditEvents(ctx, tenant, q)
 	if err != nil {
 		return nil, err
 	}

@@ -5,8 +5,6 @@ import (
 	"context"
 	"math"
 
-	"google.golang.org/protobuf/proto"
-
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
@@ -18,20 +16,16 @@ type checkpointService struct {
 	store      store.Reader
 	runner     *runner
 	admissions *admissions
-	clock      clock
-	ids        ids
 }
 
 // GetCheckpoint implements statev1.CheckpointServiceServer.
 func (s *checkpointService) GetCheckpoint(ctx context.Context, r *statev1.GetCheckpointRequest) (*statev1.GetCheckpointResponse, error) {
-	key, err := checkKey(r.GetTenant(), r.GetSessionId())
-	if err != nil {
-		return nil, err
+	x := s.runner.read(r)
+	key, id := x.key(r), x.optionalCheckpointID(r.GetCheckpointId())
+	if x.err != nil {
+		return nil, x.err
 	}
-	if err := checkOptionalCheckpointID(r.GetCheckpointId()); err != nil {
-		return nil, err
-	}
-	found, state, err := readerOf(r, s.store).Checkpoint(ctx, key, r.GetCheckpointId())
+	found, state, err := x.owned(s.store).Checkpoint(ctx, key, id)
 	if err != nil {
 		return nil, err
 	}
@@ -42,16 +36,13 @@ func (s *checkpointService) GetCheckpoint(ctx context.Context, r *statev1.GetChe
 
 // ListCheckpoints implements statev1.CheckpointServiceServer.
 func (s *checkpointService) ListCheckpoints(ctx context.Context, r *statev1.ListCheckpointsRequest) (*statev1.ListCheckpointsResponse, error) {
-	key, err := checkKey(r.GetTenant(), r.GetSessionId())
-	if err != nil {
-		return nil, err
+	x := s.runner.read(r)
+	key, limit, offset := x.key(r), x.pageLimit(r.GetLimit()), x.offset(r.GetOffset())
+	before := number(x, "LIMIT_INVALID", "before_step", r.GetBeforeStep(), math.MaxInt32, "give a step, or 0 for the newest checkpoints")
+	if x.err != nil {
+		return nil, x.err
 	}
-	limit, err := pageLimit(r.GetLimit())
-	if err := cmp.Or(err, checkOffset(r.GetOffset()),
-		checkRange("LIMIT_INVALID", "before_step", r.GetBeforeStep(), math.MaxInt32, "give a step, or 0 for the newest checkpoints")); err != nil {
-		return nil, err
-	}
-	rows, total, err := readerOf(r, s.store).Checkpoints(ctx, key, r.GetBeforeStep(), int(r.GetOffset()), limit+1)
+	rows, total, err := x.owned(s.store).Checkpoints(ctx, key, before, offset, limit+1)
 	if err != nil {
 		return nil, err
 	}
@@ -65,15 +56,12 @@ func (s *checkpointService) ListCheckpoints(ctx context.Context, r *statev1.List
 
 // Rewind implements statev1.CheckpointServiceServer.
 func (s *checkpointService) Rewind(ctx context.Context, r *statev1.RewindRequest) (*statev1.RewindResponse, error) {
-	key, err := checkKey(r.GetTenant(), r.GetSessionId())
-	if err != nil {
-		return nil, err
+	x := s.runner.read(r)
+	command := session.RewindTo{Key: x.key(r), CheckpointID: x.checkpointID(r.GetCheckpointId()), Schemas: s.runner.schemas, Now: x.now}
+	if x.err != nil {
+		return nil, x.err
 	}
-	if err := checkCheckpointID(r.GetCheckpointId()); err != nil {
-		return nil, err
-	}
-	command := session.RewindTo{Key: key, CheckpointID: r.GetCheckpointId(), Schemas: s.runner.schemas, Now: s.clock.millis()}
-	rewound, err := spread(ctx, s.runner.by(r.GetCaller()), targetOf(r, key, command.Need()), proto.Size(r), command.Now, alone(command.Decide))
+	rewound, err := run(ctx, s.runner, onFamily(x, command.Key, command))
 	if err != nil {
 		return nil, err
 	}
@@ -82,24 +70,20 @@ func (s *checkpointService) Rewind(ctx context.Context, r *statev1.RewindRequest
 
 // Branch implements statev1.CheckpointServiceServer.
 func (s *checkpointService) Branch(ctx context.Context, r *statev1.BranchRequest) (*statev1.BranchResponse, error) {
-	key, err := checkKey(r.GetTenant(), r.GetSessionId())
-	if err != nil {
+	x := s.runner.read(r)
+	branch := session.Branch{
+		From: x.key(r), Owner: x.by.Owner, CheckpointID: x.checkpointID(r.GetCheckpointId()), Schemas: s.runner.schemas, Now: x.now,
+		Key: session.Key{Tenant: r.GetTenant(), SessionID: cmp.Or(x.optionalID("new_session_id", r.GetNewSessionId()), x.ids.session())},
+	}
+	if x.err != nil {
+		return nil, x.err
+	}
+	if err := s.admissions.checkBytes(ctx, r.GetTenant(), 1); err != nil { // it copies messages
 		return nil, err
 	}
-	if err := cmp.Or(checkCheckpointID(r.GetCheckpointId()), checkOptionalID("new_session_id", r.GetNewSessionId())); err != nil {
-		return nil, err
-	}
-	if err := s.admissions.checkBytes(ctx, key.Tenant, 1); err != nil { // it copies messages
-		return nil, err
-	}
-	branch := session.Key{Tenant: key.Tenant, SessionID: r.GetNewSessionId()}
-	if branch.SessionID == "" {
-		branch.SessionID = s.ids.session()
-	}
-	command := session.Branch{From: key, Owner: r.GetCaller().GetOwner(), CheckpointID: r.GetCheckpointId(), Key: branch, Schemas: s.runner.schemas, Now: s.clock.millis()}
-	created, err := run(ctx, s.runner.by(r.GetCaller()), command.Targets(), proto.Size(r), func(_ []session.Target, views []*session.View) ([]*session.Change, session.Session, error) {
-		return command.Decide(views...)
-	})
+	command := onViews(x, session.Target{}, branch.Decide)
+	command.Targets, command.Alone = branch.Targets(), true
+	created, err := run(ctx, s.runner, command)
 	if err != nil {
 		return nil, err
 	}

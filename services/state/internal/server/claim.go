@@ -26,9 +26,10 @@ func (s *workService) ClaimRuns(stream grpc.BidiStreamingServer[statev1.ClaimRun
 	if err != nil {
 		return err
 	}
-	executor, err := executorIn(hello)
-	if err != nil {
-		return err
+	x := s.runner.read(hello)
+	executor := x.executor(hello)
+	if x.err != nil {
+		return x.err
 	}
 	return s.scheduler.Serve(stream.Context(), executor, claimStream{stream, s.grants})
 }
@@ -71,57 +72,58 @@ func (s claimStream) SendStop(runID string, stop session.Stop) error {
 	return s.Send(&statev1.ClaimRunsResponse{Work: &statev1.ClaimRunsResponse_Stop{Stop: stopped}})
 }
 
-// executorIn gives Invalid (EXECUTOR_INVALID, ID_INVALID).
-func executorIn(r *statev1.ClaimRunsRequest) (scheduler.Executor, error) {
-	const maxAgents, maxDescription = 1000, 4096
-	invalid := func(format string, args ...any) (scheduler.Executor, error) {
-		return scheduler.Executor{}, invalid("EXECUTOR_INVALID", format, args...)
-	}
+// executor gives Invalid (EXECUTOR_INVALID, ID_INVALID).
+func (x *reader) executor(r *statev1.ClaimRunsRequest) scheduler.Executor {
+	const reason, maxAgents, maxDescription, maxText = "EXECUTOR_INVALID", 1000, 4096, 4096
 	if p := idProblem(r.GetExecutorId()); p != "" {
-		return invalid("executor_id %s; the first request of a stream names the executor", p)
+		x.refuse(reason, "executor_id %s; the first request of a stream names the executor", p)
 	}
 	if n := len(r.GetAgents()); n == 0 && len(r.GetProblems()) == 0 || n > maxAgents {
-		return invalid("the first request announces %d agents; announce 1 to %d", n, maxAgents)
+		x.refuse(reason, "the first request announces %d agents; announce 1 to %d", n, maxAgents)
 	}
-	problems, err := problemsIn(r.GetProblems())
-	if err != nil {
-		return scheduler.Executor{}, err
+	if n := len(r.GetProblems()); n > maxProblems {
+		x.refuse(reason, "the first request has %d problems; the limit is %d", n, maxProblems)
 	}
-	executor := scheduler.Executor{Problems: problems, ID: r.GetExecutorId(), Held: r.GetHeldRunIds(), Credits: int(r.GetCredits()), Spare: int(r.GetSpareCredits())}
+	executor := scheduler.Executor{ID: r.GetExecutorId(), Credits: int(r.GetCredits()), Spare: int(r.GetSpareCredits())}
+	for _, p := range r.GetProblems() {
+		if max(len(p.GetKind()), len(p.GetName()), len(p.GetAgentType()), len(p.GetText())) > maxText {
+			x.refuse(reason, "a problem has a text of more than %d bytes", maxText)
+		}
+		executor.Problems = append(executor.Problems, session.Problem{Kind: p.GetKind(), Name: p.GetName(), Agent: p.GetAgentType(), Text: p.GetText()})
+	}
 	for _, a := range r.GetAgents() {
 		if p := idProblem(a.GetAgentType()); p != "" {
-			return invalid("agent_type %q %s", a.GetAgentType(), p)
+			x.refuse(reason, "agent_type %q %s", a.GetAgentType(), p)
 		}
 		if len(a.GetDescription()) > maxDescription || strings.ContainsRune(a.GetDescription(), 0) {
-			return invalid("the description of agent %q is longer than %d bytes or has a zero character", a.GetAgentType(), maxDescription)
+			x.refuse(reason, "the description of agent %q is longer than %d bytes or has a zero character", a.GetAgentType(), maxDescription)
 		}
-		if checkBusy(a.GetOnBusy()) != nil {
-			return invalid("on_busy of agent %q is %s, which is not a policy", a.GetAgentType(), a.GetOnBusy())
+		onBusy, known := busyIn[a.GetOnBusy()]
+		if !known && a.GetOnBusy() != statev1.BusyPolicy_BUSY_POLICY_UNSPECIFIED {
+			x.refuse(reason, "on_busy of agent %q is %s, which is not a policy", a.GetAgentType(), a.GetOnBusy())
+		}
+		if x.err != nil {
+			return executor
 		}
 		if err := checkStateSchema(a.GetStateSchema()); err != nil {
-			return invalid("state_schema of agent %q: %v", a.GetAgentType(), err)
+			x.refuse(reason, "state_schema of agent %q: %v", a.GetAgentType(), err)
 		}
 		executor.Agents = append(executor.Agents, session.Agent{
-			Type: a.GetAgentType(), Description: a.GetDescription(), OnBusy: busyIn[a.GetOnBusy()], StateSchema: a.GetStateSchema(), Remote: a.GetRemote(),
+			Type: a.GetAgentType(), Description: a.GetDescription(), OnBusy: onBusy, StateSchema: a.GetStateSchema(), Remote: a.GetRemote(),
 		})
 	}
-	return executor, checkHeld(executor.Held)
+	executor.Held = x.claimedRuns(r.GetHeldRunIds())
+	return executor
 }
 
-// problemsIn gives Invalid (EXECUTOR_INVALID).
-func problemsIn(in []*statev1.Problem) ([]session.Problem, error) {
-	const maxText = 4096
-	if len(in) > maxProblems {
-		return nil, invalid("EXECUTOR_INVALID", "the first request has %d problems; the limit is %d", len(in), maxProblems)
+// claimedRuns reads the runs that an executor works on. Invalid (EXECUTOR_INVALID, ID_INVALID).
+func (x *reader) claimedRuns(runIDs []string) []string {
+	const limit = 100_000
+	if len(runIDs) > limit {
+		x.refuse("EXECUTOR_INVALID", "an executor cannot hold %d runs; the limit is %d", len(runIDs), limit)
+		return nil
 	}
-	var problems []session.Problem
-	for _, p := range in {
-		if max(len(p.GetKind()), len(p.GetName()), len(p.GetAgentType()), len(p.GetText())) > maxText {
-			return nil, invalid("EXECUTOR_INVALID", "a problem has a text of more than %d bytes", maxText)
-		}
-		problems = append(problems, session.Problem{Kind: p.GetKind(), Name: p.GetName(), Agent: p.GetAgentType(), Text: p.GetText()})
-	}
-	return problems, nil
+	return x.eachID("a held run id", runIDs)
 }
 
 // maxProblems bounds the problems of an executor, and the problems in an answer of ListAgents.

@@ -12,112 +12,92 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// commitResult is a checkpoint, and the stop requested for its run.
-type commitResult struct {
-	session.Checkpoint
-	stop *session.Stop
-}
-
-// CommitStep implements statev1.WorkServiceServer. Only the last step of a run, and a step with
-// calls, may affect the family.
+// CommitStep implements statev1.WorkServiceServer. Only the last step of a run, and a step with calls, may affect the
+// family.
 func (s *workService) CommitStep(ctx context.Context, r *statev1.CommitStepRequest) (*statev1.CommitStepResponse, error) {
-	command, err := s.newCommit(r)
-	if err != nil {
-		return nil, err
+	x := s.runner.read(r)
+	step := s.readCommit(x, r)
+	if x.err != nil {
+		return nil, x.err
 	}
-	decide := func(v *session.View) (*session.Change, commitResult, error) {
-		change, checkpoint, err := command.Decide(v)
-		if err != nil {
-			return nil, commitResult{}, err
-		}
-		return change, commitResult{checkpoint, v.Run.Stop}, nil
-	}
-	target := session.Target{Key: command.Key, Need: command.Need()}
-	var c commitResult
-	if command.Outcome == nil && len(command.Calls) == 0 {
-		c, err = update(ctx, s.runner, target, proto.Size(r), decide)
-	} else {
-		c, err = spread(ctx, s.runner, target, proto.Size(r), command.Now, alone(decide))
-	}
+	command := onFamily(x, step.Key, step)
+	command.Alone = step.Outcome == nil && len(step.Calls) == 0
+	var stop *session.Stop // requested for the run
+	command.Amend = func(views []*session.View, _ []*session.Change, _ *session.Checkpoint) { stop = views[0].Run.Stop }
+	c, err := run(ctx, s.runner, command)
 	if err != nil {
 		return nil, err
 	}
 	return &statev1.CommitStepResponse{
-		CheckpointId: c.ID, Version: c.Version, MessageCount: c.MessageCount, Warnings: c.Warnings, Stop: stopOut(c.stop), CommittedAt: int64(c.CreatedAt),
+		CheckpointId: c.ID, Version: c.Version, MessageCount: c.MessageCount, Warnings: c.Warnings, Stop: stopOut(stop), CommittedAt: int64(c.CreatedAt),
 	}, nil
 }
 
-// newCommit checks the request and returns its command.
-func (s *workService) newCommit(r *statev1.CommitStepRequest) (session.Commit, error) {
-	limits := s.limits
-	ref, err := s.grants.checkRef(r.GetRun())
-	if err != nil {
-		return session.Commit{}, err
-	}
-	if err := limits.checkCommit(r); err != nil {
-		return session.Commit{}, err
-	}
-	command := session.Commit{
+// maxRecordBytes bounds a step's record for readers.
+const maxRecordBytes = 8 << 20
+
+func (s *workService) readCommit(x *reader, r *statev1.CommitStepRequest) session.Commit {
+	ref := x.claim(s.grants, r.GetRun())
+	c := session.Commit{
 		ClaimRef: ref, Step: r.GetStep(), ExpectedVersion: r.GetExpectedVersion(),
-		LateReported: r.GetToldCalls(), Suspension: suspensionIn(r), ExpireAfter: session.Millis(s.suspendedTTL.Milliseconds()),
-		Limits: limits.sessionLimits(), Now: s.clock.millis(),
+		Messages:    x.stepMessages(r.GetMessages(), origin{runID: ref.RunID, step: r.GetStep()}),
+		ExpireAfter: session.Millis(s.suspendedTTL.Milliseconds()), Limits: x.limits.sessionLimits(), Now: x.now,
 	}
-	command.CheckpointID = checkpointID(ref.SessionID, r.GetStep(), command.Now, s.ids())
-	for _, c := range r.GetConsumedCalls() {
-		command.Consume = append(command.Consume, session.Consume{CallID: c.GetToolCallId(), Revision: c.GetRevision()})
+	if size := proto.Size(r.GetRecord()); size > maxRecordBytes {
+		x.refuse("RECORD_TOO_LARGE", "the record of the step has %d bytes; the limit is %d", size, maxRecordBytes)
 	}
-	for _, c := range r.GetSubSessions() {
-		command.Children = append(command.Children, childIn(c))
+	if r.GetRecord() != nil && x.err == nil {
+		c.Record = x.encode(r.GetRecord())
 	}
 	if r.GetOutcome() != nil {
-		outcome := limits.outcomeIn(r.GetOutcome())
-		command.Outcome = &outcome
+		outcome := x.outcome(r.GetOutcome(), true)
+		c.Outcome = &outcome
 	}
-	if r.GetRecord() != nil {
-		if command.Record, err = encode(r.GetRecord()); err != nil {
-			return session.Commit{}, err
-		}
+	c.Suspension = x.suspension(r.GetSuspension(), c.Outcome)
+	c.Calls = x.calls(r.GetCalls())
+	if n := len(r.GetSubSessions()); n > x.limits.Calls {
+		x.refuse("SUB_SESSION_INVALID", "the step writes %d references to sub-sessions; the limit is %d", n, x.limits.Calls)
 	}
-	if command.Ops, err = limits.opsIn(r.GetOps()); err != nil {
-		return session.Commit{}, err
+	for _, child := range r.GetSubSessions() {
+		c.Children = append(c.Children, x.subSession(child))
 	}
-	if command.Usage, err = limits.usageIn(r.GetUsage()); err != nil {
-		return session.Commit{}, err
+	c.NewChildren = x.newChildren(r.GetNewSubSessions(), c.Calls)
+	for _, call := range r.GetConsumedCalls() {
+		c.Consume = append(c.Consume, session.Consume{CallID: x.id("an id of consumed_calls", call.GetToolCallId()), Revision: call.GetRevision()})
 	}
-	if command.Calls, err = callsIn(r.GetCalls()); err != nil {
-		return session.Commit{}, err
-	}
-	if command.NewChildren, err = s.newChildrenIn(r.GetNewSubSessions(), command.Now); err != nil {
-		return session.Commit{}, err
-	}
-	command.Messages, err = messagesIn(r.GetMessages(), origin{runID: ref.RunID, step: r.GetStep(), now: command.Now})
-	return command, err
+	c.LateReported = x.eachID("an id of told_calls", r.GetToldCalls())
+	c.Ops = x.ops(r.GetOps())
+	c.Usage = x.usage(r.GetUsage())
+	// The id has the form of the specification. Its six random digits come from a fresh id.
+	digest := sha256.Sum256([]byte(x.ids()))
+	c.CheckpointID = session.CheckpointID(ref.SessionID, c.Step, c.Now, hex.EncodeToString(digest[:3]))
+	return c
 }
 
-// newChildrenIn converts checked sub-sessions.
-func (s *workService) newChildrenIn(given []*statev1.NewSubSession, now session.Millis) ([]session.NewChild, error) {
+// newChildren reads the sub-sessions that begin with a step. Invalid (SUB_SESSION_INVALID), and the faults of a start
+// with these messages.
+func (x *reader) newChildren(given []*statev1.NewSubSession, calls []session.Call) []session.NewChild {
+	unanswered := map[string]bool{}
+	for _, c := range calls {
+		unanswered[c.CallID] = c.Kind == session.SubAgent
+	}
 	var children []session.NewChild
-	for _, n := range given {
+	for i, n := range given {
 		child := session.NewChild{
-			SessionID: n.GetSessionId(), AgentType: n.GetAgentType(), CallID: n.GetToolCallId(),
-			Mode: cmp.Or(modeIn[n.GetMode()], session.Ephemeral), Name: n.GetName(),
-			RunID: s.ids.run(), MessageID: s.ids.message(), State: cmp.Or(n.GetCustomState(), "{}"),
+			SessionID: x.id("new_sub_sessions' session_id", n.GetSessionId()), AgentType: x.id("new_sub_sessions' agent_type", n.GetAgentType()),
+			Name: x.optionalID("new_sub_sessions' name", n.GetName()), Mode: cmp.Or(x.mode(n.GetMode()), session.Ephemeral),
+			DeadlineAt: x.deadline(n.GetTimeoutMs()), CallID: n.GetToolCallId(), RunID: x.ids.run(), MessageID: x.ids.message(),
 		}
-		if timeout := n.GetTimeoutMs(); timeout > 0 {
-			child.DeadlineAt = now + session.Millis(timeout)
+		child.Messages = x.userMessages(n.GetMessages(), false, child.RunID)
+		child.State = x.initialState(n.GetCustomState())
+		if !unanswered[child.CallID] {
+			x.refuse("SUB_SESSION_INVALID", "new_sub_sessions[%d] answers call %q, which is no call of a sub-agent in the same step, or the call of another one", i, child.CallID)
 		}
-		var err error
-		if child.Messages, err = messagesIn(n.GetMessages(), origin{runID: child.RunID, now: now, newID: s.ids}); err != nil {
-			return nil, err
+		if x.err != nil {
+			return nil
 		}
+		delete(unanswered, child.CallID)
 		children = append(children, child)
 	}
-	return children, nil
-}
-
-// checkpointID returns an id in the form of the specification. Its six random digits come from
-// a fresh id.
-func checkpointID(sessionID string, step int32, now session.Millis, id string) string {
-	digest := sha256.Sum256([]byte(id))
-	return session.CheckpointID(sessionID, step, now, hex.EncodeToString(digest[:3]))
+	return children
 }

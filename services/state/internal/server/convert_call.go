@@ -19,16 +19,25 @@ func encodeAnswer(a *statev1.CallAnswer, source statev1.AnswerSource) ([]byte, e
 	return encode(answer)
 }
 
-// timedOutAnswer answers a call after its deadline.
-func timedOutAnswer() ([]byte, error) {
-	return encodeAnswer(&statev1.CallAnswer{Answer: &statev1.CallAnswer_Error{Error: "The call was not answered in time."}},
+// timedOut answers a call after its deadline.
+func timedOut(session.Call) []byte {
+	return answerOf(&statev1.CallAnswer{Answer: &statev1.CallAnswer_Error{Error: "The call was not answered in time."}},
 		statev1.AnswerSource_ANSWER_SOURCE_TIMEOUT)
 }
 
-// abandonedAnswer answers an open call when a new message ends the wait for it.
-func abandonedAnswer() ([]byte, error) {
-	return encodeAnswer(&statev1.CallAnswer{Answer: &statev1.CallAnswer_Error{Error: "client_tool_abandoned: a new message came instead."}},
+// abandon answers an open call when a new message ends the wait for it.
+func abandon(session.Call) []byte {
+	return answerOf(&statev1.CallAnswer{Answer: &statev1.CallAnswer_Error{Error: "client_tool_abandoned: a new message came instead."}},
 		statev1.AnswerSource_ANSWER_SOURCE_ABANDONED)
+}
+
+// answerOf is encodeAnswer for answers of the service itself.
+func answerOf(a *statev1.CallAnswer, source statev1.AnswerSource) []byte {
+	answer, err := encodeAnswer(a, source)
+	if err != nil { // only texts that are not UTF-8 fail, and the output of a child is checked JSON
+		panic(fmt.Sprintf("state: encode an answer: %v", err))
+	}
+	return answer
 }
 
 // approved reports whether the encoded answer approves its call.
@@ -52,20 +61,11 @@ func childEnd(child *session.Session, status session.Status, room int) []byte {
 	case status == session.Failed:
 		end.Failure = &statev1.Failure{Error: "The session of the sub-agent was deleted."}
 	}
-	answer, err := encodeAnswer(&statev1.CallAnswer{Answer: &statev1.CallAnswer_Child{Child: end}}, statev1.AnswerSource_ANSWER_SOURCE_CHILD)
-	if err != nil { // only texts that are not UTF-8 fail, and the output is checked JSON
-		panic(fmt.Sprintf("state: encode the end of a child: %v", err))
-	}
-	return answer
+	return answerOf(&statev1.CallAnswer{Answer: &statev1.CallAnswer_Child{Child: end}}, statev1.AnswerSource_ANSWER_SOURCE_CHILD)
 }
 
 // childEndBytes is more than an answer of childEnd has beside the output.
 const childEndBytes = 1024
-
-// always returns the same answer for every call.
-func always(answer []byte) func(session.Call) []byte {
-	return func(session.Call) []byte { return answer }
-}
 
 func answerOut(callID string, body []byte) (*statev1.CallAnswer, error) {
 	if body == nil {
@@ -109,25 +109,4 @@ func callOut(c *session.Call) (*statev1.Call, error) {
 	}
 	out.LateAnswer, err = answerOut(c.CallID, c.Late)
 	return out, err
-}
-
-// callsIn converts new calls. They are checked.
-func callsIn(calls []*statev1.Call) ([]session.Call, error) {
-	var rows []session.Call
-	for _, c := range calls {
-		row := session.Call{
-			CallID: c.GetToolCallId(), StepID: c.GetStepId(), ToolName: c.GetToolName(), Kind: callKindIn[c.GetKind()],
-			ApprovalID: c.GetApprovalId(), Input: c.GetInput(), DeadlineAt: session.Millis(c.GetDeadlineAt()),
-			Approvers: approversIn[c.GetApprovers()],
-		}
-		if c.GetEntryInput() != nil {
-			body, err := encode(c.GetEntryInput())
-			if err != nil {
-				return nil, err
-			}
-			row.Stash = body
-		}
-		rows = append(rows, row)
-	}
-	return rows, nil
 }

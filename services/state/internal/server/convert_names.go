@@ -9,6 +9,15 @@ import (
 // Tables between the values of package session and those of the contract. A missing value
 // converts to the zero value, and requests with it are refused.
 
+// roleNames are the roles in the store.
+var roleNames = map[eventv1.Role]string{
+	eventv1.Role_ROLE_USER:      "user",
+	eventv1.Role_ROLE_ASSISTANT: "assistant",
+	eventv1.Role_ROLE_TOOL:      "tool",
+	eventv1.Role_ROLE_SYSTEM:    "system",
+	eventv1.Role_ROLE_CONTEXT:   "context",
+}
+
 var statusOut = map[session.Status]statev1.SessionStatus{
 	session.Active:                    statev1.SessionStatus_SESSION_STATUS_ACTIVE,
 	session.Completed:                 statev1.SessionStatus_SESSION_STATUS_COMPLETED,

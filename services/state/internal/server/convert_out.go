@@ -160,3 +160,58 @@ func claimOut(c scheduler.Claim) (*statev1.Claim, error) {
 	}
 	return out, nil
 }
+
+func opsOut(ops []session.StateOp) []*statev1.StateOp {
+	list := make([]*statev1.StateOp, len(ops))
+	for i, op := range ops {
+		list[i] = &statev1.StateOp{Key: op.Key}
+		switch op.Kind {
+		case session.OpReplace:
+			list[i].Op = &statev1.StateOp_Replace{Replace: op.Value}
+		case session.OpAppend:
+			list[i].Op = &statev1.StateOp_Append{Append: op.Value}
+		case session.OpDelete:
+			list[i].Op = &statev1.StateOp_Delete{Delete: true}
+		}
+	}
+	return list
+}
+
+func usageOut(rows []session.Usage) []*eventv1.UsageEntry {
+	list := make([]*eventv1.UsageEntry, len(rows))
+	for i, u := range rows {
+		list[i] = usageEntryOut(u)
+	}
+	return list
+}
+
+func usageEntryOut(u session.Usage) *eventv1.UsageEntry {
+	out := &eventv1.UsageEntry{Source: u.Source}
+	switch kindOf(u) {
+	case session.UsageTokens:
+		out.Entry = &eventv1.UsageEntry_Tokens{Tokens: &eventv1.TokenUsage{
+			Model: u.Model, PromptTokens: u.PromptTokens, CompletionTokens: u.CompletionTokens,
+			ReasoningTokens: u.ReasoningTokens, CachedTokens: u.CachedTokens, TotalTokens: u.TotalTokens,
+		}}
+	case session.UsageTool:
+		out.Entry = &eventv1.UsageEntry_Tool{Tool: &eventv1.ToolUsage{ToolName: u.Tool, Success: u.Success, DurationMs: u.DurationMS}}
+	case session.UsageSubAgent:
+		out.Entry = &eventv1.UsageEntry_SubAgent{SubAgent: &eventv1.ToolUsage{ToolName: u.Tool, Success: u.Success, DurationMs: u.DurationMS}}
+	case session.UsageCustom:
+		out.Entry = &eventv1.UsageEntry_Custom{Custom: &eventv1.CustomUsage{Type: u.Type, Name: u.Name, Value: u.Value}}
+	}
+	return out
+}
+
+// kindOf returns the kind of an entry. Journals of the first release name none: an entry with a
+// model counts tokens, any other a tool call.
+func kindOf(u session.Usage) session.UsageKind {
+	switch {
+	case u.Kind != "":
+		return u.Kind
+	case u.Model != "":
+		return session.UsageTokens
+	default:
+		return session.UsageTool
+	}
+}

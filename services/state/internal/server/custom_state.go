@@ -1,10 +1,7 @@
 package server
 
 import (
-	"cmp"
 	"context"
-
-	"google.golang.org/protobuf/proto"
 
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
@@ -12,17 +9,18 @@ import (
 
 // SaveState implements statev1.SessionServiceServer.
 func (s *sessionService) SaveState(ctx context.Context, r *statev1.SaveStateRequest) (*statev1.SaveStateResponse, error) {
-	key, err := checkKey(r.GetTenant(), r.GetSessionId())
-	if err != nil {
-		return nil, err
-	}
-	if err := cmp.Or(s.limits.checkState(r.GetCustomState()), s.grants.ofMethod(ctx, key)); err != nil {
-		return nil, err
-	}
+	x := s.runner.read(r)
 	command := session.SaveState{
-		Key: key, State: r.GetCustomState(), ExpectedVersion: r.GetExpectedVersion(), Limits: s.limits.sessionLimits(), Schemas: s.runner.schemas, Now: s.clock.millis(),
+		Key: x.key(r), State: x.state(r.GetCustomState()), ExpectedVersion: r.GetExpectedVersion(),
+		Limits: x.limits.sessionLimits(), Schemas: s.runner.schemas, Now: x.now,
 	}
-	version, err := update(ctx, s.runner.by(r.GetCaller()), targetOf(r, key, command.Need()), proto.Size(r), command.Decide)
+	if x.err != nil {
+		return nil, x.err
+	}
+	if err := s.grants.ofMethod(ctx, command.Key); err != nil {
+		return nil, err
+	}
+	version, err := run(ctx, s.runner, onSession(x, command.Key, command))
 	if err != nil {
 		return nil, err
 	}
@@ -31,18 +29,15 @@ func (s *sessionService) SaveState(ctx context.Context, r *statev1.SaveStateRequ
 
 // MergeState implements statev1.SessionServiceServer.
 func (s *sessionService) MergeState(ctx context.Context, r *statev1.MergeStateRequest) (*statev1.MergeStateResponse, error) {
-	key, err := checkKey(r.GetTenant(), r.GetSessionId())
-	if err != nil {
-		return nil, err
-	}
-	ops, err := s.limits.opsIn(r.GetOps())
-	if err != nil {
-		return nil, err
-	}
+	x := s.runner.read(r)
 	command := session.MergeState{
-		Key: key, Ops: ops, ExpectedVersion: r.GetExpectedVersion(), Limits: s.limits.sessionLimits(), Schemas: s.runner.schemas, Now: s.clock.millis(),
+		Key: x.key(r), Ops: x.ops(r.GetOps()), ExpectedVersion: r.GetExpectedVersion(),
+		Limits: x.limits.sessionLimits(), Schemas: s.runner.schemas, Now: x.now,
 	}
-	merged, err := update(ctx, s.runner.by(r.GetCaller()), targetOf(r, key, command.Need()), proto.Size(r), command.Decide)
+	if x.err != nil {
+		return nil, x.err
+	}
+	merged, err := run(ctx, s.runner, onSession(x, command.Key, command))
 	if err != nil {
 		return nil, err
 	}

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -40,10 +39,14 @@ type erasure struct {
 
 // Erase implements statev1.ErasureServiceServer.
 func (s *erasureService) Erase(ctx context.Context, r *statev1.EraseRequest) (*statev1.EraseResponse, error) {
-	if err := cmp.Or(checkID("tenant", r.GetTenant()), checkOptionalID("user_id", r.GetUserId()), checkID("erasure_id", r.GetErasureId())); err != nil {
-		return nil, err
+	x := s.runner.read(r)
+	e := &erasure{
+		erasureService: s, tenant: x.id("tenant", r.GetTenant()), user: x.optionalID("user_id", r.GetUserId()), id: x.id("erasure_id", r.GetErasureId()),
+		actor: x.by.Actor, removed: session.Removed{},
 	}
-	e := &erasure{s, r.GetTenant(), r.GetUserId(), r.GetErasureId(), r.GetCaller().GetActor(), session.Removed{}}
+	if x.err != nil {
+		return nil, x.err
+	}
 	if err := e.record(ctx, e.id, nil); err != nil { // before anything is removed, once for all calls
 		return nil, err
 	}
@@ -146,7 +149,7 @@ func (e *erasure) session(ctx context.Context, key session.Key) error {
 	if fault.ReasonOf(err) != "FAMILY_TOO_LARGE" {
 		return err
 	}
-	family, err := e.store.Family(ctx, key, e.runner.maxFamily)
+	family, err := e.store.Family(ctx, key, e.runner.limits.Family)
 	switch {
 	case fault.KindOf(err) == fault.NotFound:
 		return nil
@@ -166,12 +169,9 @@ func (e *erasure) session(ctx context.Context, key session.Key) error {
 // deleteAlone deletes a session without consequences for its family. A child that is created at the same time is a
 // session for the next call.
 func (e *erasure) deleteAlone(ctx context.Context, key session.Key) error {
-	command := session.DeleteSession{Key: key}
-	removed, err := update(ctx, e.runner, session.Target{Key: key, Need: command.Need()}, 0, func(v *session.View) (*session.Change, session.Removed, error) {
-		change, err := command.Decide(v)
-		return change, session.CountRemoved([]*session.View{v}, []*session.Change{change}), err
-	})
-	return e.count(removed, err)
+	c := deletion(e.runner.read(nil), key)
+	c.Alone = true
+	return e.count(run(ctx, e.runner, c))
 }
 
 // count adds what was removed, unless another call has.
@@ -187,13 +187,13 @@ func (e *erasure) count(removed session.Removed, err error) error {
 
 // delete deletes a session with all below it.
 func (e *erasure) delete(ctx context.Context, key session.Key) error {
-	return e.count(deleteSession(ctx, e.runner, session.Target{Key: key, Need: session.DeleteSession{}.Need()}))
+	return e.count(run(ctx, e.runner, deletion(e.runner.read(nil), key)))
 }
 
 // logs returns the live logs to remove. Those of an erased tenant are merged to one.
 func (e *erasure) logs(ctx context.Context) ([]*statev1.LogErasure, error) {
 	if e.user == "" {
-		if err := e.store.MergeLogErasures(ctx, e.tenant, e.clock.millis()+logErasureDelay); err != nil {
+		if err := e.store.MergeLogErasures(ctx, e.tenant, e.clock.millis()+session.LogErasureDelay); err != nil {
 			return nil, err
 		}
 	}
@@ -210,10 +210,12 @@ func (s *erasureService) list(ctx context.Context, tenant string) (logs []*state
 
 // ListLogErasures implements statev1.ErasureServiceServer.
 func (s *erasureService) ListLogErasures(ctx context.Context, r *statev1.ListLogErasuresRequest) (*statev1.ListLogErasuresResponse, error) {
-	if err := checkOptionalID("tenant", r.GetTenant()); err != nil {
-		return nil, err
+	x := s.runner.read(r)
+	tenant := x.optionalID("tenant", r.GetTenant())
+	if x.err != nil {
+		return nil, x.err
 	}
-	logs, err := s.list(ctx, r.GetTenant())
+	logs, err := s.list(ctx, tenant)
 	if err != nil {
 		return nil, err
 	}
@@ -222,17 +224,22 @@ func (s *erasureService) ListLogErasures(ctx context.Context, r *statev1.ListLog
 
 // FinishLogErasures implements statev1.ErasureServiceServer.
 func (s *erasureService) FinishLogErasures(ctx context.Context, r *statev1.FinishLogErasuresRequest) (*statev1.FinishLogErasuresResponse, error) {
+	x := s.runner.read(r)
 	if n := len(r.GetLogs()); n > eraseLogs {
-		return nil, invalid("ID_INVALID", "the request has %d live logs; send at most %d", n, eraseLogs)
+		x.refuse("ID_INVALID", "the request has %d live logs; send at most %d", n, eraseLogs)
 	}
 	var done []session.LogErasure
 	for _, l := range r.GetLogs() {
-		if err := cmp.Or(checkID("tenant", l.GetTenant()), checkOptionalID("root_session_id", l.GetRootSessionId()), checkOptionalID("session_id", l.GetSessionId())); err != nil {
-			return nil, err
+		log := session.LogErasure{
+			Tenant: x.id("tenant", l.GetTenant()), RootID: x.optionalID("root_session_id", l.GetRootSessionId()),
+			SessionID: x.optionalID("session_id", l.GetSessionId()), DueAt: session.Millis(l.GetDueAt()),
 		}
-		if at := session.Millis(l.GetDueAt()); at <= s.clock.millis() {
-			done = append(done, session.LogErasure{Tenant: l.GetTenant(), RootID: l.GetRootSessionId(), SessionID: l.GetSessionId(), DueAt: at})
+		if log.DueAt <= x.now {
+			done = append(done, log)
 		}
+	}
+	if x.err != nil {
+		return nil, x.err
 	}
 	if err := s.store.LogsErased(ctx, done); err != nil {
 		return nil, err

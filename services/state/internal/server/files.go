@@ -17,7 +17,6 @@ import (
 
 	"google.golang.org/grpc"
 
-	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/meters"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
@@ -37,7 +36,7 @@ type fileService struct {
 	store      store.Files
 	blobs      store.Blobs
 	admissions *admissions
-	limits     Limits
+	runner     *runner
 	grace      session.Millis
 	clock      clock
 	meters     *meters.Meters // nil measures nothing
@@ -56,22 +55,23 @@ func (s *fileService) PutFile(stream grpc.ClientStreamingServer[statev1.PutFileR
 		return err
 	}
 	head := first.GetHead()
-	mediaType, err := mediaTypeIn(head.GetMediaType())
-	if err := cmp.Or(checkID("tenant", head.GetTenant()), err); err != nil {
-		return err
+	x := s.runner.read(first)
+	tenant, mediaType := x.id("tenant", head.GetTenant()), x.mediaType(head.GetMediaType())
+	if x.err != nil {
+		return x.err
 	}
-	if err := s.admissions.checkBytes(stream.Context(), head.GetTenant(), 1); err != nil { // before the bytes are read
+	if err := s.admissions.checkBytes(stream.Context(), tenant, 1); err != nil { // before the bytes are read
 		return err
 	}
 	// An upload ends well before its bytes are due for deletion.
 	within := time.Duration(s.grace/2) * time.Millisecond
 	ctx, cancel := context.WithTimeoutCause(stream.Context(), within, store.UploadExpired())
 	defer cancel()
-	key := session.FileKey{Tenant: head.GetTenant(), FileID: newFileID()}
+	key := session.FileKey{Tenant: tenant, FileID: newFileID()}
 	if err := s.store.ScheduleBlobDeletion(ctx, key, s.clock.millis()+s.grace); err != nil {
 		return err
 	}
-	content := &upload{stream: stream, mediaType: mediaType, limit: int64(s.limits.FileBytes), hash: sha256.New()}
+	content := &upload{stream: stream, mediaType: mediaType, limit: int64(x.limits.FileBytes), hash: sha256.New()}
 	file, err := s.putFile(ctx, key, content)
 	if err != nil {
 		if stream.Context().Err() == nil && ctx.Err() != nil {
@@ -103,14 +103,14 @@ func (s *fileService) putFile(ctx context.Context, key session.FileKey, content 
 	return file, err
 }
 
-// mediaTypeIn returns a media type in its canonical form. Invalid (FILE_INVALID).
-func mediaTypeIn(text string) (string, error) {
+// mediaType returns a media type in its canonical form. Invalid (FILE_INVALID).
+func (x *reader) mediaType(text string) string {
 	name, parameters, err := mime.ParseMediaType(text)
 	canonical := mime.FormatMediaType(name, parameters)
 	if err != nil || canonical == "" || len(canonical) > maxMediaType || !strings.Contains(name, "/") {
-		return "", fileInvalid("the media type %.100q is not valid; name one such as image/png", text)
+		x.fail(fileInvalid("the media type %.100q is not valid; name one such as image/png", text))
 	}
-	return canonical, nil
+	return canonical
 }
 
 // upload reads the bytes of a PutFile, checks them, and measures them.
@@ -190,14 +190,15 @@ func checkContentType(mediaType string, head []byte) error {
 
 // FindFile implements statev1.FileServiceServer.
 func (s *fileService) FindFile(ctx context.Context, r *statev1.FindFileRequest) (*statev1.FindFileResponse, error) {
-	mediaType, err := mediaTypeIn(r.GetMediaType())
-	if err := cmp.Or(checkID("tenant", r.GetTenant()), err); err != nil {
-		return nil, err
+	x := s.runner.read(r)
+	tenant, mediaType := x.id("tenant", r.GetTenant()), x.mediaType(r.GetMediaType())
+	if n := len(r.GetSha256()); n != sha256.Size {
+		x.fail(fileInvalid("sha256 has %d bytes; give 32", n))
 	}
-	if len(r.GetSha256()) != sha256.Size {
-		return nil, fileInvalid("sha256 has %d bytes; give 32", len(r.GetSha256()))
+	if x.err != nil {
+		return nil, x.err
 	}
-	found, err := s.store.FindFile(ctx, r.GetTenant(), r.GetSha256(), mediaType, s.clock.millis()+s.grace)
+	found, err := s.store.FindFile(ctx, tenant, r.GetSha256(), mediaType, x.now+s.grace)
 	if err != nil {
 		return nil, err
 	}
@@ -206,13 +207,15 @@ func (s *fileService) FindFile(ctx context.Context, r *statev1.FindFileRequest) 
 
 // GetFiles implements statev1.FileServiceServer.
 func (s *fileService) GetFiles(ctx context.Context, r *statev1.GetFilesRequest) (*statev1.GetFilesResponse, error) {
-	if err := cmp.Or(checkID("tenant", r.GetTenant()), checkIDs("a file id", r.GetFileIds())); err != nil {
-		return nil, err
+	x := s.runner.read(r)
+	tenant, ids := x.id("tenant", r.GetTenant()), x.eachID("a file id", r.GetFileIds())
+	if n := len(ids); n > maxFileIDs {
+		x.refuse("ID_INVALID", "%d file ids are given; the limit is %d", n, maxFileIDs)
 	}
-	if n := len(r.GetFileIds()); n > maxFileIDs {
-		return nil, invalid("ID_INVALID", "%d file ids are given; the limit is %d", n, maxFileIDs)
+	if x.err != nil {
+		return nil, x.err
 	}
-	files, err := s.readable(ctx, r.GetTenant(), r.GetFileIds())
+	files, err := s.readable(ctx, tenant, ids)
 	if err != nil {
 		return nil, err
 	}
@@ -257,11 +260,13 @@ func (s *fileService) find(ctx context.Context, tenant, id string) (string, *ses
 
 // ReadFile implements statev1.FileServiceServer.
 func (s *fileService) ReadFile(r *statev1.ReadFileRequest, stream grpc.ServerStreamingServer[statev1.ReadFileResponse]) error {
-	if err := cmp.Or(checkOptionalID("tenant", r.GetTenant()), checkID("file_id", r.GetFileId())); err != nil {
-		return err
+	x := s.runner.read(r)
+	tenant, id := x.optionalID("tenant", r.GetTenant()), x.id("file_id", r.GetFileId())
+	if x.err != nil {
+		return x.err
 	}
 	ctx := stream.Context()
-	tenant, file, err := s.find(ctx, r.GetTenant(), r.GetFileId())
+	tenant, file, err := s.find(ctx, tenant, id)
 	if err != nil {
 		return err
 	}
@@ -284,29 +289,20 @@ func fileOut(f *session.File) *statev1.File {
 	return &statev1.File{FileId: f.ID, MediaType: f.MediaType, Size: f.Size, Sha256: f.Digest, CreatedAt: int64(f.CreatedAt)}
 }
 
-// fileIDs returns the ids of the files in the messages.
-func fileIDs(messages ...*eventv1.Message) (ids []string) {
-	for _, m := range messages {
-		for _, p := range m.GetParts() {
-			if id, ok := eventv1.FileID(p.GetFile().GetUrl()); ok {
-				ids = append(ids, id)
-			}
-		}
-	}
-	return ids
-}
-
 // checkFiles refuses messages with unknown files, so that few commands fail when they are written. NotFound
 // (FILE_NOT_FOUND), Invalid (ID_INVALID).
-func checkFiles(ctx context.Context, files store.Files, tenant string, messages ...*eventv1.Message) error {
-	ids := fileIDs(messages...)
-	slices.Sort(ids)
-	ids = slices.Compact(ids)
+func checkFiles(ctx context.Context, files store.Files, tenant string, ids []string) error {
+	ids = slices.Compact(slices.Sorted(slices.Values(ids)))
 	if len(ids) == 0 {
 		return nil
 	}
-	if err := checkIDs("a file id", ids); err != nil || len(ids) > maxFileIDs {
-		return cmp.Or(err, invalid("ID_INVALID", "the messages have %d files; the limit is %d", len(ids), maxFileIDs))
+	x := &reader{}
+	x.eachID("a file id", ids)
+	if len(ids) > maxFileIDs {
+		x.refuse("ID_INVALID", "the messages have %d files; the limit is %d", len(ids), maxFileIDs)
+	}
+	if x.err != nil {
+		return x.err
 	}
 	found, err := files.FilesByID(ctx, tenant, ids)
 	if err == nil && len(found) < len(ids) {

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"math"
 	"time"
@@ -18,31 +17,45 @@ const (
 	maxLeaseTTL      = 24 * time.Hour // of a call
 )
 
-func governorInvalid(format string, args ...any) error {
-	return invalid("GOVERNOR_INVALID", format, args...)
+func (x *reader) governorInvalid(format string, args ...any) {
+	x.refuse("GOVERNOR_INVALID", format, args...)
 }
 
 // governorService implements statev1.GovernorServiceServer.
 type governorService struct {
 	statev1.UnimplementedGovernorServiceServer
-	store store.Governors
-	clock clock
+	store  store.Governors
+	runner *runner
 }
 
 // Acquire implements statev1.GovernorServiceServer.
 func (s *governorService) Acquire(ctx context.Context, r *statev1.AcquireRequest) (*statev1.AcquireResponse, error) {
+	x := s.runner.read(r)
+	executor, lease := x.id("executor_id", r.GetExecutorId()), x.id("lease_id", r.GetLeaseId())
 	names, limits := make([]string, len(r.GetGovernors())), make([]governor.Limits, len(r.GetGovernors()))
 	for i, g := range r.GetGovernors() {
 		names[i] = g.GetName()
 		limits[i] = governor.Limits{Requests: g.GetRequestsPerMinute(), Tokens: g.GetTokensPerMinute(), Concurrency: g.GetConcurrency()}
 	}
-	if err := checkAcquire(r, names, limits); err != nil {
-		return nil, err
+	x.governors(names)
+	for i, l := range limits {
+		if least, most := min(l.Requests, l.Tokens, l.Concurrency), max(l.Requests, l.Tokens, l.Concurrency); least < 0 || most == 0 || most > maxGovernorLimit {
+			x.governorInvalid("the limits of %q must be from 0 to %d, and one of them above 0", names[i], maxGovernorLimit)
+		}
 	}
-	call := governor.Call{LeaseID: r.GetLeaseId(), Executor: r.GetExecutorId(), Tokens: min(r.GetTokens(), maxGovernorLimit), TTL: governor.Millis(r.GetTtlMs())}
-	now := governor.Millis(s.clock.millis())
+	if ttl := r.GetTtlMs(); ttl <= 0 || ttl > maxLeaseTTL.Milliseconds() {
+		x.governorInvalid("ttl_ms is %d, it must be from 1 to %d", ttl, maxLeaseTTL.Milliseconds())
+	}
+	if r.GetTokens() < 0 {
+		x.governorInvalid("tokens must not be below 0")
+	}
+	if x.err != nil {
+		return nil, x.err
+	}
+	call := governor.Call{LeaseID: lease, Executor: executor, Tokens: min(r.GetTokens(), maxGovernorLimit), TTL: governor.Millis(r.GetTtlMs())}
+	now := governor.Millis(x.now)
 	var wait governor.Millis
-	err := s.store.UpdateGovernors(ctx, names, call.LeaseID, now, func(g []*governor.Governor) {
+	err := s.store.UpdateGovernors(ctx, names, lease, now, func(g []*governor.Governor) {
 		wait = governor.Acquire(g, limits, call, now)
 	})
 	if err != nil {
@@ -51,56 +64,37 @@ func (s *governorService) Acquire(ctx context.Context, r *statev1.AcquireRequest
 	return &statev1.AcquireResponse{WaitMs: int64(wait)}, nil
 }
 
-func checkAcquire(r *statev1.AcquireRequest, names []string, limits []governor.Limits) error {
-	if err := cmp.Or(checkID("executor_id", r.GetExecutorId()), checkID("lease_id", r.GetLeaseId()), checkGovernors(names)); err != nil {
-		return err
-	}
-	for i, l := range limits {
-		if least, most := min(l.Requests, l.Tokens, l.Concurrency), max(l.Requests, l.Tokens, l.Concurrency); least < 0 || most == 0 || most > maxGovernorLimit {
-			return governorInvalid("the limits of %q must be from 0 to %d, and one of them above 0", names[i], maxGovernorLimit)
-		}
-	}
-	if ttl := r.GetTtlMs(); ttl <= 0 || ttl > maxLeaseTTL.Milliseconds() {
-		return governorInvalid("ttl_ms is %d, it must be from 1 to %d", ttl, maxLeaseTTL.Milliseconds())
-	}
-	if r.GetTokens() < 0 {
-		return governorInvalid("tokens must not be below 0")
-	}
-	return nil
-}
-
-func checkGovernors(names []string) error {
+func (x *reader) governors(names []string) []string {
 	if len(names) == 0 || len(names) > maxGovernors {
-		return governorInvalid("there are %d governors, a call has 1 to %d", len(names), maxGovernors)
+		x.governorInvalid("there are %d governors, a call has 1 to %d", len(names), maxGovernors)
 	}
 	seen := map[string]bool{}
 	for _, name := range names {
-		if err := checkID("the name of a governor", name); err != nil {
-			return err
-		}
-		if seen[name] {
-			return governorInvalid("the governor %q is named twice", name)
+		if seen[x.id("the name of a governor", name)] {
+			x.governorInvalid("the governor %q is named twice", name)
 		}
 		seen[name] = true
 	}
-	return nil
+	return names
 }
 
 // Release implements statev1.GovernorServiceServer.
 func (s *governorService) Release(ctx context.Context, r *statev1.ReleaseRequest) (*statev1.ReleaseResponse, error) {
-	if err := cmp.Or(checkID("lease_id", r.GetLeaseId()), checkGovernors(r.GetGovernors())); err != nil {
-		return nil, err
-	}
+	x := s.runner.read(r)
+	lease, names := x.id("lease_id", r.GetLeaseId()), x.governors(r.GetGovernors())
 	if r.GetUsedTokens() < 0 || r.GetPauseMs() < 0 {
-		return nil, governorInvalid("used_tokens and pause_ms must not be below 0")
+		x.governorInvalid("used_tokens and pause_ms must not be below 0")
+	}
+	if x.err != nil {
+		return nil, x.err
 	}
 	var used *int64
 	if r.UsedTokens != nil {
 		used = new(min(r.GetUsedTokens(), maxGovernorLimit))
 	}
-	now := governor.Millis(s.clock.millis())
-	err := s.store.UpdateGovernors(ctx, r.GetGovernors(), r.GetLeaseId(), now, func(g []*governor.Governor) {
-		governor.Release(g, r.GetLeaseId(), used, governor.Millis(r.GetPauseMs()), now)
+	now := governor.Millis(x.now)
+	err := s.store.UpdateGovernors(ctx, names, lease, now, func(g []*governor.Governor) {
+		governor.Release(g, lease, used, governor.Millis(r.GetPauseMs()), now)
 	})
 	return &statev1.ReleaseResponse{}, err
 }

@@ -37,17 +37,16 @@ func (g *grants) signMethod(key session.Key, ttl time.Duration) []byte {
 	return g.keys.Sign(grant.Grant{Tenant: key.Tenant, Session: key.SessionID, Expires: g.now().Add(ttl)})
 }
 
-// checkRef checks the reference of a write, and its grant.
-func (g *grants) checkRef(r *statev1.RunRef) (session.ClaimRef, error) {
-	ref, err := checkRef(r)
-	if err != nil || !g.keys.Enabled() {
-		return ref, err
+// covers checks the grant of a write.
+func (g *grants) covers(ref session.ClaimRef, sealed []byte) error {
+	if !g.keys.Enabled() {
+		return nil
 	}
-	held, err := g.keys.Verify(r.GetGrant(), g.now())
+	held, err := g.keys.Verify(sealed, g.now())
 	if err == nil && (keyOf(held) != ref.Key || held.Run != ref.RunID || held.Epoch != ref.Epoch) {
 		err = grant.Refused("it is of another claim")
 	}
-	return ref, err
+	return err
 }
 
 func keyOf(g grant.Grant) session.Key { return session.Key{Tenant: g.Tenant, SessionID: g.Session} }

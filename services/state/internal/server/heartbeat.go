@@ -8,22 +8,17 @@ import (
 
 // Heartbeat implements statev1.WorkServiceServer.
 func (s *workService) Heartbeat(ctx context.Context, r *statev1.HeartbeatRequest) (*statev1.HeartbeatResponse, error) {
-	id := r.GetExecutorId()
-	if err := checkID("executor_id", id); err != nil {
-		return nil, err
+	x := s.runner.read(r)
+	id, held := x.id("executor_id", r.GetExecutorId()), x.claimedRuns(r.GetHeld().GetRunIds())
+	if x.err != nil {
+		return nil, x.err
 	}
-	known, err := s.registry.Heartbeat(ctx, id, s.clock.millis())
+	known, err := s.registry.Heartbeat(ctx, id, x.now)
 	if err != nil && ctx.Err() == nil {
 		s.suspects.MissedHeartbeat()
 	}
-	if err != nil {
-		return nil, err
-	}
-	if known && r.GetHeld() != nil {
-		held := r.GetHeld().GetRunIds()
-		if err = checkHeld(held); err == nil {
-			err = s.scheduler.RequeueLost(ctx, id, held)
-		}
+	if err == nil && known && r.GetHeld() != nil {
+		err = s.scheduler.RequeueLost(ctx, id, held)
 	}
 	if err != nil || !known {
 		return &statev1.HeartbeatResponse{Forgotten: !known}, err

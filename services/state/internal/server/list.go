@@ -1,7 +1,6 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/binary"
@@ -15,9 +14,10 @@ import (
 
 // ListSessions implements statev1.SessionServiceServer.
 func (s *sessionService) ListSessions(ctx context.Context, r *statev1.ListSessionsRequest) (*statev1.ListSessionsResponse, error) {
-	q, err := s.limits.sessionQuery(r)
-	if err != nil {
-		return nil, err
+	x := s.runner.read(r)
+	q := x.sessionQuery(r)
+	if x.err != nil {
+		return nil, x.err
 	}
 	limit := q.Limit
 	q.Limit++ // one more row shows whether more follow
@@ -42,7 +42,7 @@ func (s *sessionService) sessionPage(rows []session.Session, limit int) *statev1
 	size := 0
 	for i := range page {
 		out := sessionOut(&page[i])
-		if size += proto.Size(out); size > s.limits.PageBytes && i > 0 {
+		if size += proto.Size(out); size > s.runner.limits.PageBytes && i > 0 {
 			answer.Limit, answer.HasMore = int32(i), true
 			break
 		}
@@ -57,7 +57,7 @@ func (s *sessionService) sessionPage(rows []session.Session, limit int) *statev1
 
 // countSessions counts the sessions of all pages, and reports whether it stopped counting.
 func (s *sessionService) countSessions(ctx context.Context, r *statev1.ListSessionsRequest, q store.SessionQuery) (int64, bool, error) {
-	limit := s.limits.Count
+	limit := s.runner.limits.Count
 	if r.GetExactTotal() {
 		total, err := s.lister.CountSessions(ctx, r.GetTenant(), q, 0)
 		return total, false, err
@@ -66,80 +66,60 @@ func (s *sessionService) countSessions(ctx context.Context, r *statev1.ListSessi
 	return min(total, int64(limit)), total > int64(limit), err
 }
 
-// sessionQuery checks and converts the request.
+// sessionQuery reads the conditions.
 //
-// Invalid (ID_INVALID, LIMIT_INVALID, CURSOR_INVALID, STATUS_INVALID, TAGS_INVALID,
-// METADATA_INVALID).
-func (l Limits) sessionQuery(r *statev1.ListSessionsRequest) (store.SessionQuery, error) {
-	limit, err := pageLimit(r.GetLimit())
-	if err := cmp.Or(err, checkOffset(r.GetOffset())); err != nil {
-		return store.SessionQuery{}, err
-	}
+// Invalid (ID_INVALID, LIMIT_INVALID, CURSOR_INVALID, STATUS_INVALID, TAGS_INVALID, METADATA_INVALID), Denied
+// (OWNER_REFUSED).
+func (x *reader) sessionQuery(r *statev1.ListSessionsRequest) store.SessionQuery {
+	const mostStatuses = 16
 	q := store.SessionQuery{
-		From: session.Millis(r.GetCreatedFrom()), Before: session.Millis(r.GetCreatedBefore()), Offset: int(r.GetOffset()), Limit: limit,
+		Limit: x.pageLimit(r.GetLimit()), Offset: x.offset(r.GetOffset()),
+		From: session.Millis(r.GetCreatedFrom()), Before: session.Millis(r.GetCreatedBefore()),
 	}
 	if r.GetCursor() != "" {
-		if q.After, err = sessionPlace(r); err != nil {
-			return store.SessionQuery{}, err
+		if q.Offset != 0 {
+			x.refuse("CURSOR_INVALID", "the request has a cursor and an offset; give one of them")
 		}
+		q.After = x.sessionPlace(r.GetCursor())
 	}
-	user, err := callerIn(r.GetCaller()).User(r.GetUserId())
-	if err != nil {
-		return store.SessionQuery{}, err
-	}
-	q.All, q.Any, err = l.facets(r, user)
-	return q, err
-}
-
-// facets returns the conditions of the request on sessions of the user, or of all for none.
-func (l Limits) facets(r *statev1.ListSessionsRequest, user string) (all, anyOf []session.Facet, err error) {
-	if err := l.checkFacets(r); err != nil {
-		return nil, nil, err
+	x.id("tenant", r.GetTenant())
+	parent := x.optionalID("parent_session_id", r.GetParentSessionId())
+	if _, ok := r.GetFamily().(*statev1.ListSessionsRequest_ParentSessionId); ok {
+		x.id("parent_session_id", parent)
 	}
 	for _, f := range []struct {
 		value string
 		facet func(string) session.Facet
-	}{{user, session.UserFacet}, {r.GetOrganizationId(), session.OrganizationFacet}, {r.GetAgentType(), session.AgentFacet}, {r.GetParentSessionId(), session.ParentFacet}} {
+	}{
+		{x.user(x.optionalID("user_id", r.GetUserId())), session.UserFacet},
+		{x.optionalID("organization_id", r.GetOrganizationId()), session.OrganizationFacet},
+		{x.optionalID("agent_type", r.GetAgentType()), session.AgentFacet},
+		{parent, session.ParentFacet},
+	} {
 		if f.value != "" {
-			all = append(all, f.facet(f.value))
+			q.All = append(q.All, f.facet(f.value))
 		}
 	}
 	if r.GetRoots() {
-		all = append(all, session.ParentFacet(""))
+		q.All = append(q.All, session.ParentFacet(""))
 	}
-	for _, tag := range r.GetTags() {
-		all = append(all, session.TagFacet(tag))
+	for _, tag := range x.tags(r.GetTags()) {
+		q.All = append(q.All, session.TagFacet(tag))
 	}
-	for key, value := range r.GetMetadata() {
-		all = append(all, session.MetadataFacet(key, value))
+	for key, value := range x.textMetadata(r.GetMetadata()) {
+		q.All = append(q.All, session.MetadataFacet(key, value))
 	}
-	statuses, err := statusesIn(r.GetStatuses())
-	for _, status := range statuses {
-		anyOf = append(anyOf, session.StatusFacet(status))
+	if n := len(r.GetStatuses()); n > mostStatuses {
+		x.refuse("STATUS_INVALID", "there are %d statuses; the limit is %d", n, mostStatuses)
 	}
-	if len(anyOf) == 1 {
-		return append(all, anyOf[0]), nil, err
+	for _, status := range x.statuses(r.GetStatuses()) {
+		q.Any = append(q.Any, session.StatusFacet(status))
 	}
-	return all, anyOf, err
-}
-
-func (l Limits) checkFacets(r *statev1.ListSessionsRequest) error {
-	if err := cmp.Or(checkID("tenant", r.GetTenant()),
-		checkOptionalID("user_id", r.GetUserId()),
-		checkOptionalID("organization_id", r.GetOrganizationId()),
-		checkOptionalID("agent_type", r.GetAgentType())); err != nil {
-		return err
+	if len(q.Any) == 1 {
+		q.All = append(q.All, q.Any[0])
+		q.Any = nil
 	}
-	if _, ok := r.GetFamily().(*statev1.ListSessionsRequest_ParentSessionId); ok {
-		if err := checkID("parent_session_id", r.GetParentSessionId()); err != nil {
-			return err
-		}
-	}
-	const mostStatuses = 16
-	if len(r.GetStatuses()) > mostStatuses {
-		return invalid("STATUS_INVALID", "there are %d statuses; the limit is %d", len(r.GetStatuses()), mostStatuses)
-	}
-	return l.checkProperties(r.GetTags(), r.GetMetadata(), "")
+	return q
 }
 
 // A cursor names the last entry of its page: the kind of the list, the entry's time of creation in
@@ -158,24 +138,22 @@ func encodeCursor(list byte, at session.Millis, id string) string {
 	return base64.RawURLEncoding.EncodeToString(append(text, id...))
 }
 
-// decodeCursor gives Invalid (CURSOR_INVALID).
-func decodeCursor(list byte, cursor string) (at session.Millis, id string, err error) {
+// sessionPlace gives Invalid (CURSOR_INVALID).
+func (x *reader) sessionPlace(cursor string) *store.SessionPlace {
+	at, id := x.cursor(sessionCursors, cursor)
+	if idProblem(id) != "" {
+		x.fail(errCursor)
+	}
+	return &store.SessionPlace{CreatedAt: at, SessionID: id}
+}
+
+// cursor gives Invalid (CURSOR_INVALID).
+func (x *reader) cursor(list byte, cursor string) (at session.Millis, id string) {
 	const idAt = 1 + 8
 	text, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
 	if err != nil || len(text) <= idAt || text[0] != list {
-		return 0, "", errCursor
+		x.fail(errCursor)
+		return 0, ""
 	}
-	return session.Millis(binary.BigEndian.Uint64(text[1:idAt])), string(text[idAt:]), nil
-}
-
-// sessionPlace gives Invalid (CURSOR_INVALID).
-func sessionPlace(r *statev1.ListSessionsRequest) (*store.SessionPlace, error) {
-	if r.GetOffset() != 0 {
-		return nil, invalid("CURSOR_INVALID", "the request has a cursor and an offset; give one of them")
-	}
-	at, id, err := decodeCursor(sessionCursors, r.GetCursor())
-	if err == nil && idProblem(id) != "" {
-		err = errCursor
-	}
-	return &store.SessionPlace{CreatedAt: at, SessionID: id}, err
+	return session.Millis(binary.BigEndian.Uint64(text[1:idAt])), string(text[idAt:])
 }

@@ -137,16 +137,17 @@ func TestACursorKeepsAnyPlace(t *testing.T) {
 	t.Parallel()
 	for _, want := range []store.SessionPlace{{CreatedAt: 1, SessionID: "s"}, {CreatedAt: 1 << 42, SessionID: "日本 / .*"}} {
 		cursor := encodeCursor(sessionCursors, want.CreatedAt, want.SessionID)
-		got, err := sessionPlace(&statev1.ListSessionsRequest{Cursor: cursor})
-		if err != nil || *got != want {
-			t.Errorf("got %v, %v; want %v", got, err, want)
+		var x reader
+		if got := x.sessionPlace(cursor); x.err != nil || *got != want {
+			t.Errorf("got %v, %v; want %v", got, x.err, want)
 		}
-		if _, err := callPlace(cursor); fault.ReasonOf(err) != "CURSOR_INVALID" {
-			t.Errorf("a cursor of another list: got %v", err)
+		if x.callPlace(cursor); fault.ReasonOf(x.err) != "CURSOR_INVALID" {
+			t.Errorf("a cursor of another list: got %v", x.err)
 		}
+		x = reader{}
 		call := store.CallPlace{CreatedAt: want.CreatedAt, RootID: want.SessionID, CallID: "c / ."}
-		if got, err := callPlace(callCursor(call)); err != nil || got != call {
-			t.Errorf("got %v, %v; want %v", got, err, call)
+		if got := x.callPlace(callCursor(call)); x.err != nil || got != call {
+			t.Errorf("got %v, %v; want %v", got, x.err, call)
 		}
 	}
 }

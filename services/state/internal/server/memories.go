@@ -1,7 +1,6 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"math"
 	"strings"
@@ -17,32 +16,47 @@ import (
 // maxQueryWords bounds the words of a query. Further ones are ignored.
 const maxQueryWords = 64
 
-func memoryInvalid(format string, args ...any) error {
-	return invalid("MEMORY_INVALID", format, args...)
+func (x *reader) memoryInvalid(format string, args ...any) {
+	x.refuse("MEMORY_INVALID", format, args...)
 }
 
 func memoryNotFound(id string) error {
 	return fault.New(fault.NotFound, "MEMORY_NOT_FOUND", "there is no memory %q", id)
 }
 
-func (l Limits) memoryTooLarge(size int) error {
-	return fault.New(fault.TooLarge, "MEMORY_TOO_LARGE", "the text has %d bytes; the limit is %d", size, l.MemoryBytes).WithSizes(int64(size), int64(l.MemoryBytes))
+// memoryText gives TooLarge (MEMORY_TOO_LARGE).
+func (x *reader) memoryText(text string) string {
+	if len(text) > x.limits.MemoryBytes {
+		x.fail(tooLarge("MEMORY_TOO_LARGE", "the text", len(text), x.limits.MemoryBytes))
+	}
+	return text
 }
 
 // memoryService implements statev1.MemoryServiceServer.
 type memoryService struct {
 	statev1.UnimplementedMemoryServiceServer
 	store  store.Memories
-	limits Limits
-	clock  clock
-	ids    ids
+	runner *runner
 }
 
 // AddMemory implements statev1.MemoryServiceServer.
 func (s *memoryService) AddMemory(ctx context.Context, r *statev1.AddMemoryRequest) (*statev1.AddMemoryResponse, error) {
-	memory, err := s.newMemory(r)
-	if err != nil {
-		return nil, err
+	x := s.runner.read(r)
+	m := r.GetMemory()
+	x.id("tenant", r.GetTenant())
+	memory := session.Memory{
+		ID: x.optionalID("memory_id", m.GetMemoryId()), EntityID: x.optionalID("entity_id", m.GetEntityId()), Source: x.optionalID("source", m.GetSource()),
+		Text: x.memoryText(m.GetText()), CreatedAt: x.now, UpdatedAt: x.now,
+	}
+	if memory.ID == "" {
+		memory.ID = x.ids.memory()
+	}
+	if strings.TrimSpace(memory.Text) == "" || strings.ContainsRune(memory.Text, 0) {
+		x.memoryInvalid("the text is empty or has a zero character; give a fact to store")
+	}
+	memory.Metadata = x.textMetadata(m.GetMetadata())
+	if x.err != nil {
+		return nil, x.err
 	}
 	added, err := s.store.Remember(ctx, r.GetTenant(), memory)
 	if err != nil {
@@ -59,43 +73,13 @@ func (s *memoryService) AddMemory(ctx context.Context, r *statev1.AddMemoryReque
 	return &statev1.AddMemoryResponse{Memory: memoryOut(&memory), Added: added}, nil
 }
 
-// newMemory checks and converts the request.
-func (s *memoryService) newMemory(r *statev1.AddMemoryRequest) (session.Memory, error) {
-	limits, m := s.limits, r.GetMemory()
-	if err := cmp.Or(checkID("tenant", r.GetTenant()),
-		checkOptionalID("memory_id", m.GetMemoryId()),
-		checkOptionalID("entity_id", m.GetEntityId()),
-		checkOptionalID("source", m.GetSource())); err != nil {
-		return session.Memory{}, err
-	}
-	if size := len(m.GetText()); size > limits.MemoryBytes {
-		return session.Memory{}, limits.memoryTooLarge(size)
-	}
-	if strings.TrimSpace(m.GetText()) == "" || strings.ContainsRune(m.GetText(), 0) {
-		return session.Memory{}, memoryInvalid("the text is empty or has a zero character; give a fact to store")
-	}
-	if err := limits.checkTextMetadata(m.GetMetadata()); err != nil {
-		return session.Memory{}, err
-	}
-	now := s.clock.millis()
-	memory := session.Memory{
-		ID: m.GetMemoryId(), EntityID: m.GetEntityId(), Source: m.GetSource(), Text: m.GetText(), Metadata: m.GetMetadata(),
-		CreatedAt: now, UpdatedAt: now,
-	}
-	if memory.ID == "" {
-		memory.ID = s.ids.memory()
-	}
-	return memory, nil
-}
-
-func checkMemory(tenant, id string) error {
-	return cmp.Or(checkID("tenant", tenant), checkID("memory_id", id))
-}
-
 // GetMemory implements statev1.MemoryServiceServer.
 func (s *memoryService) GetMemory(ctx context.Context, r *statev1.GetMemoryRequest) (*statev1.GetMemoryResponse, error) {
-	if err := checkMemory(r.GetTenant(), r.GetMemoryId()); err != nil {
-		return nil, err
+	x := s.runner.read(r)
+	x.id("tenant", r.GetTenant())
+	x.id("memory_id", r.GetMemoryId())
+	if x.err != nil {
+		return nil, x.err
 	}
 	found, err := s.store.Memory(ctx, r.GetTenant(), r.GetMemoryId())
 	if err != nil {
@@ -106,9 +90,10 @@ func (s *memoryService) GetMemory(ctx context.Context, r *statev1.GetMemoryReque
 
 // SearchMemories implements statev1.MemoryServiceServer.
 func (s *memoryService) SearchMemories(ctx context.Context, r *statev1.SearchMemoriesRequest) (*statev1.SearchMemoriesResponse, error) {
-	q, err := s.limits.memoryQuery(r)
-	if err != nil {
-		return nil, err
+	x := s.runner.read(r)
+	q := x.memoryQuery(r)
+	if x.err != nil {
+		return nil, x.err
 	}
 	answer, size := &statev1.SearchMemoriesResponse{}, 0
 	if len(q.Words) == 0 && strings.TrimSpace(r.GetQuery()) != "" {
@@ -124,7 +109,7 @@ func (s *memoryService) SearchMemories(ctx context.Context, r *statev1.SearchMem
 			score = float64(found[i].Hits) / float64(len(q.Words))
 		}
 		out := &statev1.ScoredMemory{Memory: memoryOut(&found[i].Memory), Score: score}
-		if size += proto.Size(out); size > s.limits.PageBytes && i > 0 {
+		if size += proto.Size(out); size > x.limits.PageBytes && i > 0 {
 			break // the best matches came first
 		}
 		answer.Memories = append(answer.Memories, out)
@@ -132,25 +117,19 @@ func (s *memoryService) SearchMemories(ctx context.Context, r *statev1.SearchMem
 	return answer, nil
 }
 
-// memoryQuery gives Invalid (ID_INVALID, LIMIT_INVALID, MEMORY_INVALID) and
-// TooLarge (MEMORY_TOO_LARGE).
-func (l Limits) memoryQuery(r *statev1.SearchMemoriesRequest) (store.MemoryQuery, error) {
-	if err := cmp.Or(checkID("tenant", r.GetTenant()),
-		checkOptionalID("entity_id", r.GetEntityId()),
-		checkOptionalID("source", r.GetSource())); err != nil {
-		return store.MemoryQuery{}, err
-	}
-	if size := len(r.GetQuery()); size > l.MemoryBytes {
-		return store.MemoryQuery{}, l.memoryTooLarge(size)
+// memoryQuery reads the conditions. Invalid (ID_INVALID, LIMIT_INVALID, MEMORY_INVALID), TooLarge (MEMORY_TOO_LARGE).
+func (x *reader) memoryQuery(r *statev1.SearchMemoriesRequest) store.MemoryQuery {
+	x.id("tenant", r.GetTenant())
+	q := store.MemoryQuery{
+		EntityID: x.optionalID("entity_id", r.GetEntityId()), Source: x.optionalID("source", r.GetSource()),
+		Words: session.SearchWords(x.memoryText(r.GetQuery()), maxQueryWords),
 	}
 	if score := r.GetMinScore(); math.IsNaN(score) || score < 0 || score > 1 {
-		return store.MemoryQuery{}, memoryInvalid("min_score is %v; give 0 to 1", score)
+		x.memoryInvalid("min_score is %v; give 0 to 1", score)
 	}
-	limit, err := pageLimit(r.GetLimit())
-	words := session.SearchWords(r.GetQuery(), maxQueryWords)
-	return store.MemoryQuery{
-		Words: words, EntityID: r.GetEntityId(), Source: r.GetSource(), MinHits: minHits(r.GetMinScore(), len(words)), Limit: limit,
-	}, err
+	q.MinHits = minHits(r.GetMinScore(), len(q.Words))
+	q.Limit = x.pageLimit(r.GetLimit())
+	return q
 }
 
 // minHits returns the lowest number of matching words with at least the score.
@@ -165,8 +144,11 @@ func minHits(score float64, words int) int {
 
 // DeleteMemory implements statev1.MemoryServiceServer.
 func (s *memoryService) DeleteMemory(ctx context.Context, r *statev1.DeleteMemoryRequest) (*statev1.DeleteMemoryResponse, error) {
-	if err := checkMemory(r.GetTenant(), r.GetMemoryId()); err != nil {
-		return nil, err
+	x := s.runner.read(r)
+	x.id("tenant", r.GetTenant())
+	x.id("memory_id", r.GetMemoryId())
+	if x.err != nil {
+		return nil, x.err
 	}
 	known, err := s.store.ForgetMemory(ctx, r.GetTenant(), r.GetMemoryId())
 	if err != nil {
@@ -180,12 +162,14 @@ func (s *memoryService) DeleteMemory(ctx context.Context, r *statev1.DeleteMemor
 
 // ListEntities implements statev1.MemoryServiceServer.
 func (s *memoryService) ListEntities(ctx context.Context, r *statev1.ListEntitiesRequest) (*statev1.ListEntitiesResponse, error) {
-	limit, err := pageLimit(r.GetLimit())
-	after := store.EntityCount{EntityID: r.GetAfter().GetEntityId(), Source: r.GetAfter().GetSource()}
-	if err := cmp.Or(err, checkID("tenant", r.GetTenant()),
-		checkOptionalID("after.entity_id", after.EntityID),
-		checkOptionalID("after.source", after.Source)); err != nil {
-		return nil, err
+	x := s.runner.read(r)
+	limit := x.pageLimit(r.GetLimit())
+	x.id("tenant", r.GetTenant())
+	after := store.EntityCount{
+		EntityID: x.optionalID("after.entity_id", r.GetAfter().GetEntityId()), Source: x.optionalID("after.source", r.GetAfter().GetSource()),
+	}
+	if x.err != nil {
+		return nil, x.err
 	}
 	rows, err := s.entities(ctx, r.GetTenant(), after, r.GetAfter() != nil, limit+1)
 	if err != nil {

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -18,12 +17,12 @@ const maxScannedCalls = 5000
 
 // ListOpenCalls implements statev1.CallServiceServer.
 func (s *callService) ListOpenCalls(ctx context.Context, r *statev1.ListOpenCallsRequest) (*statev1.ListOpenCallsResponse, error) {
-	q, err := callQuery(r)
-	if err != nil {
-		return nil, err
+	x := s.runner.read(r)
+	q := x.callQuery(r)
+	if x.err != nil {
+		return nil, x.err
 	}
-	q.MaxBytes, q.MaxScanned = s.limits.PageBytes, maxScannedCalls
-	by := callerIn(r.GetCaller())
+	by := x.by
 	if r.GetOwnOnly() {
 		by.Actor = ""
 	}
@@ -39,7 +38,7 @@ func (s *callService) ListOpenCalls(ctx context.Context, r *statev1.ListOpenCall
 			return nil, err
 		}
 		out := &statev1.OpenCall{Call: call, RootSessionId: page[i].RootID, AgentType: page[i].AgentType, UserId: page[i].UserID}
-		if size += proto.Size(out); size > s.limits.PageBytes && i > 0 {
+		if size += proto.Size(out); size > q.MaxBytes && i > 0 {
 			last := page[i-1].Place()
 			next = &last
 			break
@@ -83,32 +82,25 @@ func mergeCalls(own, others []store.OpenCall, end *store.CallPlace) []store.Open
 	return slices.DeleteFunc(all, func(c store.OpenCall) bool { return end != nil && c.Place().Compare(*end) > 0 })
 }
 
-// callQuery checks and converts the request. Invalid (ID_INVALID, KIND_INVALID, LIMIT_INVALID,
+// callQuery reads the conditions. Invalid (ID_INVALID, KIND_INVALID, LIMIT_INVALID,
 // CURSOR_INVALID), Denied (OWNER_REFUSED).
-func callQuery(r *statev1.ListOpenCallsRequest) (store.CallQuery, error) {
-	limit, err := pageLimit(r.GetLimit())
-	if err := cmp.Or(err, checkID("tenant", r.GetTenant()),
-		checkOptionalID("user_id", r.GetUserId()),
-		checkOptionalID("agent_type", r.GetAgentType()),
-		checkOptionalID("tool_name", r.GetToolName())); err != nil {
-		return store.CallQuery{}, err
+func (x *reader) callQuery(r *statev1.ListOpenCallsRequest) store.CallQuery {
+	q := store.CallQuery{
+		Limit: x.pageLimit(r.GetLimit()), MaxBytes: x.limits.PageBytes, MaxScanned: maxScannedCalls,
 	}
-	user, err := callerIn(r.GetCaller()).User(r.GetUserId())
-	if err != nil {
-		return store.CallQuery{}, err
-	}
-	q := store.CallQuery{UserID: user, AgentType: r.GetAgentType(), ToolName: r.GetToolName(), Limit: limit}
+	x.id("tenant", r.GetTenant())
+	q.UserID = x.user(x.optionalID("user_id", r.GetUserId()))
+	q.AgentType = x.optionalID("agent_type", r.GetAgentType())
+	q.ToolName = x.optionalID("tool_name", r.GetToolName())
 	if r.GetKind() != statev1.CallKind_CALL_KIND_UNSPECIFIED {
-		kind, known := callKindIn[r.GetKind()]
-		if !known || kind == session.SubAgent {
-			return q, invalid("KIND_INVALID", "%s is not a kind of call that clients answer", r.GetKind())
+		if q.Kind = callKindIn[r.GetKind()]; q.Kind == "" || q.Kind == session.SubAgent {
+			x.refuse("KIND_INVALID", "%s is not a kind of call that clients answer", r.GetKind())
 		}
-		q.Kind = kind
 	}
 	if r.GetCursor() != "" {
-		q.After, err = callPlace(r.GetCursor())
+		q.After = x.callPlace(r.GetCursor())
 	}
-	return q, err
+	return q
 }
 
 // callCursor encodes the place of a call. A zero byte separates the ids of the root and the call.
@@ -117,11 +109,11 @@ func callCursor(p store.CallPlace) string {
 }
 
 // callPlace gives Invalid (CURSOR_INVALID).
-func callPlace(cursor string) (store.CallPlace, error) {
-	at, id, err := decodeCursor(callCursors, cursor)
+func (x *reader) callPlace(cursor string) store.CallPlace {
+	at, id := x.cursor(callCursors, cursor)
 	root, call, _ := strings.Cut(id, "\x00")
-	if err == nil && (idProblem(root) != "" || idProblem(call) != "") {
-		err = errCursor
+	if idProblem(root) != "" || idProblem(call) != "" {
+		x.fail(errCursor)
 	}
-	return store.CallPlace{CreatedAt: at, RootID: root, CallID: call}, err
+	return store.CallPlace{CreatedAt: at, RootID: root, CallID: call}
 }

@@ -1,12 +1,9 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"math"
 	"slices"
-
-	"google.golang.org/protobuf/proto"
 
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
@@ -23,21 +20,16 @@ type runService struct {
 	admissions *admissions
 	runner     *runner
 	queue      *queue
-	limits     Limits
-	clock      clock
-	ids        ids
 }
 
 // GetRun implements statev1.RunServiceServer.
 func (s *runService) GetRun(ctx context.Context, r *statev1.GetRunRequest) (*statev1.GetRunResponse, error) {
-	key, err := checkKey(r.GetTenant(), r.GetSessionId())
-	if err != nil {
-		return nil, err
+	x := s.runner.read(r)
+	key, runID := x.key(r), x.id("run_id", r.GetRunId())
+	if x.err != nil {
+		return nil, x.err
 	}
-	if err := checkID("run_id", r.GetRunId()); err != nil {
-		return nil, err
-	}
-	run, err := readerOf(r, s.store).Run(ctx, key, r.GetRunId())
+	run, err := x.owned(s.store).Run(ctx, key, runID)
 	if err != nil {
 		return nil, err
 	}
@@ -48,22 +40,20 @@ func (s *runService) GetRun(ctx context.Context, r *statev1.GetRunRequest) (*sta
 // ListRuns implements statev1.RunServiceServer. Waiting runs have no turn to page by: they come
 // first on the first page, in addition to its limit.
 func (s *runService) ListRuns(ctx context.Context, r *statev1.ListRunsRequest) (*statev1.ListRunsResponse, error) {
-	key, err := checkKey(r.GetTenant(), r.GetSessionId())
-	if err != nil {
-		return nil, err
+	x := s.runner.read(r)
+	key, limit := x.key(r), x.pageLimit(r.GetLimit())
+	before := number(x, "LIMIT_INVALID", "before_turn", r.GetBeforeTurn(), math.MaxInt32, "give a turn, or 0 for the newest runs")
+	if x.err != nil {
+		return nil, x.err
 	}
-	limit, err := pageLimit(r.GetLimit())
-	if err := cmp.Or(err, checkRange("LIMIT_INVALID", "before_turn", r.GetBeforeTurn(), math.MaxInt32, "give a turn, or 0 for the newest runs")); err != nil {
-		return nil, err
-	}
-	runs, err := readerOf(r, s.store).Runs(ctx, key, r.GetBeforeTurn(), limit+1) // one more row shows whether more follow
+	runs, err := x.owned(s.store).Runs(ctx, key, before, limit+1) // one more row shows whether more follow
 	if err != nil {
 		return nil, err
 	}
 	page, more := splitPage(runs, limit)
 	answer := &statev1.ListRunsResponse{HasMore: more}
-	if r.GetBeforeTurn() == 0 {
-		waiting, err := readerOf(r, s.store).Waiting(ctx, key)
+	if before == 0 {
+		waiting, err := x.owned(s.store).Waiting(ctx, key)
 		if err != nil {
 			return nil, err
 		}
@@ -90,25 +80,19 @@ var stopEffects = map[session.StopEffect]statev1.RequestStopResponse_Effect{
 
 // RequestStop implements statev1.RunServiceServer.
 func (s *runService) RequestStop(ctx context.Context, r *statev1.RequestStopRequest) (*statev1.RequestStopResponse, error) {
-	key, err := checkKey(r.GetTenant(), r.GetSessionId())
-	if err != nil {
+	x := s.runner.read(r)
+	command := session.RequestStop{Key: x.key(r), RunID: x.optionalID("run_id", r.GetRunId()), Kind: stopInKinds[r.GetKind()], Now: x.now}
+	if command.Kind == "" {
+		x.refuse("STOP_INVALID", "%s is not a kind of stop; interrupt or abort the run", r.GetKind())
+	}
+	command.Reason = x.text("STOP_INVALID", "the reason", r.GetReason())
+	if x.err != nil {
+		return nil, x.err
+	}
+	if err := s.grants.ofParent(ctx, command.Key); err != nil {
 		return nil, err
 	}
-	if err := checkOptionalID("run_id", r.GetRunId()); err != nil {
-		return nil, err
-	}
-	kind, known := stopInKinds[r.GetKind()]
-	if !known {
-		return nil, invalid("STOP_INVALID", "%s is not a kind of stop; interrupt or abort the run", r.GetKind())
-	}
-	if p := s.limits.textProblem(r.GetReason()); p != "" {
-		return nil, invalid("STOP_INVALID", "the reason %s", p)
-	}
-	if err := s.grants.ofParent(ctx, key); err != nil {
-		return nil, err
-	}
-	command := session.RequestStop{Key: key, RunID: r.GetRunId(), Kind: kind, Reason: r.GetReason(), Now: s.clock.millis()}
-	stopped, err := spread(ctx, s.runner.by(r.GetCaller()), targetOf(r, key, command.Need()), proto.Size(r), command.Now, alone(command.Decide))
+	stopped, err := run(ctx, s.runner, onFamily(x, command.Key, command))
 	if err != nil {
 		return nil, err
 	}

@@ -62,9 +62,10 @@ func TestAnAnnouncedSchemaHasALimitAndCompiles(t *testing.T) {
 	for schema, ok := range map[string]bool{
 		padded(agent.MaxStateSchema): true, padded(agent.MaxStateSchema + 1): false, `{"type":"nothing"}`: false, `{`: false,
 	} {
-		_, err := executorIn(&statev1.ClaimRunsRequest{ExecutorId: "e", Agents: []*statev1.Agent{{AgentType: "a", StateSchema: schema}}})
-		if (err == nil) != ok {
-			t.Errorf("a schema of %d bytes: %v", len(schema), err)
+		var x reader
+		x.executor(&statev1.ClaimRunsRequest{ExecutorId: "e", Agents: []*statev1.Agent{{AgentType: "a", StateSchema: schema}}})
+		if (x.err == nil) != ok {
+			t.Errorf("a schema of %d bytes: %v", len(schema), x.err)
 		}
 	}
 }

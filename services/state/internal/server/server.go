@@ -43,27 +43,27 @@ type Server struct {
 // New returns a server on the store, which signs and checks grants with the keys. It starts nothing.
 func New(c Config, s store.Store, keys grant.Keys, now func() time.Time, newID func() string, log *slog.Logger) *Server {
 	suspects, clock, ids := sweep.NewSuspects(), clock(now), ids(newID)
-	r := &runner{store: s, clock: clock, ids: ids, maxFamily: c.Limits.Family, maxUnread: c.Limits.StepBytes, schemas: newSchemas()}
-	r.scheduler = scheduler.New(c.Scheduler, scheduler.Peers{Store: s, Signals: s.Signals, Commands: r, Caps: c.Quotas.Caps, Suspects: suspects, Now: now, Log: log, EpochStep: c.EpochStep})
 	grants, admissions := &grants{keys: keys, store: s, now: now}, newAdmissions(c.Quotas, s, clock)
+	r := newRunner(s, c.Limits, clock, ids)
+	r.scheduler = scheduler.New(c.Scheduler, scheduler.Peers{Store: s, Signals: s.Signals, Commands: r, Caps: c.Quotas.Caps, Suspects: suspects, Now: now, Log: log, EpochStep: c.EpochStep})
 	waits := &queue{registry: s, counts: s, caps: c.Quotas.Caps, clock: clock}
 	return &Server{
 		scheduler:      r.scheduler,
 		suspects:       suspects,
 		runner:         r,
 		auditRetention: c.AuditRetention,
-		runs:           &runService{grants: grants, store: s, files: s, registry: s, runner: r, queue: waits, admissions: admissions, limits: c.Limits, clock: clock, ids: ids},
-		sessions:       &sessionService{grants: grants, store: s, files: s, lister: s, registry: s, counts: s, runner: r, admissions: admissions, queue: waits, limits: c.Limits, clock: clock, ids: ids},
-		work:           &workService{grants: grants, registry: s, runner: r, scheduler: r.scheduler, suspects: suspects, limits: c.Limits, suspendedTTL: c.SuspendedTTL, clock: clock, ids: ids},
-		checkpoints:    &checkpointService{store: s, runner: r, admissions: admissions, clock: clock, ids: ids},
-		calls:          &callService{store: s, lister: s, runner: r, limits: c.Limits, clock: clock, ids: ids},
-		usage:          &usageService{store: s, accounts: s, runner: r, limits: c.Limits, clock: clock},
-		memories:       &memoryService{store: s, limits: c.Limits, clock: clock, ids: ids},
-		governors:      &governorService{store: s, clock: clock},
-		files:          &fileService{grants: grants, store: s, blobs: s.Blobs, admissions: admissions, limits: c.Limits, grace: session.Millis(c.FileGrace.Milliseconds()), clock: clock},
-		audit:          &auditService{store: s, clock: clock},
+		runs:           &runService{grants: grants, store: s, files: s, registry: s, runner: r, queue: waits, admissions: admissions},
+		sessions:       &sessionService{grants: grants, store: s, files: s, lister: s, registry: s, counts: s, runner: r, admissions: admissions, queue: waits},
+		work:           &workService{grants: grants, registry: s, runner: r, scheduler: r.scheduler, suspects: suspects, suspendedTTL: c.SuspendedTTL, clock: clock},
+		checkpoints:    &checkpointService{store: s, runner: r, admissions: admissions},
+		calls:          &callService{store: s, lister: s, runner: r},
+		usage:          &usageService{store: s, accounts: s, runner: r},
+		memories:       &memoryService{store: s, runner: r},
+		governors:      &governorService{store: s, runner: r},
+		files:          &fileService{grants: grants, store: s, blobs: s.Blobs, admissions: admissions, runner: r, grace: session.Millis(c.FileGrace.Milliseconds()), clock: clock},
+		audit:          &auditService{store: s, runner: r, clock: clock},
 		erasure:        &erasureService{store: s, runner: r, clock: clock},
-		overdue:        &overdue{lister: s, runner: r, clock: clock, ids: ids, log: log},
+		overdue:        &overdue{lister: s, runner: r, clock: clock, log: log},
 	}
 }
 

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
@@ -28,21 +26,26 @@ type sessionService struct {
 	runner     *runner
 	admissions *admissions
 	queue      *queue
-	limits     Limits
-	clock      clock
-	ids        ids
 }
 
 // CreateSession implements statev1.SessionServiceServer.
 func (s *sessionService) CreateSession(ctx context.Context, r *statev1.CreateSessionRequest) (*statev1.CreateSessionResponse, error) {
-	command, err := s.newCreate(r)
-	if err != nil {
+	x := s.runner.read(r)
+	create := session.Create{
+		Key:       session.Key{Tenant: x.id("tenant", r.GetTenant()), SessionID: cmp.Or(x.optionalID("session_id", r.GetSessionId()), x.ids.session())},
+		AgentType: x.optionalID("agent_type", r.GetAgentType()), ParentID: x.parentID(r.GetParent()), Child: x.child(r.GetParent()),
+		Owner: x.by.Owner, UserID: x.user(x.optionalID("user_id", r.GetUserId())), OrganizationID: x.optionalID("organization_id", r.GetOrganizationId()),
+		Tags: x.tags(r.GetTags()), Metadata: x.textMetadata(r.GetMetadata()), State: x.initialState(r.GetCustomState()),
+		ExpiresAt: session.Millis(max(r.GetExpiresAt(), 0)), MaxTree: x.limits.Tree, Schemas: s.runner.schemas, Now: x.now,
+	}
+	if x.err != nil {
+		return nil, x.err
+	}
+	if err := s.grants.creates(ctx, create.Key, r); err != nil {
 		return nil, err
 	}
-	if err := s.grants.creates(ctx, command.Key, r); err != nil {
-		return nil, err
-	}
-	created, err := spread(ctx, s.runner.by(r.GetCaller()), targetOf(r, command.Key, command.Need()), proto.Size(r), command.Now, command.Decide)
+	target := session.Target{Key: create.Key, Need: create.Need(), Owner: x.by.Owner}
+	created, err := run(ctx, s.runner, onViews(x, target, create.Decide))
 	if fault.ReasonOf(err) == "AGENT_NOT_FOUND" {
 		return nil, withKnownAgents(ctx, s.registry, err)
 	}
@@ -52,47 +55,17 @@ func (s *sessionService) CreateSession(ctx context.Context, r *statev1.CreateSes
 	return &statev1.CreateSessionResponse{Session: sessionOut(&created)}, nil
 }
 
-// newCreate checks and converts the request.
-func (s *sessionService) newCreate(r *statev1.CreateSessionRequest) (session.Create, error) {
-	if err := cmp.Or(checkID("tenant", r.GetTenant()),
-		checkCaller(r.GetCaller()),
-		checkOptionalID("session_id", r.GetSessionId()),
-		checkOptionalID("agent_type", r.GetAgentType()),
-		checkOptionalID("user_id", r.GetUserId()),
-		checkOptionalID("organization_id", r.GetOrganizationId()),
-		checkParent(r.GetParent()),
-		s.limits.checkProperties(r.GetTags(), r.GetMetadata(), r.GetCustomState())); err != nil {
-		return session.Create{}, err
-	}
-	user, err := callerIn(r.GetCaller()).User(r.GetUserId())
-	if err != nil {
-		return session.Create{}, err
-	}
-	command := session.Create{
-		Key: session.Key{Tenant: r.GetTenant(), SessionID: r.GetSessionId()}, AgentType: r.GetAgentType(),
-		ParentID: r.GetParent().GetSessionId(), Child: newChildIn(r.GetParent()),
-		Owner: r.GetCaller().GetOwner(), UserID: user, OrganizationID: r.GetOrganizationId(), Tags: r.GetTags(), Metadata: r.GetMetadata(),
-		State: r.GetCustomState(), ExpiresAt: session.Millis(max(r.GetExpiresAt(), 0)), MaxTree: s.limits.Tree, Schemas: s.runner.schemas, Now: s.clock.millis(),
-	}
-	if command.SessionID == "" {
-		command.SessionID = s.ids.session()
-	}
-	if command.State == "" {
-		command.State = "{}"
-	}
-	return command, nil
-}
-
 // GetSession implements statev1.SessionServiceServer.
 func (s *sessionService) GetSession(ctx context.Context, r *statev1.GetSessionRequest) (*statev1.GetSessionResponse, error) {
-	key, err := checkKey(r.GetTenant(), r.GetSessionId())
-	if err != nil {
-		return nil, err
+	x := s.runner.read(r)
+	key, messageOf := x.key(r), x.optionalID("message_of_run", r.GetMessageOfRun())
+	if x.err != nil {
+		return nil, x.err
 	}
 	if err := s.grants.reads(ctx, key); err != nil {
 		return nil, err
 	}
-	found, err := readerOf(r, s.store).Session(ctx, key)
+	found, err := x.owned(s.store).Session(ctx, key)
 	if err != nil {
 		return nil, err
 	}
@@ -109,16 +82,13 @@ func (s *sessionService) GetSession(ctx context.Context, r *statev1.GetSessionRe
 		return answer, err
 	}
 	run := found.Current
-	if id := r.GetMessageOfRun(); id != "" && id != found.Session.CurrentRunID {
-		if err := checkID("message_of_run", id); err != nil {
-			return nil, err
-		}
-		if run, err = readerOf(r, s.store).Run(ctx, key, id); err != nil {
+	if messageOf != "" && messageOf != found.Session.CurrentRunID {
+		if run, err = x.owned(s.store).Run(ctx, key, messageOf); err != nil {
 			return nil, err
 		}
 	}
 	if run != nil {
-		runs, err := messageRuns(ctx, readerOf(r, s.store), key, run, found.Current)
+		runs, err := messageRuns(ctx, x.owned(s.store), key, run, found.Current)
 		if err != nil {
 			return nil, err
 		}
@@ -129,135 +99,97 @@ func (s *sessionService) GetSession(ctx context.Context, r *statev1.GetSessionRe
 
 // DeleteSession implements statev1.SessionServiceServer.
 func (s *sessionService) DeleteSession(ctx context.Context, r *statev1.DeleteSessionRequest) (*statev1.DeleteSessionResponse, error) {
-	key, err := checkKey(r.GetTenant(), r.GetSessionId())
-	if err != nil {
-		return nil, err
+	x := s.runner.read(r)
+	key := x.key(r)
+	if x.err != nil {
+		return nil, x.err
 	}
-	removed, err := deleteSession(ctx, s.runner.by(r.GetCaller()), targetOf(r, key, session.DeleteSession{}.Need()))
+	removed, err := run(ctx, s.runner, deletion(x, key))
 	if err != nil {
 		return nil, err
 	}
 	return &statev1.DeleteSessionResponse{Deleted: int32(removed["sessions"]), Removed: removedOut(removed)}, nil
 }
 
-// deleteSession deletes the session and all below it, and counts the removed sessions.
-func deleteSession(ctx context.Context, r *runner, target session.Target) (session.Removed, error) {
-	const bytes = 100 // that the command holds
-	command := session.DeleteSession{Key: target.Key}
-	var seen []*session.View
-	return spreadAll(ctx, r, nil, []session.Target{target}, bytes, r.clock.millis(), func(views ...*session.View) (*session.Change, session.Removed, error) {
-		seen = views
-		own, err := command.Decide(views[0])
-		return own, nil, err
-	}, func(changes []*session.Change, removed *session.Removed) {
-		*removed = session.CountRemoved(seen, changes)
+// deletion returns the command that deletes a session and all below it. Its answer counts the removed rows.
+func deletion(x *reader, key session.Key) session.Command[session.Removed] {
+	d := session.DeleteSession{Key: key}
+	c := onViews(x, session.Target{Key: key, Need: d.Need(), Owner: x.by.Owner}, func(views ...*session.View) (*session.Change, session.Removed, error) {
+		change, err := d.Decide(views[0])
+		return change, nil, err
 	})
+	c.Bytes = 100
+	c.Amend = func(views []*session.View, changes []*session.Change, removed *session.Removed) {
+		*removed = session.CountRemoved(views, changes)
+	}
+	return c
 }
 
 // UpdateSession implements statev1.SessionServiceServer.
 func (s *sessionService) UpdateSession(ctx context.Context, r *statev1.UpdateSessionRequest) (*statev1.UpdateSessionResponse, error) {
-	command, err := s.newUpdate(r)
-	if err != nil {
-		return nil, err
+	x := s.runner.read(r)
+	command := session.UpdateSession{
+		Key: x.key(r), Title: x.title(r.Title), UserID: r.UserId, OrganizationID: r.OrganizationId, ExpectedVersion: r.GetExpectedVersion(), Now: x.now,
 	}
-	version, err := spread(ctx, s.runner.by(r.GetCaller()), targetOf(r, command.Key, command.Need()), proto.Size(r), command.Now, alone(command.Decide))
+	x.optionalID("user_id", r.GetUserId())
+	x.optionalID("organization_id", r.GetOrganizationId())
+	if r.GetTags() != nil {
+		command.Tags = new(x.tags(r.GetTags().GetTags()))
+	}
+	if r.GetMetadata() != nil {
+		command.Metadata = new(x.textMetadata(r.GetMetadata().GetPairs()))
+	}
+	if r.ExpiresAt != nil {
+		command.ExpiresAt = new(session.Millis(max(r.GetExpiresAt(), 0)))
+	}
+	if x.by.Owner != "" && r.UserId != nil && r.GetUserId() != x.by.Owner {
+		x.fail(session.OwnerRefused(x.by.Owner, r.GetUserId()))
+	}
+	if x.err != nil {
+		return nil, x.err
+	}
+	version, err := run(ctx, s.runner, onFamily(x, command.Key, command))
 	if err != nil {
 		return nil, err
 	}
 	return &statev1.UpdateSessionResponse{Version: version}, nil
 }
 
-// newUpdate checks and converts the request.
-func (s *sessionService) newUpdate(r *statev1.UpdateSessionRequest) (session.UpdateSession, error) {
-	key, err := checkKey(r.GetTenant(), r.GetSessionId())
-	if err != nil {
-		return session.UpdateSession{}, err
-	}
-	if err := cmp.Or(checkOptionalID("user_id", r.GetUserId()),
-		checkOptionalID("organization_id", r.GetOrganizationId()),
-		s.limits.checkTitle(r.GetTitle()),
-		s.limits.checkProperties(r.GetTags().GetTags(), r.GetMetadata().GetPairs(), "")); err != nil {
-		return session.UpdateSession{}, err
-	}
-	if owner := r.GetCaller().GetOwner(); owner != "" && r.UserId != nil && r.GetUserId() != owner {
-		return session.UpdateSession{}, session.OwnerRefused(owner, r.GetUserId())
-	}
-	command := session.UpdateSession{
-		Key: key, Title: r.Title, UserID: r.UserId, OrganizationID: r.OrganizationId, ExpectedVersion: r.GetExpectedVersion(), Now: s.clock.millis(),
-	}
-	if r.GetTags() != nil {
-		tags := r.GetTags().GetTags()
-		command.Tags = &tags
-	}
-	if r.GetMetadata() != nil {
-		pairs := r.GetMetadata().GetPairs()
-		command.Metadata = &pairs
-	}
-	if r.ExpiresAt != nil {
-		at := session.Millis(max(r.GetExpiresAt(), 0))
-		command.ExpiresAt = &at
-	}
-	return command, nil
-}
-
 // SetStatus implements statev1.SessionServiceServer.
 func (s *sessionService) SetStatus(ctx context.Context, r *statev1.SetStatusRequest) (*statev1.SetStatusResponse, error) {
-	command, err := s.newSetStatus(r)
-	if err != nil {
-		return nil, err
+	x := s.runner.read(r)
+	command := session.SetStatus{
+		Key: x.key(r), Expected: x.statuses(r.GetExpected()), ExpectedVersion: r.GetExpectedVersion(), Status: statusIn[r.GetStatus()],
+		Reason: x.text("STATUS_INVALID", "interrupt_reason", r.GetInterruptReason()), Now: x.now,
 	}
-	reason := r.GetInterruptReason()
-	target := targetOf(r, command.Key, command.Need())
-	set, err := spread(ctx, s.runner.byFor(r.GetCaller(), session.ActionStatusSet), target, proto.Size(r), command.Now, alone(func(v *session.View) (*session.Change, session.StatusSet, error) {
-		decided := command
-		if v.Session != nil && command.Status == session.Interrupted {
-			decided.Interruption = &session.Interruption{RunID: v.Session.CurrentRunID, Reason: reason, At: command.Now}
-		}
-		return decided.Decide(v)
-	}))
+	if code := r.GetFailure().GetCode(); code != "" && idProblem(code) != "" {
+		x.refuse("STATUS_INVALID", "failure.code %s", idProblem(code))
+	}
+	if r.GetFailure().GetError() != "" {
+		command.Failure = x.failure(r.GetFailure())
+	}
+	if x.err != nil {
+		return nil, x.err
+	}
+	c := onFamily(x, command.Key, command)
+	c.Intent = session.ActionStatusSet
+	set, err := run(ctx, s.runner, c)
 	if err != nil {
 		return nil, err
 	}
 	return &statev1.SetStatusResponse{Ok: set.OK, Version: set.Version, Status: statusOut[set.Status]}, nil
 }
 
-// newSetStatus checks and converts the request.
-func (s *sessionService) newSetStatus(r *statev1.SetStatusRequest) (session.SetStatus, error) {
-	key, err := checkKey(r.GetTenant(), r.GetSessionId())
-	if err != nil {
-		return session.SetStatus{}, err
-	}
-	expected, err := statusesIn(r.GetExpected())
-	if err != nil {
-		return session.SetStatus{}, err
-	}
-	if p := s.limits.textProblem(r.GetInterruptReason()); p != "" {
-		return session.SetStatus{}, invalid("STATUS_INVALID", "interrupt_reason %s", p)
-	}
-	if code := r.GetFailure().GetCode(); code != "" && idProblem(code) != "" {
-		return session.SetStatus{}, invalid("STATUS_INVALID", "failure.code %s", idProblem(code))
-	}
-	command := session.SetStatus{
-		Key: key, Expected: expected, ExpectedVersion: r.GetExpectedVersion(), Status: statusIn[r.GetStatus()], Now: s.clock.millis(),
-	}
-	if r.GetFailure().GetError() != "" {
-		command.Failure = s.limits.failureIn(r.GetFailure())
-	}
-	return command, nil
-}
-
 // PutSubSession implements statev1.SessionServiceServer.
 func (s *sessionService) PutSubSession(ctx context.Context, r *statev1.PutSubSessionRequest) (*statev1.PutSubSessionResponse, error) {
-	key, err := checkKey(r.GetTenant(), r.GetSessionId())
-	if err != nil {
-		return nil, err
+	x := s.runner.read(r)
+	command := session.PutChild{Key: x.key(r), Child: x.subSession(r.GetSubSession()), Now: x.now}
+	if x.err != nil {
+		return nil, x.err
 	}
-	if err := s.limits.checkSubSession(r.GetSubSession()); err != nil {
-		return nil, err
-	}
-	command := session.PutChild{Key: key, Child: childIn(r.GetSubSession()), Now: s.clock.millis()}
-	target := targetOf(r, key, command.Need())
-	if _, err := spread(ctx, s.runner.byFor(r.GetCaller(), session.ActionSubSessionPut), target, proto.Size(r), command.Now, alone(silent(command.Decide))); err != nil {
+	c := onFamily(x, command.Key, withoutAnswer{command})
+	c.Intent = session.ActionSubSessionPut
+	if _, err := run(ctx, s.runner, c); err != nil {
 		return nil, err
 	}
 	return &statev1.PutSubSessionResponse{}, nil
@@ -265,34 +197,28 @@ func (s *sessionService) PutSubSession(ctx context.Context, r *statev1.PutSubSes
 
 // GrantMethod implements statev1.SessionServiceServer.
 func (s *sessionService) GrantMethod(ctx context.Context, r *statev1.GrantMethodRequest) (*statev1.GrantMethodResponse, error) {
-	key, err := checkKey(r.GetTenant(), r.GetSessionId())
-	if err = cmp.Or(err, checkCaller(r.GetCaller())); err != nil {
-		return nil, err
-	}
 	const longest = 24 * time.Hour
+	x := s.runner.read(r)
+	key := x.key(r)
 	ttl := time.Duration(r.GetTtlMs()) * time.Millisecond
 	if ttl < time.Millisecond || r.GetTtlMs() > longest.Milliseconds() {
-		return nil, invalid("TTL_INVALID", "ttl_ms is %d; give 1 to %d, a day", r.GetTtlMs(), longest.Milliseconds())
+		x.refuse("TTL_INVALID", "ttl_ms is %d; give 1 to %d, a day", r.GetTtlMs(), longest.Milliseconds())
 	}
-	if err := s.checkForeign(ctx, key, callerIn(r.GetCaller())); err != nil {
-		return nil, err
+	if x.err != nil {
+		return nil, x.err
+	}
+	if x.by.Owner != "" { // the method may create a session, but not take one of another user
+		found, err := s.store.Session(ctx, key)
+		if err == nil && !x.by.Reaches(&found.Session) {
+			err = session.SessionNotFound(key)
+		} else if errors.Is(err, fault.NotFound) {
+			err = nil
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
 	return &statev1.GrantMethodResponse{Grant: s.grants.signMethod(key, ttl)}, nil
-}
-
-// checkForeign gives NotFound (SESSION_NOT_FOUND) for an existing session that the caller does not reach.
-func (s *sessionService) checkForeign(ctx context.Context, key session.Key, by session.Caller) error {
-	if by.Owner == "" {
-		return nil
-	}
-	found, err := s.store.Session(ctx, key)
-	switch {
-	case errors.Is(err, fault.NotFound):
-		return nil
-	case err == nil && !by.Reaches(&found.Session):
-		return session.SessionNotFound(key)
-	}
-	return err
 }
 
 // mostQueuedRuns is the most queued runs that ListAgents counts.

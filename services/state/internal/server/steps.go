@@ -1,7 +1,6 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -16,16 +15,16 @@ import (
 
 // ListSteps implements statev1.SessionServiceServer.
 func (s *sessionService) ListSteps(ctx context.Context, r *statev1.ListStepsRequest) (*statev1.ListStepsResponse, error) {
-	key, err := checkKey(r.GetTenant(), r.GetSessionId())
-	if err != nil {
-		return nil, err
+	x := s.runner.read(r)
+	key := x.key(r)
+	page := store.StepPage{
+		Limit: x.pageLimit(r.GetLimit()), MaxBytes: x.limits.PageBytes, RunID: x.optionalID("run_id", r.GetRunId()),
+		After: number(x, "STEP_INVALID", "after_step", r.GetAfterStep(), math.MaxInt32, "give the last step that you have, or 0 for none"),
 	}
-	limit, err := pageLimit(r.GetLimit())
-	if err := cmp.Or(err, checkOptionalID("run_id", r.GetRunId()),
-		checkRange("STEP_INVALID", "after_step", r.GetAfterStep(), math.MaxInt32, "give the last step that you have, or 0 for none")); err != nil {
-		return nil, err
+	if x.err != nil {
+		return nil, x.err
 	}
-	found, err := readerOf(r, s.store).Steps(ctx, key, store.StepPage{After: r.GetAfterStep(), RunID: r.GetRunId(), Limit: limit, MaxBytes: s.limits.PageBytes})
+	found, err := x.owned(s.store).Steps(ctx, key, page)
 	if err != nil {
 		return nil, err
 	}

@@ -3,8 +3,6 @@ package server
 import (
 	"context"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
@@ -30,110 +28,47 @@ type callService struct {
 	store  store.Reader
 	lister store.Lister
 	runner *runner
-	limits Limits
-	clock  clock
-	ids    ids
 }
 
 // SubmitCall implements statev1.CallServiceServer.
 func (s *callService) SubmitCall(ctx context.Context, r *statev1.SubmitCallRequest) (*statev1.SubmitCallResponse, error) {
-	command, err := s.newSubmit(r)
+	x := s.runner.read(r)
+	requested := x.key(r)
+	a := x.answer(r.GetToolCallId(), r.GetAnswer())
+	x.fail(a.Refusal)
+	if x.err != nil {
+		return nil, x.err
+	}
+	owners, err := s.store.Owners(ctx, requested, []string{a.CallID})
 	if err != nil {
 		return nil, err
 	}
-	requested := command.Key
-	owners, err := s.store.Owners(ctx, requested, []string{command.CallID})
-	if err != nil {
+	// The call is unknown to the family of the session, or was deleted meanwhile, alone or with its session.
+	missing := func() (*statev1.SubmitCallResponse, error) {
+		_, err := run(ctx, s.runner, onSession(x, requested, session.ExplainMissingCall{Key: requested, CallID: a.CallID}))
 		return nil, err
 	}
-	owner, known := owners[command.CallID]
+	owner, known := owners[a.CallID]
 	if !known {
-		return nil, s.missingCall(ctx, r, requested, command.CallID)
+		return missing()
 	}
-	command.SessionID = owner
-	target := session.Target{Key: command.Key, Need: command.Need()} // the call decides about the caller
-	submitted, err := spreadAndHandOver(ctx, s.runner.by(r.GetCaller()), target, proto.Size(r), command.Now, alone(limitUnread(s.limits, command.Decide)))
+	submit := session.Submit{
+		Key: session.Key{Tenant: requested.Tenant, SessionID: owner}, By: x.by, CallID: a.CallID, Kind: a.Kind, ApprovalID: a.ApprovalID,
+		Approves: a.Approves, Response: a.Response, NewRunID: x.ids.run(), MaxUnread: x.limits.StepBytes, Now: x.now,
+	}
+	command := onFamily(x, submit.Key, submit)
+	command.HandsOver = true
+	command.Targets[0].Owner = "" // the call decides about the caller
+	submitted, err := run(ctx, s.runner, command)
 	switch fault.ReasonOf(err) {
-	case "SESSION_NOT_FOUND", "UNKNOWN_TOOL_CALL": // deleted meanwhile, alone or with its session
-		return nil, s.missingCall(ctx, r, requested, command.CallID)
+	case "SESSION_NOT_FOUND", "UNKNOWN_TOOL_CALL":
+		return missing()
 	}
 	if err != nil {
 		return nil, err
 	}
 	return &statev1.SubmitCallResponse{
 		Outcome: submitOutcomes[submitted.Status], Continuation: continuations[submitted.Continuation],
-		RunId: submitted.RunID, OwnerSessionId: command.SessionID,
+		RunId: submitted.RunID, OwnerSessionId: owner,
 	}, nil
-}
-
-// missingCall returns the fault for a call unknown to the family of the session.
-func (s *callService) missingCall(ctx context.Context, r *statev1.SubmitCallRequest, requested session.Key, callID string) error {
-	command := session.ExplainMissingCall{Key: requested, CallID: callID}
-	_, err := update(ctx, s.runner, targetOf(r, requested, command.Need()), 0, command.Decide)
-	return err
-}
-
-// newSubmit checks the request and returns its command, for the session of the request.
-func (s *callService) newSubmit(r *statev1.SubmitCallRequest) (session.Submit, error) {
-	key, err := checkKey(r.GetTenant(), r.GetSessionId())
-	if err != nil {
-		return session.Submit{}, err
-	}
-	if err := checkCaller(r.GetCaller()); err != nil {
-		return session.Submit{}, err
-	}
-	a, err := s.limits.answerIn(r.GetToolCallId(), r.GetAnswer())
-	return session.Submit{
-		Key: key, By: callerIn(r.GetCaller()), CallID: a.CallID, Kind: a.Kind, ApprovalID: a.ApprovalID, Approves: a.Approves, Response: a.Response, NewRunID: s.ids.run(), Now: s.clock.millis(),
-	}, err
-}
-
-// answerIn checks the answer to a call, and converts it. Invalid (ID_INVALID), and the faults
-// of checkAnswer.
-func (l Limits) answerIn(callID string, given *statev1.CallAnswer) (session.Answer, error) {
-	if err := checkID("tool_call_id", callID); err != nil {
-		return session.Answer{}, err
-	}
-	a := session.Answer{CallID: callID}
-	switch answer := given.GetAnswer().(type) {
-	case *statev1.CallAnswer_Result:
-		a.Kind = session.ClientTool
-	case *statev1.CallAnswer_Approval:
-		a.Kind, a.ApprovalID, a.Approves = session.Approval, answer.Approval.GetApprovalId(), answer.Approval.GetApproved()
-	}
-	if err := l.checkAnswer(given); err != nil {
-		return a, err
-	}
-	var err error
-	a.Response, err = encodeAnswer(given, statev1.AnswerSource_ANSWER_SOURCE_CLIENT)
-	return a, err
-}
-
-// limitUnread adapts a command with answers: it refuses them if the session's unread answers
-// would be too large together, because one claim carries them all. TooLarge (RESULT_TOO_LARGE).
-func limitUnread[A any](l Limits, decide func(*session.View) (*session.Change, A, error)) func(*session.View) (*session.Change, A, error) {
-	return func(v *session.View) (*session.Change, A, error) {
-		change, answer, err := decide(v)
-		if err == nil {
-			err = l.checkUnread(v, change)
-		}
-		if err != nil {
-			change = nil
-		}
-		return change, answer, err
-	}
-}
-
-// checkUnread gives TooLarge (RESULT_TOO_LARGE) for a change with answers if the session's
-// unread ones would be too large together.
-func (l Limits) checkUnread(v *session.View, change *session.Change) error {
-	if change == nil || len(change.Calls) == 0 || v.Session == nil {
-		return nil
-	}
-	if size := change.UnreadBytes(v); size > l.StepBytes {
-		return fault.New(fault.TooLarge, "RESULT_TOO_LARGE",
-			"the answers that session %q waits to read would have %d bytes together; the limit is %d: answer with an error, or with a reference to the result",
-			v.Session.SessionID, size, l.StepBytes).WithSizes(int64(size), int64(l.StepBytes))
-	}
-	return nil
 }

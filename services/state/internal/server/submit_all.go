@@ -30,25 +30,21 @@ var callOutcomes = map[session.SubmitStatus]statev1.SubmittedCall_Outcome{
 // SubmitCalls implements statev1.CallServiceServer. It answers the calls of one owner session
 // after the other, in the order of the request.
 func (s *callService) SubmitCalls(ctx context.Context, r *statev1.SubmitCallsRequest) (*statev1.SubmitCallsResponse, error) {
-	key, err := checkKey(r.GetTenant(), r.GetSessionId())
-	if err != nil {
-		return nil, err
+	x := s.runner.read(r)
+	key, answers := x.key(r), x.answers(r.GetAnswers())
+	seenRun := x.optionalID("seen_run_id", r.GetSeenRunId())
+	if x.err != nil {
+		return nil, x.err
 	}
-	if err := checkCaller(r.GetCaller()); err != nil {
-		return nil, err
-	}
-	answers, err := s.limits.answersIn(r.GetAnswers())
-	if err != nil {
-		return nil, err
-	}
+	reader := x.owned(s.store)
 	out := &statev1.SubmitCallsResponse{Calls: make([]*statev1.SubmittedCall, len(answers))}
 	for i, a := range answers {
 		out.Calls[i] = &statev1.SubmittedCall{ToolCallId: a.CallID, Outcome: statev1.SubmittedCall_OUTCOME_UNKNOWN_TOOL_CALL}
 	}
-	if err := checkSeenRun(ctx, readerOf(r, s.store), key, r.GetSeenRunId()); err != nil {
+	if err := checkSeenRun(ctx, reader, key, seenRun); err != nil {
 		return nil, err
 	}
-	groups, err := groupByOwner(ctx, readerOf(r, s.store), key, answers)
+	groups, err := groupByOwner(ctx, reader, key, answers)
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +53,7 @@ func (s *callService) SubmitCalls(ctx context.Context, r *statev1.SubmitCallsReq
 	}
 	continued := ""
 	for _, g := range groups {
-		runID, err := s.submitGroup(ctx, r, g, out.Calls)
+		runID, err := s.submitGroup(ctx, x, r, g, out.Calls)
 		if err != nil {
 			return nil, err
 		}
@@ -65,7 +61,7 @@ func (s *callService) SubmitCalls(ctx context.Context, r *statev1.SubmitCallsReq
 			continued = runID
 		}
 	}
-	return out, s.describeSession(ctx, readerOf(r, s.store), key, continued, out)
+	return out, s.describeSession(ctx, reader, key, continued, out)
 }
 
 // describeSession fills in the session of the request, and its run: the one continued by these
@@ -89,27 +85,6 @@ func (s *callService) describeSession(ctx context.Context, reader store.Reader, 
 	runs, err := messageRuns(ctx, reader, key, run, run)
 	out.MessageRuns = runsOut(key, runs)
 	return err
-}
-
-// answersIn checks and converts the answers. Invalid (TOO_MANY_ANSWERS), and the faults of
-// answerIn. An oversized answer gets a Refusal instead, used only if its call accepts an
-// answer.
-func (l Limits) answersIn(given []*statev1.SubmittedAnswer) ([]session.Answer, error) {
-	if len(given) > maxAnswers {
-		return nil, invalid("TOO_MANY_ANSWERS", "the request has %d answers; the limit is %d: send the rest in another request", len(given), maxAnswers)
-	}
-	answers := make([]session.Answer, len(given))
-	for i, g := range given {
-		a, err := l.answerIn(g.GetToolCallId(), g.GetAnswer())
-		if errors.Is(err, fault.TooLarge) { // it may repeat the result of a server tool, with a limit of its own
-			a.Refusal, err = err, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		answers[i] = a
-	}
-	return answers, nil
 }
 
 // ownerGroup holds the answers to the calls of one session.
@@ -169,9 +144,6 @@ func checkSeenRun(ctx context.Context, reader store.Reader, key session.Key, run
 	if runID == "" {
 		return nil
 	}
-	if err := checkID("seen_run_id", runID); err != nil {
-		return err
-	}
 	snapshot, err := reader.Session(ctx, key)
 	var seen *session.Run
 	if err == nil {
@@ -188,18 +160,19 @@ func checkSeenRun(ctx context.Context, reader store.Reader, key session.Key, run
 
 // submitGroup submits the answers of one session, and writes their outcomes to their indexes in
 // out. It returns the run continued by them; empty for none.
-func (s *callService) submitGroup(ctx context.Context, r *statev1.SubmitCallsRequest, g ownerGroup, out []*statev1.SubmittedCall) (runID string, err error) {
-	size := 0
-	for _, i := range g.indexes {
-		size += proto.Size(r.GetAnswers()[i])
-	}
-	command := session.SubmitAll{Key: g.key, By: callerIn(r.GetCaller()), Answers: g.answers, NewRunID: s.ids.run(), Now: s.clock.millis()}
+func (s *callService) submitGroup(ctx context.Context, x *reader, r *statev1.SubmitCallsRequest, g ownerGroup, out []*statev1.SubmittedCall) (runID string, err error) {
+	submit := session.SubmitAll{Key: g.key, By: x.by, Answers: g.answers, NewRunID: x.ids.run(), MaxUnread: x.limits.StepBytes, Now: x.now}
 	if g.key.SessionID == r.GetSessionId() {
-		command.Resume = goOnIn[r.GetGoOn()]
-		command.Traceparent, command.Tracestate = traceIn(r.GetTraceparent(), r.GetTracestate())
+		submit.Resume = goOnIn[r.GetGoOn()]
+		submit.Traceparent, submit.Tracestate = trace(r.GetTraceparent(), r.GetTracestate())
 	}
-	target := targetOf(r, command.Key, command.Need())
-	submitted, err := spreadAndHandOver(ctx, s.runner.by(r.GetCaller()), target, size, command.Now, alone(limitUnread(s.limits, command.Decide)))
+	command := onFamily(x, submit.Key, submit)
+	command.HandsOver = true
+	command.Bytes = 0
+	for _, i := range g.indexes {
+		command.Bytes += proto.Size(r.GetAnswers()[i])
+	}
+	submitted, err := run(ctx, s.runner, command)
 	if fault.ReasonOf(err) == "SESSION_NOT_FOUND" {
 		return "", nil // deleted meanwhile, with its calls
 	}
@@ -210,7 +183,7 @@ func (s *callService) submitGroup(ctx context.Context, r *statev1.SubmitCallsReq
 		outcome := out[g.indexes[i]]
 		outcome.Outcome = callOutcomes[answer.Status]
 		if answer.Status != session.UnknownCall {
-			outcome.OwnerSessionId, outcome.RunId = command.SessionID, answer.Call.RunID
+			outcome.OwnerSessionId, outcome.RunId = g.key.SessionID, answer.Call.RunID
 		}
 		runID = answer.RunID // the same for all answers
 	}

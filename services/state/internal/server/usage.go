@@ -1,10 +1,7 @@
 package server
 
 import (
-	"cmp"
 	"context"
-
-	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
@@ -13,68 +10,50 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-func queryInvalid(format string, args ...any) error {
-	return invalid("QUERY_INVALID", format, args...)
-}
-
 // usageService implements statev1.UsageServiceServer.
 type usageService struct {
 	statev1.UnimplementedUsageServiceServer
 	store    store.Reader
 	accounts store.Accounts
 	runner   *runner
-	limits   Limits
-	clock    clock
 }
 
 // RecordUsage implements statev1.UsageServiceServer.
 func (s *usageService) RecordUsage(ctx context.Context, r *statev1.RecordUsageRequest) (*statev1.RecordUsageResponse, error) {
-	key, err := checkKey(r.GetTenant(), r.GetSessionId())
-	if err != nil {
-		return nil, err
+	x := s.runner.read(r)
+	command := session.RecordUsage{Key: x.key(r), RunID: x.optionalID("run_id", r.GetRunId()), Usage: x.usage(r.GetUsage()), Now: x.now}
+	if x.err != nil {
+		return nil, x.err
 	}
-	if err := checkOptionalID("run_id", r.GetRunId()); err != nil {
-		return nil, err
-	}
-	usage, err := s.limits.usageIn(r.GetUsage())
-	if err != nil {
-		return nil, err
-	}
-	command := session.RecordUsage{Key: key, RunID: r.GetRunId(), Usage: usage, Now: s.clock.millis()}
-	if _, err := update(ctx, s.runner.byFor(r.GetCaller(), session.ActionUsageRecorded), targetOf(r, key, command.Need()), proto.Size(r), silent(command.Decide)); err != nil {
+	c := onSession(x, command.Key, withoutAnswer{command})
+	c.Intent = session.ActionUsageRecorded
+	if _, err := run(ctx, s.runner, c); err != nil {
 		return nil, err
 	}
 	return &statev1.RecordUsageResponse{}, nil
 }
 
-// kindsIn gives Invalid (QUERY_INVALID).
-func kindsIn(kinds []eventv1.UsageKind) ([]session.UsageKind, error) {
+// usageKinds gives Invalid (QUERY_INVALID).
+func (x *reader) usageKinds(kinds []eventv1.UsageKind) []session.UsageKind {
 	var list []session.UsageKind
 	for _, k := range kinds {
 		kind, known := usageKindIn[k]
 		if !known {
-			return nil, queryInvalid("%s is not a kind of usage", k)
+			x.refuse("QUERY_INVALID", "%s is not a kind of usage", k)
 		}
 		list = append(list, kind)
 	}
-	return list, nil
+	return list
 }
 
 // ListUsage implements statev1.UsageServiceServer.
 func (s *usageService) ListUsage(ctx context.Context, r *statev1.ListUsageRequest) (*statev1.ListUsageResponse, error) {
-	key, err := checkKey(r.GetTenant(), r.GetSessionId())
-	if err != nil {
-		return nil, err
+	x := s.runner.read(r)
+	key, kinds, limit, offset := x.key(r), x.usageKinds(r.GetKinds()), x.pageLimit(r.GetLimit()), x.offset(r.GetOffset())
+	if x.err != nil {
+		return nil, x.err
 	}
-	kinds, err := kindsIn(r.GetKinds())
-	if err != nil {
-		return nil, err
-	}
-	limit, err := pageLimit(r.GetLimit())
-	if err := cmp.Or(err, checkOffset(r.GetOffset())); err != nil {
-		return nil, err
-	}
-	rows, err := readerOf(r, s.store).UsageEntries(ctx, key, kinds, int(r.GetOffset()), limit+1)
+	rows, err := x.owned(s.store).UsageEntries(ctx, key, kinds, offset, limit+1)
 	if err != nil {
 		return nil, err
 	}
@@ -90,19 +69,16 @@ func (s *usageService) ListUsage(ctx context.Context, r *statev1.ListUsageReques
 
 // GetUsageRollup implements statev1.UsageServiceServer.
 func (s *usageService) GetUsageRollup(ctx context.Context, r *statev1.GetUsageRollupRequest) (*statev1.GetUsageRollupResponse, error) {
-	key, err := checkKey(r.GetTenant(), r.GetSessionId())
-	if err != nil {
-		return nil, err
-	}
-	if err := checkOptionalID("run_id", r.GetRunId()); err != nil {
-		return nil, err
+	x := s.runner.read(r)
+	key, runID, user := x.key(r), x.optionalID("run_id", r.GetRunId()), x.by.Owner
+	if x.err != nil {
+		return nil, x.err
 	}
 	// The sums of a missing session are empty, so look whether it exists.
-	if _, err := readerOf(r, s.store).UsageEntries(ctx, key, nil, 0, 1); err != nil {
+	if _, err := x.owned(s.store).UsageEntries(ctx, key, nil, 0, 1); err != nil {
 		return nil, err
 	}
-	user := r.GetCaller().GetOwner()
-	own, err := s.sums(ctx, key.Tenant, store.UsageQuery{Sessions: []string{key.SessionID}, RunID: r.GetRunId(), UserID: user})
+	own, err := s.sums(ctx, key.Tenant, store.UsageQuery{Sessions: []string{key.SessionID}, RunID: runID, UserID: user})
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +87,7 @@ func (s *usageService) GetUsageRollup(ctx context.Context, r *statev1.GetUsageRo
 		return nil, err
 	}
 	rollup := rollUp(own)
-	rollup.RunId = r.GetRunId()
+	rollup.RunId = runID
 	all := rollUp(family)
 	rollup.TokensIncludingSubAgents, rollup.TokensIncludingSubAgentsByModel = all.GetTokens(), all.GetTokensByModel()
 	return &statev1.GetUsageRollupResponse{Rollup: rollup}, nil
@@ -119,7 +95,7 @@ func (s *usageService) GetUsageRollup(ctx context.Context, r *statev1.GetUsageRo
 
 // sums gives Exhausted (QUERY_TOO_LARGE) for more sums than one response may have.
 func (s *usageService) sums(ctx context.Context, tenant string, q store.UsageQuery) ([]store.UsageSum, error) {
-	limit := s.limits.UsageSums
+	limit := s.runner.limits.UsageSums
 	sums, err := s.accounts.UsageSums(ctx, tenant, q, limit+1)
 	if err != nil {
 		return nil, err
@@ -133,9 +109,10 @@ func (s *usageService) sums(ctx context.Context, tenant string, q store.UsageQue
 
 // QueryUsage implements statev1.UsageServiceServer.
 func (s *usageService) QueryUsage(ctx context.Context, r *statev1.QueryUsageRequest) (*statev1.QueryUsageResponse, error) {
-	q, err := usageQuery(r)
-	if err != nil {
-		return nil, err
+	x := s.runner.read(r)
+	q := x.usageQuery(r)
+	if x.err != nil {
+		return nil, x.err
 	}
 	sums, err := s.sums(ctx, r.GetTenant(), q)
 	if err != nil {
@@ -153,33 +130,22 @@ func (s *usageService) QueryUsage(ctx context.Context, r *statev1.QueryUsageRequ
 	return answer, nil
 }
 
-// usageQuery gives Invalid (ID_INVALID, QUERY_INVALID) and Denied (OWNER_REFUSED).
-func usageQuery(r *statev1.QueryUsageRequest) (store.UsageQuery, error) {
-	const shortestBucket, maxQueried = 1000, 1000
-	none := store.UsageQuery{}
+// usageQuery reads the conditions. Invalid (ID_INVALID, QUERY_INVALID), Denied (OWNER_REFUSED).
+func (x *reader) usageQuery(r *statev1.QueryUsageRequest) store.UsageQuery {
+	const reason, shortestBucket, maxQueried = "QUERY_INVALID", 1000, 1000
 	from, before, bucket := r.GetRecordedFrom(), r.GetRecordedBefore(), r.GetBucketMs()
 	switch {
 	case len(r.GetSessionIds()) > maxQueried || len(r.GetModels()) > maxQueried:
-		return none, queryInvalid("the query names %d sessions and %d models; the limit of each is %d", len(r.GetSessionIds()), len(r.GetModels()), maxQueried)
+		x.refuse(reason, "the query names %d sessions and %d models; the limit of each is %d", len(r.GetSessionIds()), len(r.GetModels()), maxQueried)
 	case bucket != 0 && bucket < shortestBucket:
-		return none, queryInvalid("bucket_ms is %d; give at least %d, or 0 for one bucket", bucket, shortestBucket)
+		x.refuse(reason, "bucket_ms is %d; give at least %d, or 0 for one bucket", bucket, shortestBucket)
 	case from < 0 || before < 0 || before != 0 && before <= from:
-		return none, queryInvalid("the time from %d to %d is empty", from, before)
+		x.refuse(reason, "the time from %d to %d is empty", from, before)
 	}
-	if err := cmp.Or(checkID("tenant", r.GetTenant()),
-		checkOptionalID("user_id", r.GetUserId()),
-		checkOptionalID("agent_type", r.GetAgentType()),
-		checkIDs("a session id", r.GetSessionIds()),
-		checkIDs("a model", r.GetModels())); err != nil {
-		return none, err
-	}
-	user, err := callerIn(r.GetCaller()).User(r.GetUserId())
-	if err != nil {
-		return none, err
-	}
-	kinds, err := kindsIn(r.GetKinds())
+	x.id("tenant", r.GetTenant())
 	return store.UsageQuery{
-		Sessions: r.GetSessionIds(), UserID: user, AgentType: r.GetAgentType(), Kinds: kinds, Models: r.GetModels(),
-		From: session.Millis(from), Before: session.Millis(before), Bucket: session.Millis(r.GetBucketMs()),
-	}, err
+		UserID: x.user(x.optionalID("user_id", r.GetUserId())), AgentType: x.optionalID("agent_type", r.GetAgentType()),
+		Sessions: x.eachID("a session id", r.GetSessionIds()), Models: x.eachID("a model", r.GetModels()), Kinds: x.usageKinds(r.GetKinds()),
+		From: session.Millis(from), Before: session.Millis(before), Bucket: session.Millis(bucket),
+	}
 }

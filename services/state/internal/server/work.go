@@ -2,11 +2,12 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/position"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/scheduler"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
@@ -22,134 +23,99 @@ type workService struct {
 	runner       *runner
 	scheduler    *scheduler.Scheduler
 	suspects     *sweep.Suspects
-	limits       Limits
 	suspendedTTL time.Duration
 	clock        clock
-	ids          ids
 }
 
 // RecordPlan implements statev1.WorkServiceServer.
 func (s *workService) RecordPlan(ctx context.Context, r *statev1.RecordPlanRequest) (*statev1.RecordPlanResponse, error) {
-	ref, err := s.grants.checkRef(r.GetRun())
-	if err != nil {
-		return nil, err
-	}
-	calls, err := s.limits.planCalls(r.GetPlan())
-	if err != nil {
-		return nil, err
-	}
-	usage, err := s.limits.usageIn(r.GetUsage())
-	if err != nil {
-		return nil, err
-	}
-	body, err := encode(r.GetPlan())
-	if err != nil {
-		return nil, err
-	}
-	ops, err := s.limits.opsIn(r.GetOps())
-	if err != nil {
-		return nil, err
-	}
-	size, limit := len(body)+usageBytes(usage), s.limits.StepBytes
-	if size > limit {
-		return nil, fault.New(fault.TooLarge, "MESSAGE_TOO_LARGE", "the plan has %d bytes with its usage; the limit is %d", size, limit).
-			WithSizes(int64(size), int64(limit))
-	}
-	if size += opBytes(ops); size > limit {
-		return nil, session.StateTooLarge(size, limit, ops)
-	}
+	x := s.runner.read(r)
 	command := session.RecordPlan{
-		ClaimRef: ref, Step: r.GetStep(), Body: body, CallIDs: calls, Usage: usage, Ops: ops, Limits: s.limits.sessionLimits(),
+		ClaimRef: x.claim(s.grants, r.GetRun()), Step: r.GetStep(), CallIDs: x.plannedCalls(r.GetPlan()), Usage: x.usage(r.GetUsage()),
+		Ops: x.ops(r.GetOps()), Limits: x.limits.sessionLimits(),
 	}
-	if _, err := update(ctx, s.runner, session.Target{Key: ref.Key, Need: command.Need()}, proto.Size(r), silent(command.Decide)); err != nil {
+	if x.err == nil {
+		command.Body = x.encode(r.GetPlan())
+	}
+	limit := x.limits.StepBytes
+	size := len(command.Body) + session.UsageBytes(command.Usage)
+	if size > limit {
+		x.fail(fault.New(fault.TooLarge, "MESSAGE_TOO_LARGE", "the plan has %d bytes with its usage; the limit is %d", size, limit).
+			WithSizes(int64(size), int64(limit)))
+	}
+	if size += session.OpsBytes(command.Ops); size > limit {
+		x.fail(session.StateTooLarge(size, limit, command.Ops))
+	}
+	if x.err != nil {
+		return nil, x.err
+	}
+	if _, err := run(ctx, s.runner, onSession(x, command.Key, withoutAnswer{command})); err != nil {
 		return nil, err
 	}
 	return &statev1.RecordPlanResponse{}, nil
 }
 
+// plannedCalls checks a plan, and returns the ids of its calls. Invalid (MESSAGE_INVALID, ID_INVALID, METADATA_INVALID),
+// TooLarge (MESSAGE_TOO_LARGE).
+func (x *reader) plannedCalls(m *eventv1.Message) (ids []string) {
+	if m.GetRole() != eventv1.Role_ROLE_ASSISTANT {
+		x.messageInvalid("the plan has the role %s; it is the assistant's message", m.GetRole())
+	}
+	x.id("the plan's id", m.GetId())
+	seen := map[string]bool{}
+	for _, part := range m.GetParts() {
+		call := part.GetToolCall()
+		if call == nil {
+			continue
+		}
+		id := x.id("a call's id", call.GetToolCallId())
+		if seen[id] {
+			x.messageInvalid("the plan has two calls with the id %q", id)
+		}
+		seen[id] = true
+		ids = append(ids, id)
+	}
+	x.checkMessage(m, x.limits.MessageBytes)
+	return ids
+}
+
 // RecordResult implements statev1.WorkServiceServer.
 func (s *workService) RecordResult(ctx context.Context, r *statev1.RecordResultRequest) (*statev1.RecordResultResponse, error) {
-	ref, err := s.grants.checkRef(r.GetRun())
-	if err != nil {
-		return nil, err
-	}
+	x := s.runner.read(r)
+	command := session.RecordResult{ClaimRef: x.claim(s.grants, r.GetRun()), Step: r.GetStep(), Limits: x.limits.sessionLimits()}
 	part := r.GetResult().GetResult()
-	if err := s.limits.checkResult(part); err != nil {
-		return nil, err
+	command.Result.CallID = x.id("the call's id", part.GetToolCallId())
+	if size := len(part.GetResult()) + len(part.GetError()) + len(part.GetPublicError()); size > x.limits.ResultBytes {
+		x.fail(tooLarge("RESULT_TOO_LARGE", fmt.Sprintf("the result of call %q", part.GetToolCallId()), size, x.limits.ResultBytes))
 	}
-	result := session.Result{CallID: part.GetToolCallId()}
-	if result.Ops, err = s.limits.opsIn(r.GetResult().GetOps()); err != nil {
-		return nil, err
+	if !isJSONOrEmpty(part.GetResult()) {
+		x.refuse("RESULT_INVALID", "the result of call %q is not one JSON text", part.GetToolCallId())
 	}
-	if result.Usage, err = s.limits.usageIn(r.GetResult().GetUsage()); err != nil {
-		return nil, err
+	command.Result.Ops = x.ops(r.GetResult().GetOps())
+	command.Result.Usage = x.usage(r.GetResult().GetUsage())
+	if x.err == nil {
+		command.Result.Body = x.encode(part)
 	}
-	if result.Body, err = encode(part); err != nil {
-		return nil, err
+	if x.err != nil {
+		return nil, x.err
 	}
-	command := session.RecordResult{ClaimRef: ref, Step: r.GetStep(), Result: result, Limits: s.limits.sessionLimits()}
-	repeated, err := update(ctx, s.runner, session.Target{Key: ref.Key, Need: command.Need()}, proto.Size(r), s.limits.limitJournal(command))
+	repeated, err := run(ctx, s.runner, onSession(x, command.Key, command))
 	if err != nil {
 		return nil, err
 	}
 	return &statev1.RecordResultResponse{Repeated: repeated}, nil
 }
 
-// limitJournal adapts a command: it refuses a result if the whole journal, with its state
-// writes and usage, would be too large for a claim. TooLarge (RESULT_TOO_LARGE).
-func (l Limits) limitJournal(command session.RecordResult) func(*session.View) (*session.Change, bool, error) {
-	return func(v *session.View) (*session.Change, bool, error) {
-		change, repeated, err := command.Decide(v)
-		if err != nil || change == nil {
-			return nil, repeated, err
-		}
-		size := len(v.Journal.Plan) + opBytes(v.Journal.Ops) + usageBytes(v.Journal.Usage) + resultBytes(command.Result)
-		for _, r := range v.Journal.Results {
-			size += resultBytes(r)
-		}
-		if size > l.StepBytes {
-			return nil, false, fault.New(fault.TooLarge, "RESULT_TOO_LARGE",
-				"step %d would leave %d bytes with the state writes and the usage of its calls; the limit is %d", command.Step, size, l.StepBytes).
-				WithSizes(int64(size), int64(l.StepBytes))
-		}
-		return change, false, nil
-	}
-}
-
-func resultBytes(r session.Result) int {
-	return len(r.Body) + opBytes(r.Ops) + usageBytes(r.Usage)
-}
-
-func opBytes(ops []session.StateOp) (n int) {
-	for _, op := range ops {
-		n += len(op.Key) + len(op.Value)
-	}
-	return n
-}
-
-// usageBytes estimates how many bytes the entries take on the wire. It is never too low.
-func usageBytes(usage []session.Usage) (n int) {
-	const numbers = 80 // five of at most ten bytes, and the framing
-	for _, u := range usage {
-		n += numbers + len(u.Model) + len(u.Tool) + len(u.Type) + len(u.Name) + len(u.Source)
-	}
-	return n
-}
-
 // FinishRun implements statev1.WorkServiceServer.
 func (s *workService) FinishRun(ctx context.Context, r *statev1.FinishRunRequest) (*statev1.FinishRunResponse, error) {
-	ref, err := s.grants.checkRef(r.GetRun())
-	if err != nil {
-		return nil, err
+	x := s.runner.read(r)
+	command := session.Finish{
+		ClaimRef: x.claim(s.grants, r.GetRun()), Outcome: x.outcome(r.GetOutcome(), false), Usage: x.usage(r.GetUsage()), Now: x.now,
 	}
-	if err := s.limits.checkOutcome(r.GetOutcome(), false); err != nil {
-		return nil, err
+	if x.err != nil {
+		return nil, x.err
 	}
-	command := session.Finish{ClaimRef: ref, Outcome: s.limits.outcomeIn(r.GetOutcome()), Now: s.clock.millis()}
-	if command.Usage, err = s.limits.usageIn(r.GetUsage()); err != nil {
-		return nil, err
-	}
-	finished, err := spread(ctx, s.runner, session.Target{Key: ref.Key, Need: command.Need()}, proto.Size(r), command.Now, alone(command.Decide))
+	finished, err := run(ctx, s.runner, onFamily(x, command.Key, command))
 	if err != nil {
 		return nil, err
 	}
@@ -158,23 +124,21 @@ func (s *workService) FinishRun(ctx context.Context, r *statev1.FinishRunRequest
 
 // ReleaseRun implements statev1.WorkServiceServer.
 func (s *workService) ReleaseRun(ctx context.Context, r *statev1.ReleaseRunRequest) (*statev1.ReleaseRunResponse, error) {
-	ref, err := s.grants.checkRef(r.GetRun())
-	if err != nil {
-		return nil, err
-	}
 	const longestDelay = 24 * time.Hour
-	if err := checkRange("DELAY_INVALID", "delay_ms", r.GetDelayMs(), longestDelay.Milliseconds(), "give 0 to 86400000, a day"); err != nil {
-		return nil, err
+	const maxLostEpoch = 1 << 62 // it leaves room for the claims to come
+	x := s.runner.read(r)
+	command := session.Release{
+		ClaimRef: x.claim(s.grants, r.GetRun()), Now: x.now,
+		Delay: session.Millis(number(x, "DELAY_INVALID", "delay_ms", r.GetDelayMs(), longestDelay.Milliseconds(), "give 0 to 86400000, a day")),
+		Usage: x.usage(r.GetUsage()),
+		Seen: session.LostWork{ // what no session reaches is invalid: it could not go on after it
+			Epoch: number(x, "LOST_WORK_INVALID", "seen.epoch", r.GetSeen().GetEpoch(), maxLostEpoch, "give an epoch that a claim has had"),
+			Step:  number(x, "LOST_WORK_INVALID", "seen.step", r.GetSeen().GetStep(), position.MaxStep-1, "give a step of the session"),
+		},
 	}
-	usage, err := s.limits.usageIn(r.GetUsage())
-	if err != nil {
-		return nil, err
+	if x.err != nil {
+		return nil, x.err
 	}
-	seen, err := lostWorkIn(r.GetSeen())
-	if err != nil {
-		return nil, err
-	}
-	command := session.Release{ClaimRef: ref, Delay: session.Millis(r.GetDelayMs()), Usage: usage, Seen: seen, Now: s.clock.millis()}
 	if err := s.runner.release(ctx, command); err != nil {
 		return nil, err
 	}

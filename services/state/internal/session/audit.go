@@ -70,19 +70,16 @@ type Audit struct {
 	Approved func(response []byte) bool // reads the answer to an approval
 }
 
-// Record adds the entries to the change of the command's own session: the first change, or the second of a
-// branch, whose source does not change. The changes belong to the views in their order.
+// Record adds the entries to the change of the command's own session, which is the first. The changes belong to the
+// views in their order.
 func (a Audit) Record(views []*View, changes []*Change) {
-	at := slices.IndexFunc(changes, func(c *Change) bool { return c != nil })
-	if a.Actor == "" || at < 0 {
+	if a.Actor == "" || len(changes) == 0 || changes[0] == nil {
 		return
 	}
-	v, change := views[at], changes[at]
+	v, change := views[0], changes[0]
 	switch {
 	case v.Session == nil:
 		a.recordCreation(change)
-		return
-	case at > 0:
 		return
 	case change.Delete:
 		a.add(v.Session, change, ActionDeleted, "session", v.Session.SessionID, OutcomeDone, CountRemoved(views, changes).Detail())
@@ -328,8 +325,13 @@ type LogErasure struct {
 	DueAt     Millis
 }
 
+// LogErasureDelay is when the live log of a deleted session is removed for the last time. Until then its executor
+// has learned that the session is gone, and writes no more.
+const LogErasureDelay = Millis(60 * 1000)
+
 // EraseLogs marks the deleted sessions with live logs to remove. The root of a family stands for all of it.
-func EraseLogs(views []*View, changes []*Change, due Millis) {
+func EraseLogs(views []*View, changes []*Change, now Millis) {
+	due := now + LogErasureDelay
 	roots := map[string]bool{}
 	for i, change := range changes {
 		if change != nil && change.Delete && views[i].Session != nil && views[i].Session.ParentID == "" {

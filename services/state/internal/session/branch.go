@@ -22,16 +22,16 @@ func (c Branch) Targets() []Target {
 	if c.Key == c.From {
 		return []Target{source}
 	}
-	return []Target{source, {Key: c.Key, Owner: c.Owner}}
+	return []Target{{Key: c.Key, Owner: c.Owner}, source}
 }
 
-// Decide creates the session. It returns one change per view.
-func (c Branch) Decide(views ...*View) ([]*Change, Session, error) {
-	source, branch := views[0], views[len(views)-1]
+// Decide creates the session. The views are the new session's and the source's.
+func (c Branch) Decide(views ...*View) (*Change, Session, error) {
+	own, source := views[0], views[len(views)-1]
 	if source.Session == nil {
 		return nil, Session{}, SessionNotFound(c.From)
 	}
-	if branch.Session != nil {
+	if own.Session != nil {
 		return nil, Session{}, fault.New(fault.Conflict, "SESSION_EXISTS", "there is a session %q already; choose another id", c.SessionID)
 	}
 	if source.Checkpoint == nil {
@@ -49,7 +49,7 @@ func (c Branch) Decide(views ...*View) ([]*Change, Session, error) {
 	if err := c.Schemas.addDefaults(change, source.OwnAgent); err != nil {
 		return nil, Session{}, err
 	}
-	return []*Change{nil, change}, s, nil
+	return change, s, nil
 }
 
 // BranchAndStart creates a session like Branch, and begins a run in it.
@@ -90,11 +90,10 @@ func (c BranchAndStart) Decide(views ...*View) (*Change, Started, error) {
 	if own.KeyedRun != nil {
 		return c.answerRepeat(own, EntryResume)
 	}
-	changes, _, err := Branch{From: c.From, CheckpointID: c.CheckpointID, Key: c.Key, Schemas: c.Schemas, Now: c.Now}.Decide(source, own)
+	change, _, err := Branch{From: c.From, CheckpointID: c.CheckpointID, Key: c.Key, Schemas: c.Schemas, Now: c.Now}.Decide(own, source)
 	if err != nil {
 		return nil, Started{}, err
 	}
-	change := changes[1]
 	if err := source.checkMessageIDs(c.allMessages(c.Messages), change.Session.MessageCount); err != nil {
 		return nil, Started{}, err
 	}

@@ -132,17 +132,10 @@ func (h *CachedSession) Size() int {
 		size += len(name) + len(value)
 	}
 	if j := h.journal; j != nil {
-		size += len(j.Plan) + opsSize(j.Ops)
+		size += len(j.Plan) + OpsBytes(j.Ops)
 		for _, r := range j.Results {
-			size += fixed/8 + len(r.Body) + opsSize(r.Ops)
+			size += fixed/8 + len(r.Body) + OpsBytes(r.Ops)
 		}
-	}
-	return size
-}
-
-func opsSize(ops []StateOp) (size int) {
-	for _, op := range ops {
-		size += len(op.Key) + len(op.Value)
 	}
 	return size
 }

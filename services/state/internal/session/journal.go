@@ -63,3 +63,32 @@ func (j *Journal) usage() []Usage {
 func (j *Journal) mayOpen(callID string) bool {
 	return j != nil && slices.Contains(j.CallIDs, callID) && !j.hasResult(callID)
 }
+
+// bytes returns the size of a result in a claim.
+func (r Result) bytes() int { return len(r.Body) + OpsBytes(r.Ops) + UsageBytes(r.Usage) }
+
+// bytes returns the size of the journal in a claim.
+func (j *Journal) bytes() int {
+	size := len(j.Plan) + OpsBytes(j.Ops) + UsageBytes(j.Usage)
+	for _, r := range j.Results {
+		size += r.bytes()
+	}
+	return size
+}
+
+// OpsBytes returns the size of the keys and values.
+func OpsBytes(ops []StateOp) (n int) {
+	for _, op := range ops {
+		n += len(op.Key) + len(op.Value)
+	}
+	return n
+}
+
+// UsageBytes estimates how many bytes the entries take in a claim. It is never too low.
+func UsageBytes(usage []Usage) (n int) {
+	const numbers = 80 // five of at most ten bytes, and the framing
+	for _, u := range usage {
+		n += numbers + len(u.Model) + len(u.Tool) + len(u.Type) + len(u.Name) + len(u.Source)
+	}
+	return n
+}

@@ -75,21 +75,29 @@ type AppendMessages struct {
 // Need lists the rows for Decide.
 func (c AppendMessages) Need() Need { return Need{MessageIDs: messageIDs(c.Messages)} }
 
-// Decide appends the messages and returns the new number of messages.
-func (c AppendMessages) Decide(v *View) (*Change, int64, error) {
+// Conversation is a session after a change of its messages.
+type Conversation struct {
+	Messages int64 // their number
+	Version  int64
+}
+
+func (s *Session) conversation() Conversation { return Conversation{s.MessageCount, s.Version} }
+
+// Decide appends the messages.
+func (c AppendMessages) Decide(v *View) (*Change, Conversation, error) {
 	if v.Session == nil {
-		return nil, 0, SessionNotFound(c.Key)
+		return nil, Conversation{}, SessionNotFound(c.Key)
 	}
 	if c.isRepeat(v.TakenIDs) {
-		return nil, v.Session.MessageCount, nil
+		return nil, v.Session.conversation(), nil
 	}
 	if err := v.checkMessageIDs(c.Messages, v.Session.MessageCount); err != nil {
-		return nil, 0, err
+		return nil, Conversation{}, err
 	}
 	s := v.nextVersion(c.Now)
 	change := &Change{Session: s, Messages: withOrdinals(c.Messages, s.MessageCount)}
 	s.MessageCount += int64(len(c.Messages))
-	return change, s.MessageCount, nil
+	return change, s.conversation(), nil
 }
 
 // isRepeat reports whether all messages exist. It is true for no messages.
@@ -119,19 +127,19 @@ type Truncate struct {
 // Need lists the rows for Decide.
 func (c Truncate) Need() Need { return Need{Live: true, CheckpointBelow: c.Messages + 1} }
 
-// Decide truncates the conversation and returns the new number of messages.
-func (c Truncate) Decide(v *View) (*Change, int64, error) {
+// Decide truncates the conversation.
+func (c Truncate) Decide(v *View) (*Change, Conversation, error) {
 	if err := c.checkIdle(v); err != nil {
-		return nil, 0, err
+		return nil, Conversation{}, err
 	}
 	s := v.nextVersion(c.Now)
 	if c.Messages < 0 || c.Messages > s.MessageCount {
-		return nil, 0, fault.New(fault.Invalid, "COUNT_INVALID", "session %q has %d messages and cannot be cut to %d", c.SessionID, s.MessageCount, c.Messages)
+		return nil, Conversation{}, fault.New(fault.Invalid, "COUNT_INVALID", "session %q has %d messages and cannot be cut to %d", c.SessionID, s.MessageCount, c.Messages)
 	}
 	if c.Messages == s.MessageCount {
-		return nil, c.Messages, nil
+		return nil, v.Session.conversation(), nil
 	}
 	s.MessageCount = c.Messages
 	s.resetToCheckpoint(v.Checkpoint)
-	return &Change{Session: s, Rewind: &Rewind{Messages: c.Messages}}, s.MessageCount, nil
+	return &Change{Session: s, Rewind: &Rewind{Messages: c.Messages}}, s.conversation(), nil
 }

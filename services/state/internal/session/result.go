@@ -20,7 +20,7 @@ type RecordResult struct {
 // Limits bounds what a session stores, in bytes except for Waiting.
 type Limits struct {
 	State   int // the custom state as JSON
-	Journal int // the bodies of one journal, since one response carries a claim
+	Journal int // one journal with its state writes and usage, since one response carries a claim
 	Waiting int // number of waiting runs
 	Tree    int // number of sessions of a tree that have not ended
 }
@@ -54,13 +54,9 @@ func (c RecordResult) Decide(v *View) (change *Change, repeated bool, err error)
 // checkSize refuses a result that would make the journal too large for a claim, or the step
 // impossible to commit. The executor can still record a smaller one.
 func (c RecordResult) checkSize(v *View) error {
-	size := len(v.Journal.Plan) + len(c.Result.Body)
-	for _, r := range v.Journal.Results {
-		size += len(r.Body)
-	}
-	if size > c.Limits.Journal {
+	if size := v.Journal.bytes() + c.Result.bytes(); size > c.Limits.Journal {
 		return fault.New(fault.TooLarge, "RESULT_TOO_LARGE",
-			"the results of step %d would have %d bytes in total; the limit is %d: record a smaller result", c.Step, size, c.Limits.Journal).
+			"step %d would have %d bytes with the state writes and the usage of its calls; the limit is %d: record a smaller result", c.Step, size, c.Limits.Journal).
 			WithSizes(int64(size), int64(c.Limits.Journal))
 	}
 	if len(c.Result.Ops) == 0 {

@@ -23,8 +23,9 @@ func (c Retry) Need() Need {
 	return need
 }
 
-// Decide begins the run.
-func (c Retry) Decide(v *View) (*Change, Started, error) {
+// Decide begins the run. The first view is the session's.
+func (c Retry) Decide(views ...*View) (*Change, Started, error) {
+	v := views[0]
 	if v.KeyedRun != nil {
 		return c.answerRepeat(v, EntryResume)
 	}

@@ -51,8 +51,8 @@ func TestTruncatedMessagesDoNotComeBack(t *testing.T) {
 	if err != nil || s.MessageCount != 1 || change.Rewind.Messages != 1 {
 		t.Errorf("got %+v, %v", s, err)
 	}
-	changes, s, err := Branch{From: sessionKey, CheckpointID: "cp", Key: Key{"t", "b"}}.Decide(v, &View{})
-	if err != nil || s.MessageCount != 1 || changes[1].Copy.Messages != 1 {
+	change, s, err = Branch{From: sessionKey, CheckpointID: "cp", Key: Key{"t", "b"}}.Decide(&View{}, v)
+	if err != nil || s.MessageCount != 1 || change.Copy.Messages != 1 {
 		t.Errorf("got %+v, %v", s, err)
 	}
 }
@@ -71,7 +71,7 @@ func TestAForeignCheckpointIsRefused(t *testing.T) {
 	v.Checkpoint = nil // the store returns the session's own only
 	_, _, err := RewindTo{Key: sessionKey, CheckpointID: "cp"}.Decide(v)
 	refused(t, err, fault.NotFound, "CHECKPOINT_NOT_FOUND")
-	_, _, err = Branch{From: sessionKey, CheckpointID: "cp", Key: Key{"t", "b"}}.Decide(v, &View{})
+	_, _, err = Branch{From: sessionKey, CheckpointID: "cp", Key: Key{"t", "b"}}.Decide(&View{}, v)
 	refused(t, err, fault.NotFound, "CHECKPOINT_NOT_FOUND")
 }
 
@@ -81,16 +81,16 @@ func TestABranchBeginsAtTheCheckpoint(t *testing.T) {
 	v.Checkpoint, v.CheckpointState = restingView().Checkpoint, `{"then":true}`
 	v.Session.UserID, v.Session.OrganizationID, v.Session.Tags, v.Session.ParentID, v.Session.RootID = "u", "o", []string{"x"}, "p", "root"
 	c := Branch{From: sessionKey, CheckpointID: "cp", Key: Key{"t", "b"}, Now: 50}
-	changes, s, err := c.Decide(v, &View{})
+	change, s, err := c.Decide(&View{}, v)
 	must(t, err)
-	if changes[0] != nil || !changes[1].Created || !changes[1].NewState || *changes[1].Copy != (Copy{"s", 3}) {
-		t.Errorf("got %+v", changes)
+	if !change.Created || !change.NewState || *change.Copy != (Copy{"s", 3}) {
+		t.Errorf("got %+v", change)
 	}
 	if s.Status != Paused || s.Turn != 0 || s.Version != 1 || s.RootID != "b" || s.ParentID != "" || s.UserID != "u" || s.OrganizationID != "o" ||
 		s.AgentType != "a" || len(s.Tags) != 1 || s.MessageCount != 3 || s.StepCount != 0 || s.State != `{"then":true}` || s.StateVersion != 1 || s.StateBase != 1 {
 		t.Errorf("got %+v", s)
 	}
-	_, _, err = c.Decide(v, restingView())
+	_, _, err = c.Decide(restingView(), v)
 	refused(t, err, fault.Conflict, "SESSION_EXISTS")
 	_, _, err = c.Decide(&View{}, &View{})
 	refused(t, err, fault.NotFound, "SESSION_NOT_FOUND")
@@ -108,14 +108,14 @@ func TestATruncatedConversationHasTheNewestRemainingCheckpoint(t *testing.T) {
 	v.Session.CheckpointID = "gone"
 	change, count, err := Truncate{Key: sessionKey, Messages: 4, Now: 50}.Decide(v)
 	must(t, err)
-	if s := change.Session; count != 4 || s.MessageCount != 4 || s.CheckpointID != "cp" || s.Version != 8 || *change.Rewind != (Rewind{Messages: 4}) {
+	if s := change.Session; count.Messages != 4 || s.MessageCount != 4 || s.CheckpointID != "cp" || s.Version != 8 || *change.Rewind != (Rewind{Messages: 4}) {
 		t.Errorf("got %d and %+v", count, s)
 	}
 	v.Checkpoint = nil
 	if change, _, err := (Truncate{Key: sessionKey, Messages: 2}).Decide(v); err != nil || change.Session.CheckpointID != "" {
 		t.Errorf("got %+v, %v, want no checkpoint", change, err)
 	}
-	if change, count, err := (Truncate{Key: sessionKey, Messages: 5}).Decide(v); err != nil || change != nil || count != 5 {
+	if change, count, err := (Truncate{Key: sessionKey, Messages: 5}).Decide(v); err != nil || change != nil || count.Messages != 5 {
 		t.Errorf("got %+v, %d, %v", change, count, err)
 	}
 	for _, count := range []int64{6, -1} {
@@ -129,13 +129,13 @@ func TestMessagesAreAppendedAtAnyTime(t *testing.T) {
 	v := runningView()
 	change, count, err := AppendMessages{Key: sessionKey, Messages: []Message{{ID: "x"}, {ID: "y"}}}.Decide(v)
 	must(t, err)
-	if count != 7 || change.Messages[0].Ordinal != 5 || change.Messages[1].Ordinal != 6 || change.Session.Version != 8 || change.Session.MessageCount != 7 {
+	if count.Messages != 7 || change.Messages[0].Ordinal != 5 || change.Messages[1].Ordinal != 6 || change.Session.Version != 8 || change.Session.MessageCount != 7 {
 		t.Errorf("got %d and %+v", count, change)
 	}
 	v.TakenIDs = []string{"x"}
 	_, _, err = AppendMessages{Key: sessionKey, Messages: []Message{{ID: "x"}, {ID: "new"}}}.Decide(v)
 	refused(t, err, fault.Conflict, "MESSAGE_EXISTS")
-	if change, count, err := (AppendMessages{Key: sessionKey}).Decide(v); err != nil || change != nil || count != 5 {
+	if change, count, err := (AppendMessages{Key: sessionKey}).Decide(v); err != nil || change != nil || count.Messages != 5 {
 		t.Errorf("got %+v, %d, %v", change, count, err)
 	}
 }
@@ -145,7 +145,7 @@ func TestARepeatedAppendWritesNothing(t *testing.T) {
 	v := runningView()
 	v.TakenIDs = []string{"y", "x"}
 	change, count, err := AppendMessages{Key: sessionKey, Messages: []Message{{ID: "x"}, {ID: "y"}}}.Decide(v)
-	if err != nil || change != nil || count != 5 {
+	if err != nil || change != nil || count.Messages != 5 {
 		t.Errorf("got %+v, %d, %v", change, count, err)
 	}
 	_, _, err = AppendMessages{Key: sessionKey, Messages: []Message{{ID: "x"}, {ID: "x"}}}.Decide(v)

@@ -13,7 +13,7 @@ type SetStatus struct {
 	ExpectedVersion int64    // 0 for any
 	Status          Status   // completed, failed, interrupted or paused
 	Failure         *Failure // required for failed
-	Interruption    *Interruption
+	Reason          string   // of an interruption
 	Now             Millis
 }
 
@@ -45,7 +45,7 @@ func (c SetStatus) Decide(v *View) (*Change, StatusSet, error) {
 		f.failure = c.Failure
 	}
 	if c.Status == Interrupted {
-		f.interruption = c.interruption(s)
+		f.interruption = &Interruption{RunID: s.CurrentRunID, Reason: c.Reason, At: c.Now}
 	}
 	change := f.change(v)
 	change.endWaiting = c.Status == Failed
@@ -66,11 +66,4 @@ func (c SetStatus) check() error {
 	default:
 		return fault.New(fault.Invalid, "STATUS_INVALID", "the status %q cannot be set; use completed, failed, interrupted or paused", c.Status)
 	}
-}
-
-func (c SetStatus) interruption(s *Session) *Interruption {
-	if c.Interruption != nil {
-		return c.Interruption
-	}
-	return &Interruption{RunID: s.CurrentRunID, At: c.Now}
 }

@@ -13,7 +13,7 @@ import (
 // reports the new status to the family.
 //
 // Faults, with nothing written: NotFound (SESSION_NOT_FOUND, UNKNOWN_TOOL_CALL), Invalid
-// (KIND_MISMATCH), Conflict (OWNER_NOT_CONTINUABLE), Denied (APPROVER_REFUSED). A caller that does not
+// (KIND_MISMATCH), Conflict (OWNER_NOT_CONTINUABLE), Denied (APPROVER_REFUSED), TooLarge (RESULT_TOO_LARGE). A caller that does not
 // reach the session may answer a call of others that it may approve; for anything else the session is
 // not found.
 type Submit struct {
@@ -25,6 +25,7 @@ type Submit struct {
 	Approves   bool     // it approves the call
 	Response   []byte
 	NewRunID   string // of a continuation
+	MaxUnread  int    // bytes of the session's unread answers, since one claim carries them; 0 for any
 	Now        Millis
 }
 
@@ -92,8 +93,23 @@ func (c Submit) Decide(v *View) (*Change, Submitted, error) {
 		return nil, withContinuation(v, nil, Submitted{Status: status, Call: call}), nil
 	}
 	change := &Change{Calls: []Call{call}}
+	if err := change.checkUnread(v, c.MaxUnread); err != nil {
+		return nil, Submitted{}, err
+	}
 	change.continueSession(v, c.NewRunID, c.Now)
 	return change, withContinuation(v, change, Submitted{Status: status, Call: call}), nil
+}
+
+// checkUnread gives TooLarge (RESULT_TOO_LARGE) for answers if the session's unread ones would have more than limit
+// bytes together; 0 allows any.
+func (change *Change) checkUnread(v *View, limit int) error {
+	size := change.UnreadBytes(v)
+	if limit == 0 || size <= limit {
+		return nil
+	}
+	return fault.New(fault.TooLarge, "RESULT_TOO_LARGE",
+		"the answers that session %q waits to read would have %d bytes together; the limit is %d: answer with an error, or with a reference to the result",
+		v.Session.SessionID, size, limit).WithSizes(int64(size), int64(limit))
 }
 
 // Answer is an answer to a call from outside.

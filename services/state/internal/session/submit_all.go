@@ -11,7 +11,7 @@ import "slices"
 // then begins in the same write.
 //
 // Faults, with nothing written: NotFound (SESSION_NOT_FOUND), Invalid (KIND_MISMATCH), Denied
-// (APPROVER_REFUSED), and Answer.Refusal.
+// (APPROVER_REFUSED), TooLarge (RESULT_TOO_LARGE), and Answer.Refusal.
 type SubmitAll struct {
 	Key         // the session that owns the calls
 	By          Caller
@@ -20,6 +20,7 @@ type SubmitAll struct {
 	Resume      ResumePolicy
 	Traceparent string // of a resuming run
 	Tracestate  string
+	MaxUnread   int // as in Submit
 	Now         Millis
 }
 
@@ -66,6 +67,9 @@ func (c SubmitAll) Decide(v *View) (*Change, []Submitted, error) {
 		return nil, nil, err
 	}
 	if len(change.Calls) > 0 {
+		if err := change.checkUnread(v, c.MaxUnread); err != nil {
+			return nil, nil, err
+		}
 		change.continueSession(v, c.NewRunID, c.Now)
 	}
 	if c.resumesSession(change, v, calls) {

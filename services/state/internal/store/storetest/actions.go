@@ -228,8 +228,8 @@ func (h *history) branch(from session.Key) action {
 		},
 		send: func() error {
 			return h.store.Update(h.t.Context(), c.Targets(), weight, func(views []*session.View) ([]*session.Change, error) {
-				changes, _, err := c.Decide(views...)
-				return changes, err
+				change, _, err := c.Decide(views...)
+				return []*session.Change{change, nil}, err
 			})
 		},
 	}

@@ -216,8 +216,9 @@ func (h *harness) tryAppend(key session.Key, ids ...string) (count int64, err er
 	for _, id := range ids {
 		c.Messages = append(c.Messages, session.Message{ID: id, Role: "user", CreatedAt: h.now, Body: []byte(id)})
 	}
-	err = h.sendWidened(c.Key, c.Need(), capturing(&count, c.Decide))
-	return count, err
+	var after session.Conversation
+	err = h.sendWidened(c.Key, c.Need(), capturing(&after, c.Decide))
+	return after.Messages, err
 }
 
 func (h *harness) append(key session.Key, ids ...string) {
@@ -228,8 +229,9 @@ func (h *harness) append(key session.Key, ids ...string) {
 
 func (h *harness) truncate(key session.Key, messages int64) (count int64, err error) {
 	c := session.Truncate{Key: key, Messages: messages, Now: h.now}
-	err = h.sendWidened(c.Key, c.Need(), capturing(&count, c.Decide))
-	return count, err
+	var after session.Conversation
+	err = h.sendWidened(c.Key, c.Need(), capturing(&after, c.Decide))
+	return after.Messages, err
 }
 
 func (h *harness) rewind(key session.Key, checkpointID string) (rewound session.Session, err error) {
@@ -240,9 +242,10 @@ func (h *harness) rewind(key session.Key, checkpointID string) (rewound session.
 
 func (h *harness) branch(from session.Key, checkpointID string, key session.Key) (made session.Session, err error) {
 	c := session.Branch{From: from, CheckpointID: checkpointID, Key: key, Now: h.now}
-	err = h.Store.Update(h.Context(), c.Targets(), weight, func(views []*session.View) (changes []*session.Change, err error) {
-		changes, made, err = c.Decide(views...)
-		return changes, err
+	err = h.Store.Update(h.Context(), c.Targets(), weight, func(views []*session.View) ([]*session.Change, error) {
+		change, branch, err := c.Decide(views...)
+		made = branch
+		return []*session.Change{change, nil}, err
 	})
 	return made, err
 }

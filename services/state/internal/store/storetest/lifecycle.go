@@ -95,8 +95,8 @@ var lifecycle = []suiteCase{
 	}},
 	{"a status is compared and set atomically", func(h *harness) {
 		h.create(h.createOf(home))
-		interruption := &session.Interruption{RunID: "r", Reason: "why", At: h.now}
-		set := session.SetStatus{Key: home, Expected: []session.Status{session.Active, session.Paused}, ExpectedVersion: 1, Status: session.Interrupted, Interruption: interruption, Now: h.now}
+		interruption := &session.Interruption{Reason: "why", At: h.now}
+		set := session.SetStatus{Key: home, Expected: []session.Status{session.Active, session.Paused}, ExpectedVersion: 1, Status: session.Interrupted, Reason: "why", Now: h.now}
 		got, err := h.setStatus(set)
 		h.must(err)
 		same(h, "answer", got, session.StatusSet{OK: true, Version: 2, Status: session.Interrupted})

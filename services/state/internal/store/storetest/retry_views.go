@@ -243,7 +243,7 @@ func (h *harness) expectNoAnsweringRun(key session.Key, messageID string) {
 func (h *harness) appendMessage(key session.Key, m session.Message) {
 	h.Helper()
 	c := session.AppendMessages{Key: key, Messages: []session.Message{m}, Now: h.now}
-	h.must(h.sendWidened(c.Key, c.Need(), capturing(new(int64), c.Decide)))
+	h.must(h.sendWidened(c.Key, c.Need(), capturing(new(session.Conversation), c.Decide)))
 }
 
 func (h *harness) failedStep(key session.Key) session.FailedStep {

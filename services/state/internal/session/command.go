@@ -1,0 +1,96 @@
+package session
+
+// Command is one command with all that its decision depends on. Apply gives it its rules, in this order:
+//
+//	owner      each session belongs to the owner that its target names
+//	decide     the change of the command's own session
+//	quota      a new run is within the quotas of its user
+//	family     the consequences for other sessions of the family
+//	audit      the entries of the audit log, and the live logs to remove
+//	hand-over  an idle executor claims the new run
+//
+// A rule that needs more rows gives an IncompleteViewError. The command then runs again with the targets of
+// IncompleteViewError.Extend, and each rule decides anew.
+type Command[A any] struct {
+	Targets []Target // the command's own session comes first
+	Bytes   int      // estimates the memory that the command holds while it waits
+	Now     Millis
+
+	Decide func(views []*View) (*Change, A, error)           // a nil change writes nothing
+	Quota  *Quota                                            // nil for none
+	Alone  bool                                              // only the own session changes
+	Amend  func(views []*View, changes []*Change, answer *A) // completes the answer when all changes are known; nil does not
+
+	Actor     string      // for the audit log; empty for executors and the service itself
+	Intent    AuditAction // of a request that may begin a run, or that has one effect; empty for others
+	HandsOver bool        // an idle executor may claim the new run
+	AgentType string      // expected of the run to hand over; empty if it is not known yet
+}
+
+// Apply decides on the views of the targets. It returns one change per view, or none if nothing is written. family and
+// audit are without the fields that the command has. claim hands a new run over: it may change the own change.
+//
+// NotFound (SESSION_NOT_FOUND) for the session of another user, an OtherUserError, an IncompleteViewError, and the
+// faults of Decide, of the quota and of claim.
+func (c *Command[A]) Apply(views []*View, family Family, audit Audit, claim func(*View, *Change) error) ([]*Change, A, error) {
+	var none A
+	for i, v := range views {
+		if err := c.Targets[i].CheckOwner(v); err != nil {
+			return nil, none, err
+		}
+	}
+	own, answer, err := c.Decide(views)
+	if err != nil {
+		return nil, none, err
+	}
+	if err := c.Quota.check(own); err != nil {
+		return nil, none, err
+	}
+	var changes []*Change
+	switch {
+	case own == nil:
+	case c.Alone:
+		changes = make([]*Change, len(views))
+		changes[0] = own
+	default:
+		family.Now, family.Targets = c.Now, c.Targets
+		if changes, err = family.Propagate(views, own); err != nil {
+			return nil, none, err
+		}
+	}
+	if c.Amend != nil {
+		c.Amend(views, changes, &answer)
+	}
+	if len(changes) == 0 {
+		return nil, answer, nil
+	}
+	EraseLogs(views, changes, audit.Now)
+	audit.Actor, audit.Intent = c.Actor, c.Intent
+	audit.Record(views, changes)
+	return changes, answer, claim(views[0], changes[0])
+}
+
+// Quota is what the quotas of a user say about a new run.
+type Quota struct {
+	UserID  string
+	Refusal error                    // Exhausted; nil if the run is within the quotas
+	Applies func(userID string) bool // the answer also holds for a run of this user
+}
+
+// OtherUserError is the error of a new run in the session of another user than the one whose quotas were asked. The
+// caller asks for the quotas of that user, and repeats the command. Nothing was written.
+type OtherUserError struct{ UserID string }
+
+// Error implements error.
+func (e *OtherUserError) Error() string { return "the session has another user, with other quotas" }
+
+// check refuses a change with a new run. A nil Quota accepts all.
+func (q *Quota) check(own *Change) error {
+	if q == nil || own == nil || own.NewRun == nil {
+		return nil
+	}
+	if userID := own.Session.UserID; userID != q.UserID && !q.Applies(userID) {
+		return &OtherUserError{userID}
+	}
+	return q.Refusal
+}
