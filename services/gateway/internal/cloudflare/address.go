@@ -78,7 +78,8 @@ func findAgent(names []string, segment string) (string, error) {
 			return name, nil
 		case kebab(name) != segment:
 		case found != "":
-			return "", fault.New(fault.Conflict, "AGENT_AMBIGUOUS", "%q names the agents %q and %q; rename one, or use the exact name", segment, found, name)
+			return "", fault.New(fault.Conflict, "AGENT_AMBIGUOUS",
+				"%q names the agents %q and %q; rename one, or use the exact name", segment, found, name)
 		default:
 			found = name
 		}

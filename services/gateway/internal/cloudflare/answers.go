@@ -92,7 +92,8 @@ func (c *connection) submit(ctx context.Context, f received, before *statev1.Run
 	if answer.GetApproval() != nil {
 		c.chat.approved = before.GetRunId()
 	}
-	if f.AutoContinue && taken.GetContinuation() == statev1.SubmitCallResponse_CONTINUATION_NEW_RUN && taken.GetOwnerSessionId() == c.address.session {
+	newRun := taken.GetContinuation() == statev1.SubmitCallResponse_CONTINUATION_NEW_RUN
+	if f.AutoContinue && newRun && taken.GetOwnerSessionId() == c.address.session {
 		c.chat.next = &answeredTurn{run: taken.GetRunId(), after: before.GetEndPosition(), adds: c.chat.approved == before.GetRunId()}
 		c.chat.offer = time.After(offerAfter)
 	}

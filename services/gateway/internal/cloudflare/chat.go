@@ -216,7 +216,10 @@ func (c *connection) openChat(f received) (*chat.Exchange, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := chat.Request{Tenant: c.tenant, Major: c.major, Header: http.Header{requestKeyHeader: {f.ID}}, OnBusy: statev1.BusyPolicy_BUSY_POLICY_ENQUEUE, KeepMissing: true} // these clients say what they remove
+	r := chat.Request{
+		Tenant: c.tenant, Major: c.major, Header: http.Header{requestKeyHeader: {f.ID}}, OnBusy: statev1.BusyPolicy_BUSY_POLICY_ENQUEUE,
+		KeepMissing: true, // these clients say what they remove
+	}
 	ctx := retry.Request(c.ctx)
 	if r.Body, err = json.Marshal(body); err != nil {
 		return nil, err
@@ -268,7 +271,8 @@ func (c *connection) noteTools(tools json.RawMessage) {
 	for i := range names {
 		names[i] = fmt.Sprintf("%.64s", list[i].Name)
 	}
-	c.Log.InfoContext(c.ctx, "the tools of a page are ignored; the agent must declare its client tools", "session", c.address.session, "tools", names)
+	c.Log.InfoContext(c.ctx, "the tools of a page are ignored; the agent must declare its client tools",
+		"session", c.address.session, "tools", names)
 }
 
 // maxNotedTools bounds the tools in the log.

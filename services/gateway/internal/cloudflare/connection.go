@@ -134,7 +134,9 @@ func (c *connection) work() (err error) {
 	for {
 		select {
 		case f := <-c.frames:
-			err = c.handle(f)
+			if handler := frameHandlers[f.Type]; handler != nil { // apps may send frames of their own
+				err = handler(c, f)
+			}
 		case f := <-c.late:
 			err = c.writeLate(f)
 		case <-c.changed:
@@ -191,14 +193,6 @@ var frameHandlers = map[string]func(*connection, received) error{
 	typeToolApproval:  (*connection).toolApproval,
 	typeChatMessages:  (*connection).setMessages,
 	typeChatClear:     (*connection).clearMessages,
-}
-
-// handle handles a frame. Unknown ones are ignored: apps may send their own.
-func (c *connection) handle(f received) error {
-	if handler := frameHandlers[f.Type]; handler != nil {
-		return handler(c, f)
-	}
-	return nil
 }
 
 func (c *connection) setState(f received) error {

@@ -76,7 +76,8 @@ func digestOf(text string) digest {
 
 func newInstance(s *Sockets, k instanceKey) *instance {
 	return &instance{
-		Sockets: s, instanceKey: k, ended: make(chan struct{}), stale: make(chan struct{}, 1), reading: make(chan struct{}, 1), members: map[*connection]bool{},
+		Sockets: s, instanceKey: k, ended: make(chan struct{}), stale: make(chan struct{}, 1), reading: make(chan struct{}, 1),
+		members: map[*connection]bool{},
 	}
 }
 
@@ -196,7 +197,11 @@ func (i *instance) watch(ctx context.Context) {
 		if changed {
 			i.refresh()
 		}
-		poll := time.NewTimer(i.pollInterval(w.live))
+		interval := i.Poll
+		if !w.live { // no hint comes
+			interval = min(interval, blindPoll)
+		}
+		poll := time.NewTimer(interval)
 		select {
 		case <-wake:
 			poll.Stop()
@@ -212,14 +217,6 @@ func (i *instance) watch(ctx context.Context) {
 			return
 		}
 	}
-}
-
-// pollInterval returns how long a reading may stand without a hint of a change.
-func (i *instance) pollInterval(live bool) time.Duration {
-	if live {
-		return i.Poll
-	}
-	return min(i.Poll, blindPoll) // no hint comes
 }
 
 // blindPoll is the longest poll interval without a live log.

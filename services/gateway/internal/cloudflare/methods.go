@@ -26,7 +26,8 @@ type Methods struct {
 const maxGrant = 24 * time.Hour
 
 // Call calls a method on the first executor that serves the agent, and gives each response to f.
-// NotFound (AGENT_NOT_FOUND: none does), Unavailable (EXECUTOR_UNREACHABLE: one that may serve it does not answer), and the faults of the method.
+// NotFound (AGENT_NOT_FOUND: none does), Unavailable (EXECUTOR_UNREACHABLE: one that may serve it does not answer), and the
+// faults of the method.
 func (m *Methods) Call(ctx context.Context, r *executorv1.CallMethodRequest, f func(*executorv1.CallMethodResponse) error) error {
 	granted, err := m.Sessions.GrantMethod(ctx, &statev1.GrantMethodRequest{
 		Tenant: r.GetTenant(), SessionId: r.GetSessionId(), TtlMs: min(m.Timeout, maxGrant).Milliseconds(),
@@ -35,7 +36,8 @@ func (m *Methods) Call(ctx context.Context, r *executorv1.CallMethodRequest, f f
 		return err
 	}
 	r.Grant = granted.GetGrant()
-	err = fault.New(fault.NotFound, "AGENT_NOT_FOUND", "no executor of HOLDFAST_GATEWAY_EXECUTOR_ADDRESSES serves the agent %q", r.GetAgentType())
+	err = fault.New(fault.NotFound, "AGENT_NOT_FOUND",
+		"no executor of HOLDFAST_GATEWAY_EXECUTOR_ADDRESSES serves the agent %q", r.GetAgentType())
 	first := m.knownFor(r.GetAgentType())
 	for n := range m.Executors {
 		at := (first + n) % len(m.Executors)
@@ -47,7 +49,8 @@ func (m *Methods) Call(ctx context.Context, r *executorv1.CallMethodRequest, f f
 		switch {
 		case fault.ReasonOf(failed) == "AGENT_NOT_FOUND":
 		case !opened && errors.Is(failed, fault.Unavailable): // it may be the executor of the agent
-			err = fault.New(fault.Unavailable, "EXECUTOR_UNREACHABLE", "of the executors of HOLDFAST_GATEWAY_EXECUTOR_ADDRESSES that can be reached, none serves the agent %q; check the addresses: %v",
+			err = fault.New(fault.Unavailable, "EXECUTOR_UNREACHABLE",
+				"of the executors of HOLDFAST_GATEWAY_EXECUTOR_ADDRESSES that can be reached, none serves the agent %q; check the addresses: %v",
 				r.GetAgentType(), failed)
 		default:
 			err = failed
@@ -64,7 +67,10 @@ func isElsewhere(err error, opened bool) bool {
 }
 
 // call calls a method on one executor. Unless opened, the executor has not received the call.
-func call(ctx context.Context, executor executorv1.ExecutorServiceClient, r *executorv1.CallMethodRequest, f func(*executorv1.CallMethodResponse) error) (opened bool, err error) {
+func call(
+	ctx context.Context, executor executorv1.ExecutorServiceClient, r *executorv1.CallMethodRequest,
+	f func(*executorv1.CallMethodResponse) error,
+) (opened bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	responses, err := executor.CallMethod(ctx, r)

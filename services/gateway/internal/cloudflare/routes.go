@@ -15,7 +15,10 @@ var readOnlyParameter = httpapi.Parameter{Name: "readonly", Doc: "true gives up 
 
 // Routes are the routes of an instance.
 func (s *Sockets) Routes() []httpapi.Route {
-	agent := httpapi.Parameter{Name: "agent", In: "path", Doc: "an announced agent, or its name as these clients write it", Required: true, Refusal: "AGENT_NOT_FOUND"}
+	agent := httpapi.Parameter{
+		Name: "agent", In: "path", Doc: "an announced agent, or its name as these clients write it", Required: true,
+		Refusal: "AGENT_NOT_FOUND",
+	}
 	name := httpapi.PathID("name", "the instance")
 	faults := httpapi.Faults{fault.NotFound: {"AGENT_NOT_FOUND"}, fault.Conflict: {"AGENT_AMBIGUOUS"}}
 	return []httpapi.Route{

@@ -131,7 +131,8 @@ func check(w http.ResponseWriter, r *http.Request) error {
 
 // refusePath refuses a path below an instance.
 func (s *Sockets) refusePath(w http.ResponseWriter, r *http.Request, _ string) error {
-	return s.Refuse(w, r, fault.New(fault.NotFound, "ROUTE_NOT_FOUND", "an instance has no path %.50q; get-messages gives its messages", r.PathValue("path")))
+	return s.Refuse(w, r, fault.New(fault.NotFound, "ROUTE_NOT_FOUND",
+		"an instance has no path %.50q; get-messages gives its messages", r.PathValue("path")))
 }
 
 // accept checks a handshake. It returns the faults of resolve, and Invalid (TRANSPORT_UNSUPPORTED,

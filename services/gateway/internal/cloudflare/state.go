@@ -65,15 +65,12 @@ func (s *stateSync) show(c *connection, now *reading) error {
 
 // sendState sends a state.
 func (c *connection) sendState(state string) error {
-	sent := c.seen.sending()
+	sent := c.seen.sent.Add(1)
 	return c.conn.WriteBehindPing(stateFrame(state), func() { c.seen.receive(sent) })
 }
 
 // receipts counts the states that a client was sent and has received.
 type receipts struct{ sent, received atomic.Int64 }
-
-// sending counts a state before it is sent and returns its number.
-func (r *receipts) sending() int64 { return r.sent.Add(1) }
 
 // receive notes that the client has the states up to a number. One goroutine calls it.
 func (r *receipts) receive(number int64) { r.received.Store(number) }

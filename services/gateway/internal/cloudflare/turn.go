@@ -64,7 +64,8 @@ func (c *connection) start(t *turn, e *chat.Exchange) {
 // client resumes.
 func (t *turn) deliver(e *chat.Exchange) {
 	defer t.cancel()
-	if err := e.Deliver(t.ctx, &output{turn: t, exchange: e, replay: t.kind == replayed || t.kind == continuation}); err != nil && t.ctx.Err() == nil {
+	out := &output{turn: t, exchange: e, replay: t.kind == replayed || t.kind == continuation}
+	if err := e.Deliver(t.ctx, out); err != nil && t.ctx.Err() == nil {
 		t.end(err)
 	}
 }
