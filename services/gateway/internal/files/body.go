@@ -18,7 +18,8 @@ import (
 )
 
 // ReadBody decodes the body of a request into target, with references to the files of its messages. TooLarge (BODY_TOO_LARGE,
-// FILE_TOO_LARGE), Invalid (BODY_INVALID, FILE_INVALID), Exhausted (TOO_MANY_FILES, BODY_MEMORY_FULL), or a fault of target's UnmarshalJSON.
+// FILE_TOO_LARGE), Invalid (BODY_INVALID, FILE_INVALID), Exhausted (TOO_MANY_FILES, BODY_MEMORY_FULL), or a fault of target's
+// UnmarshalJSON.
 func (f *Files) ReadBody(ctx context.Context, w http.ResponseWriter, r *http.Request, tenant string, target any) error {
 	extend := extender(w)
 	progress := func() error { return extend(f.policy.Now().Add(f.limits.Timeout)) }
@@ -65,14 +66,20 @@ func (f *Files) Extract(ctx context.Context, tenant string, from io.Reader, prog
 	return f.extract(ctx, tenant, from, progress, false, held)
 }
 
-func (f *Files) extract(ctx context.Context, tenant string, from io.Reader, progress func() error, whole bool, held *httpapi.Held) ([]byte, error) {
+func (f *Files) extract(
+	ctx context.Context, tenant string, from io.Reader, progress func() error, whole bool, held *httpapi.Held,
+) ([]byte, error) {
 	counted := &countingReader{from: from, progress: progress}
-	b := &body{Files: f, ctx: ctx, tenant: tenant, progress: progress, src: bufio.NewReaderSize(counted, readBytes), file: &content{files: f, tenant: tenant}, whole: whole, held: held}
+	b := &body{
+		Files: f, ctx: ctx, tenant: tenant, progress: progress, src: bufio.NewReaderSize(counted, readBytes),
+		file: &content{files: f, tenant: tenant}, whole: whole, held: held,
+	}
 	defer b.file.release()
 	err := b.copy()
 	switch _, large := errors.AsType[*http.MaxBytesError](err); {
 	case large:
-		return nil, fault.New(fault.TooLarge, "BODY_TOO_LARGE", "a request with files may have %d bytes; send the last message only, or raise HOLDFAST_GATEWAY_MAX_UPLOAD_BYTES", f.limits.Body).
+		return nil, fault.New(fault.TooLarge, "BODY_TOO_LARGE",
+			"a request with files may have %d bytes; send the last message only, or raise HOLDFAST_GATEWAY_MAX_UPLOAD_BYTES", f.limits.Body).
 			WithSizes(0, f.limits.Body)
 	case err == nil || errors.Is(err, io.EOF):
 		return b.out, b.failed
@@ -249,7 +256,8 @@ func (b *body) structure(c byte) error {
 // add copies bytes. TooLarge (BODY_TOO_LARGE), Exhausted (BODY_MEMORY_FULL).
 func (b *body) add(p ...byte) error {
 	if int64(len(b.out)+len(p)) > b.limits.Text {
-		return fault.New(fault.TooLarge, "BODY_TOO_LARGE", "a request may have %d bytes without its files; send the last message only, or raise HOLDFAST_GATEWAY_MAX_BODY_BYTES", b.limits.Text).
+		return fault.New(fault.TooLarge, "BODY_TOO_LARGE",
+			"a request may have %d bytes without its files; send the last message only, or raise HOLDFAST_GATEWAY_MAX_BODY_BYTES", b.limits.Text).
 			WithSizes(0, b.limits.Text)
 	}
 	if len(b.out)+len(p) > cap(b.out) {
@@ -416,11 +424,12 @@ func cutRune(text []byte) (whole, cut []byte) {
 // dataURL stores the file of a data: URL that begins with start, and writes the reference.
 func (b *body) dataURL(start []byte) error {
 	b.count++
-	b.file.reset()
+	b.file.size = 0 // its memory is used again
 	d := &dataURL{to: b.file}
 	var failed error
 	if b.count > b.limits.Files {
-		failed = fault.New(fault.TooLarge, "BODY_TOO_LARGE", "a request may have %d files; send the last message only, or raise HOLDFAST_GATEWAY_MAX_FILES", b.limits.Files)
+		failed = fault.New(fault.TooLarge, "BODY_TOO_LARGE",
+			"a request may have %d files; send the last message only, or raise HOLDFAST_GATEWAY_MAX_FILES", b.limits.Files)
 	}
 	decode := func(p []byte) error {
 		if failed == nil {

@@ -75,7 +75,8 @@ type content struct {
 // Write adds bytes. TooLarge (FILE_TOO_LARGE), Exhausted (TOO_MANY_FILES): this gateway has too many files in memory.
 func (c *content) Write(p []byte) (int, error) {
 	if c.size+int64(len(p)) > c.files.limits.File {
-		return 0, fault.New(fault.TooLarge, "FILE_TOO_LARGE", "a file may have %d bytes; HOLDFAST_GATEWAY_MAX_FILE_BYTES is the limit", c.files.limits.File).
+		return 0, fault.New(fault.TooLarge, "FILE_TOO_LARGE",
+			"a file may have %d bytes; HOLDFAST_GATEWAY_MAX_FILE_BYTES is the limit", c.files.limits.File).
 			WithSizes(0, c.files.limits.File)
 	}
 	for rest := p; len(rest) > 0; {
@@ -103,9 +104,6 @@ func (c *content) each(f func(piece []byte) error) error {
 	}
 	return nil
 }
-
-// reset empties the content, and keeps its memory.
-func (c *content) reset() { c.size = 0 }
 
 // release gives the memory back.
 func (c *content) release() {
@@ -169,7 +167,9 @@ func (f *Files) upload(ctx context.Context, tenant, mediaType string, c *content
 	if err != nil {
 		return nil, err
 	}
-	err = stream.Send(&statev1.PutFileRequest{Part: &statev1.PutFileRequest_Head{Head: &statev1.PutFileHead{Tenant: tenant, MediaType: mediaType}}})
+	err = stream.Send(&statev1.PutFileRequest{
+		Part: &statev1.PutFileRequest_Head{Head: &statev1.PutFileHead{Tenant: tenant, MediaType: mediaType}},
+	})
 	if err == nil {
 		err = c.each(func(piece []byte) error {
 			return stream.Send(&statev1.PutFileRequest{Part: &statev1.PutFileRequest_Data{Data: piece}})

@@ -62,7 +62,8 @@ func (f *Files) Routes() []httpapi.Route {
 	}
 	return []httpapi.Route{
 		{Method: http.MethodPost, Pattern: "/files", Handler: f.Upload, Scope: auth.Chat, About: httpapi.About{
-			Name: "uploadFile", Summary: "Stores a file for messages: the body itself, with its media type as the content type, or the first file of a form.",
+			Name:     "uploadFile",
+			Summary:  "Stores a file for messages: the body itself, with its media type as the content type, or the first file of a form.",
 			BodyType: "application/octet-stream", MaxBytes: f.limits.File,
 			Answers: []httpapi.Answer{{Status: http.StatusOK, About: "the file", Body: Uploaded{}}},
 			Faults:  httpapi.Faults{fault.Invalid: {"BODY_INVALID", "FILE_INVALID"}, fault.TooLarge: {"FILE_TOO_LARGE"}, fault.Exhausted: {"QUOTA_BYTES", tooManyFiles}},
@@ -135,7 +136,9 @@ func (f *Files) Upload(w http.ResponseWriter, r *http.Request, tenant string) er
 	if err != nil {
 		return err
 	}
-	httpapi.WriteJSON(w, http.StatusOK, Uploaded{ID: file.GetFileId(), URL: URL(f.Base(r), eventv1.FileURL(file.GetFileId())), MediaType: file.GetMediaType(), Size: file.GetSize()})
+	httpapi.WriteJSON(w, http.StatusOK, Uploaded{
+		ID: file.GetFileId(), URL: URL(f.Base(r), eventv1.FileURL(file.GetFileId())), MediaType: file.GetMediaType(), Size: file.GetSize(),
+	})
 	return nil
 }
 
