@@ -25,7 +25,8 @@ func decode(text []byte, m protoreflect.Message, path string, hidden ...string) 
 	for _, member := range object {
 		f := m.Descriptor().Fields().ByJSONName(member.key)
 		if f == nil || slices.Contains(hidden, member.key) {
-			return fault.New(fault.Invalid, "BODY_INVALID", "there is no key %.100q here; the keys are %s", join(path, member.key), keys(m.Descriptor(), hidden))
+			return fault.New(fault.Invalid, "BODY_INVALID",
+				"there is no key %.100q here; the keys are %s", join(path, member.key), keys(m.Descriptor(), hidden))
 		}
 		if string(member.value) == "null" && (f.ContainingOneof() == nil || !eventv1.IsJSONText(f)) {
 			continue

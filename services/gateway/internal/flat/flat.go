@@ -83,7 +83,9 @@ func route[In, Out proto.Message](d definition, limits httpapi.Limits, serve fun
 	default:
 		about.Parameters = append(about.Parameters, d.parametersOf(message)...)
 	}
-	about.Answers = []httpapi.Answer{{Status: http.StatusOK, About: "the answer", Body: Shape{Name: d.answer, Message: out.ProtoReflect().Descriptor(), Inline: d.inline}}}
+	about.Answers = []httpapi.Answer{{Status: http.StatusOK, About: "the answer", Body: Shape{
+		Name: d.answer, Message: out.ProtoReflect().Descriptor(), Inline: d.inline,
+	}}}
 	return httpapi.Route{Method: d.method, Pattern: d.pattern, About: about, Handler: func(w http.ResponseWriter, r *http.Request, _ string) error {
 		request := in.ProtoReflect().New()
 		if err := d.read(w, r, limits, request); err != nil {
@@ -126,7 +128,8 @@ func refuseUnknown(route httpapi.Route) httpapi.Route {
 		for _, name := range slices.Sorted(maps.Keys(r.URL.Query())) {
 			plain, _, _ := strings.Cut(name, "[") // of pairs
 			if !slices.Contains(names, plain) {
-				return fault.New(fault.Invalid, "PARAMETER_INVALID", "there is no parameter %.100q here; the parameters are: %s", name, strings.Join(names, ", "))
+				return fault.New(fault.Invalid, "PARAMETER_INVALID",
+					"there is no parameter %.100q here; the parameters are: %s", name, strings.Join(names, ", "))
 			}
 		}
 		return next(w, r, tenant)

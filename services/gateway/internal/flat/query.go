@@ -29,7 +29,9 @@ func (d definition) parametersOf(m protoreflect.MessageDescriptor) []httpapi.Par
 }
 
 func (d definition) parameterOf(name string, f protoreflect.FieldDescriptor) httpapi.Parameter {
-	p := httpapi.Parameter{Name: name, Field: f.FullName(), Many: f.IsList(), Pairs: f.IsMap(), Min: d.limits[name].Min, Max: d.limits[name].Max}
+	p := httpapi.Parameter{
+		Name: name, Field: f.FullName(), Many: f.IsList(), Pairs: f.IsMap(), Min: d.limits[name].Min, Max: d.limits[name].Max,
+	}
 	p.Default = d.limits[name].Default
 	switch f.Kind() {
 	case protoreflect.BoolKind:
@@ -125,5 +127,6 @@ func queryValue(p httpapi.Parameter, f protoreflect.FieldDescriptor, text string
 			return protoreflect.ValueOfEnum(number), nil
 		}
 	}
-	return protoreflect.Value{}, fault.New(fault.Invalid, "PARAMETER_INVALID", "%s is %.50q: it must be one of %s", p.Name, text, strings.Join(p.Words, ", "))
+	return protoreflect.Value{}, fault.New(fault.Invalid, "PARAMETER_INVALID",
+		"%s is %.50q: it must be one of %s", p.Name, text, strings.Join(p.Words, ", "))
 }

@@ -39,7 +39,8 @@ var (
 
 func runRoutes(s *api.Server, limits httpapi.Limits) []httpapi.Route {
 	resume := httpapi.Faults{
-		fault.Invalid: append([]string{"RESUME_INVALID"}, badMessage...), fault.NotFound: {"SESSION_NOT_FOUND", "CHECKPOINT_NOT_FOUND", "FILE_NOT_FOUND"},
+		fault.Invalid:  append([]string{"RESUME_INVALID"}, badMessage...),
+		fault.NotFound: {"SESSION_NOT_FOUND", "CHECKPOINT_NOT_FOUND", "FILE_NOT_FOUND"},
 		fault.Conflict: notNow, fault.TooLarge: tooLarge, fault.Exhausted: ofQuotas,
 	}
 	return []httpapi.Route{
@@ -48,9 +49,10 @@ func runRoutes(s *api.Server, limits httpapi.Limits) []httpapi.Route {
 			summary: "Begins the next run of a session, and creates a new session first. With a requestKey, a repetition returns the first run.",
 			faults: httpapi.Faults{
 				fault.Invalid:  append([]string{"AGENT_REQUIRED", "METADATA_INVALID", "TAGS_INVALID"}, badMessage...),
-				fault.NotFound: {"AGENT_NOT_FOUND", "FILE_NOT_FOUND"}, fault.TooLarge: tooLarge, fault.Exhausted: append([]string{"TOO_MANY_WAITING"}, ofQuotas...),
-				fault.Denied:   {"OWNER_REFUSED", "PRIORITY_DENIED"},
-				fault.Conflict: {"AGENT_MISMATCH", "MESSAGE_EXISTS", "REQUEST_KEY_REUSED", "SESSION_BUSY", "SESSION_SUSPENDED"},
+				fault.NotFound: {"AGENT_NOT_FOUND", "FILE_NOT_FOUND"}, fault.TooLarge: tooLarge,
+				fault.Exhausted: append([]string{"TOO_MANY_WAITING"}, ofQuotas...),
+				fault.Denied:    {"OWNER_REFUSED", "PRIORITY_DENIED"},
+				fault.Conflict:  {"AGENT_MISMATCH", "MESSAGE_EXISTS", "REQUEST_KEY_REUSED", "SESSION_BUSY", "SESSION_SUSPENDED"},
 			},
 		}, limits, s.Start, nil),
 		route(definition{

@@ -63,7 +63,10 @@ func fieldRules(field string, rules *validate.FieldRules) []Rule {
 			}
 			continue
 		}
-		one := Rule{Field: field, Text: strings.TrimSuffix(fmt.Sprintf("%s %v", strings.ReplaceAll(string(rule.Name()), "_", " "), value.Interface()), " true")}
+		one := Rule{
+			Field: field,
+			Text:  strings.TrimSuffix(fmt.Sprintf("%s %v", strings.ReplaceAll(string(rule.Name()), "_", " "), value.Interface()), " true"),
+		}
 		if predefined, ok := proto.GetExtension(rule.Options(), validate.E_Predefined).(*validate.PredefinedRules); ok && rule.IsExtension() {
 			for _, expression := range predefined.GetCel() {
 				one.Reason = expression.GetId()

@@ -10,7 +10,8 @@ import (
 
 // usageMode chooses what GET /usage returns.
 var usageMode = httpapi.Parameter{
-	Name: "mode", Doc: "rollup adds up the usage, with the tokens of sub-agents beside; entries lists the measurements", Words: []string{"rollup", "entries"},
+	Name: "mode", Doc: "rollup adds up the usage, with the tokens of sub-agents beside; entries lists the measurements",
+	Words: []string{"rollup", "entries"},
 }
 
 func usageRoutes(s *api.Server) []httpapi.Route {
