@@ -65,8 +65,10 @@ func callsOf(s *statev1.GetSessionResponse, completed map[string]int64) calls {
 
 func pendingOf(c *statev1.Call) snapshotCall {
 	p := snapshotCall{
-		ToolCallID: c.GetToolCallId(), ToolName: c.GetToolName(), Kind: "client-tool", ApprovalID: c.GetApprovalId(), Input: jsonValue(c.GetInput()),
-		RunID: c.GetRunId(), StepID: c.GetStepId(), CreatedAt: c.GetCreatedAt(), DeadlineAt: c.GetDeadlineAt(), SubmittedAt: c.GetAnsweredAt(), Approvers: conversation.ApproversOf(c), AnsweredBy: c.GetAnsweredBy(),
+		ToolCallID: c.GetToolCallId(), ToolName: c.GetToolName(), Kind: "client-tool", ApprovalID: c.GetApprovalId(),
+		Input: jsonValue(c.GetInput()),
+		RunID: c.GetRunId(), StepID: c.GetStepId(), CreatedAt: c.GetCreatedAt(), DeadlineAt: c.GetDeadlineAt(),
+		SubmittedAt: c.GetAnsweredAt(), Approvers: conversation.ApproversOf(c), AnsweredBy: c.GetAnsweredBy(),
 	}
 	if c.GetKind() == statev1.CallKind_CALL_KIND_APPROVAL {
 		p.Kind = "approval"

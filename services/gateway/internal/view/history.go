@@ -84,7 +84,9 @@ func historyRequest(r *http.Request) (*pageReader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &pageReader{request: follow.Request{After: from, RunID: run, OnlyRun: run != "", StoredOnly: true}, limit: int(limit), step: int32(step)}, nil
+	return &pageReader{
+		request: follow.Request{After: from, RunID: run, OnlyRun: run != "", StoredOnly: true}, limit: int(limit), step: int32(step),
+	}, nil
 }
 
 var errFull = errors.New("the page is full")

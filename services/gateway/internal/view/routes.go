@@ -18,12 +18,20 @@ var (
 	sessionParameter = httpapi.SessionParameter()
 	runParameter     = httpapi.Parameter{Name: "runId", Doc: "one run alone; all runs if missing", Type: httpapi.ID}
 	messagesOffset   = httpapi.Parameter{Name: "offset", Doc: "how many stored messages to skip", Type: httpapi.Integer, Max: 1 << 62}
-	messagesLimit    = httpapi.Parameter{Name: "limit", Doc: "how many stored messages to read", Type: httpapi.Integer, Default: 50, Min: 1, Max: 200}
-	withReasoning    = httpapi.Parameter{Name: "includeReasoning", Doc: "false leaves out reasoning", Type: httpapi.Boolean, True: true}
-	withResults      = httpapi.Parameter{Name: "includeToolResults", Doc: "false leaves out the results of tools", Type: httpapi.Boolean, True: true}
-	historyFrom      = httpapi.Parameter{Name: "fromSequence", Doc: "reads everything after this sequence", Type: httpapi.Integer, Max: maxSequence}
-	historyLimit     = httpapi.Parameter{Name: "limit", Doc: "how many chunks to read", Type: httpapi.Integer, Default: 100, Min: 1, Max: 1000}
-	historyStep      = httpapi.Parameter{Name: "fromStep", Doc: "leaves out chunks of earlier steps", Type: httpapi.Integer, Max: math.MaxInt32}
+	messagesLimit    = httpapi.Parameter{
+		Name: "limit", Doc: "how many stored messages to read", Type: httpapi.Integer, Default: 50, Min: 1, Max: 200,
+	}
+	withReasoning = httpapi.Parameter{Name: "includeReasoning", Doc: "false leaves out reasoning", Type: httpapi.Boolean, True: true}
+	withResults   = httpapi.Parameter{
+		Name: "includeToolResults", Doc: "false leaves out the results of tools", Type: httpapi.Boolean, True: true,
+	}
+	historyFrom = httpapi.Parameter{
+		Name: "fromSequence", Doc: "reads everything after this sequence", Type: httpapi.Integer, Max: maxSequence,
+	}
+	historyLimit = httpapi.Parameter{Name: "limit", Doc: "how many chunks to read", Type: httpapi.Integer, Default: 100, Min: 1, Max: 1000}
+	historyStep  = httpapi.Parameter{
+		Name: "fromStep", Doc: "leaves out chunks of earlier steps", Type: httpapi.Integer, Max: math.MaxInt32,
+	}
 )
 
 // Routes are the routes of this package.
@@ -36,7 +44,8 @@ func (h *Handlers) Routes() []httpapi.Route {
 			Answers:    []httpapi.Answer{{Status: http.StatusOK, About: "a page, without messages for a session that does not exist; offset, limit and total count stored messages", Body: conversation.Page{}}},
 		}},
 		{Method: http.MethodGet, Pattern: "/snapshot", Handler: h.Snapshot, Scope: auth.Read, About: httpapi.About{
-			Name: "getSnapshot", Summary: "Returns the newest part of the conversation with its unfinished answer, and the sequence from which to continue reading.",
+			Name:       "getSnapshot",
+			Summary:    "Returns the newest part of the conversation with its unfinished answer, and the sequence from which to continue reading.",
 			Parameters: []httpapi.Parameter{sessionParameter},
 			Answers:    []httpapi.Answer{{Status: http.StatusOK, About: "the session as a page shows it", Body: snapshot{}}},
 			Faults: httpapi.Faults{

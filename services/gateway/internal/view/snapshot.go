@@ -55,7 +55,8 @@ func (h *Handlers) Snapshot(w http.ResponseWriter, r *http.Request, tenant strin
 		return err
 	}
 	if !h.Snapshots.Take(tenant, 1) {
-		return fault.New(fault.Exhausted, "TOO_MANY_SNAPSHOTS", "this gateway is already making too many snapshots; send it again in a moment, or raise HOLDFAST_GATEWAY_MAX_SNAPSHOTS")
+		return fault.New(fault.Exhausted, "TOO_MANY_SNAPSHOTS",
+			"this gateway is already making too many snapshots; send it again in a moment, or raise HOLDFAST_GATEWAY_MAX_SNAPSHOTS")
 	}
 	defer h.Snapshots.Give(tenant, 1)
 	for range attempts {
