@@ -75,7 +75,11 @@ func (n *Events) Serve(w http.ResponseWriter, r *http.Request, tenant string) er
 	leaves()
 	taken = true
 	s := &stream{Events: n, ctx: ctx, request: request, out: out, followed: followed, end: end}
-	s.start(cancel)
+	s.watching.Go(func() {
+		s.out.Watch()
+		cancel() // the client has disconnected
+	})
+	go s.run() // Streams waits for it
 	return nil
 }
 
@@ -89,15 +93,6 @@ type stream struct {
 	followed *follow.Follow
 	watching sync.WaitGroup
 	end      func()
-}
-
-// start runs the stream. It cancels the stream when the client disconnects.
-func (s *stream) start(cancel context.CancelFunc) {
-	s.watching.Go(func() {
-		s.out.Watch()
-		cancel()
-	})
-	go s.run() // Streams waits for it
 }
 
 func (s *stream) run() {
