@@ -25,8 +25,10 @@ type Export struct {
 
 // The parameters of an export.
 var (
-	from    = httpapi.Parameter{Name: "from", Doc: "entries from this time on, in milliseconds", Type: httpapi.Integer, Max: maxTime}
-	before  = httpapi.Parameter{Name: "before", Doc: "entries before this time, in milliseconds; 0 for no end", Type: httpapi.Integer, Max: maxTime}
+	from   = httpapi.Parameter{Name: "from", Doc: "entries from this time on, in milliseconds", Type: httpapi.Integer, Max: maxTime}
+	before = httpapi.Parameter{
+		Name: "before", Doc: "entries before this time, in milliseconds; 0 for no end", Type: httpapi.Integer, Max: maxTime,
+	}
 	session = httpapi.Parameter{Name: "sessionId", Doc: "only entries about this session"}
 	actor   = httpapi.Parameter{Name: "actor", Doc: "only entries of this actor"}
 	action  = httpapi.Parameter{Name: "action", Doc: "only entries with this action"}

@@ -151,7 +151,9 @@ func (r *Reporter) event(name entry, e auth.Event) *statev1.TenantEvent {
 	if e.Address != "" {
 		detail["address"] = clean(e.Address)
 	}
-	out := &eventv1.AuditEvent{Id: r.NewID(), Actor: name.actor, Action: name.action, TargetKind: "route", TargetId: clean(e.Target), Outcome: "refused"}
+	out := &eventv1.AuditEvent{
+		Id: r.NewID(), Actor: name.actor, Action: name.action, TargetKind: "route", TargetId: clean(e.Target), Outcome: "refused",
+	}
 	if !isRefusal(e.Action) {
 		out.Outcome = "done"
 		out.TargetKind, _, _ = strings.Cut(e.Action, ".")
