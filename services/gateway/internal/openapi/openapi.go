@@ -16,7 +16,8 @@ var Document []byte
 // Routes are the routes of this package.
 func Routes() []httpapi.Route {
 	return []httpapi.Route{{Method: http.MethodGet, Pattern: "/openapi.json", Handler: serve, Public: true, About: httpapi.About{
-		Name: "getOpenAPI", Summary: "Returns this description.", Answers: []httpapi.Answer{{Status: http.StatusOK, About: "an OpenAPI document", Body: map[string]any{}}},
+		Name: "getOpenAPI", Summary: "Returns this description.",
+		Answers: []httpapi.Answer{{Status: http.StatusOK, About: "an OpenAPI document", Body: map[string]any{}}},
 	}}}
 }
 

@@ -40,7 +40,10 @@ func readComments(folder string) (comments, error) {
 	for _, file := range compiled {
 		out.addMessages(file.Messages())
 		for i := range file.Services().Len() {
-			out.addMethods(file.Services().Get(i).Methods())
+			methods := file.Services().Get(i).Methods()
+			for j := range methods.Len() {
+				out.add(methods.Get(j))
+			}
 		}
 	}
 	return out, nil
@@ -63,12 +66,6 @@ func (c comments) addMessages(messages protoreflect.MessageDescriptors) {
 			c.add(m.Fields().Get(j))
 		}
 		c.addMessages(m.Messages())
-	}
-}
-
-func (c comments) addMethods(methods protoreflect.MethodDescriptors) {
-	for i := range methods.Len() {
-		c.add(methods.Get(i))
 	}
 }
 

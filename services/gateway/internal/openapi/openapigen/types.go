@@ -44,7 +44,9 @@ var names = map[reflect.Type]string{
 }
 
 func newTypes(comments comments) *types {
-	return &types{schemas: openapi3.Schemas{}, named: map[string]reflect.Type{}, messages: map[string]protoreflect.FullName{}, comments: comments}
+	return &types{
+		schemas: openapi3.Schemas{}, named: map[string]reflect.Type{}, messages: map[string]protoreflect.FullName{}, comments: comments,
+	}
 }
 
 // of returns the schema of a shape, or of the value's type. Structs and messages become components.
