@@ -97,7 +97,8 @@ func CheckListen(option, address string, c Config) error {
 		return nil
 	}
 	return fault.New(fault.Invalid, "INSECURE_LISTEN",
-		"%s is %q, which other machines can reach, and no credentials are configured: set HOLDFAST_GATEWAY_API_KEYS to a file of keys or HOLDFAST_GATEWAY_JWT_ISSUER, "+
+		"%s is %q, which other machines can reach, and no credentials are configured: "+
+			"set HOLDFAST_GATEWAY_API_KEYS to a file of keys or HOLDFAST_GATEWAY_JWT_ISSUER, "+
 			"or set %[1]s to a port of 127.0.0.1", option, address)
 }
 
@@ -110,7 +111,8 @@ const minHeaderBytes = 4 << 10
 func (c Config) check() error {
 	switch {
 	case !c.hasCredentials() && !c.InsecureNoAuth:
-		return invalid("no credentials are configured: set HOLDFAST_GATEWAY_API_KEYS to a file of keys, or HOLDFAST_GATEWAY_JWT_ISSUER, or, to serve this machine alone without keys, HOLDFAST_GATEWAY_INSECURE_NO_AUTH=true")
+		return invalid("no credentials are configured: set HOLDFAST_GATEWAY_API_KEYS to a file of keys, or HOLDFAST_GATEWAY_JWT_ISSUER, " +
+			"or, to serve this machine alone without keys, HOLDFAST_GATEWAY_INSECURE_NO_AUTH=true")
 	case c.hasCredentials() && c.InsecureNoAuth:
 		return invalid("HOLDFAST_GATEWAY_API_KEYS or _JWT_ISSUER and HOLDFAST_GATEWAY_INSECURE_NO_AUTH contradict each other: set only one")
 	case c.AISDK != 0 && c.AISDK < 5:
@@ -128,9 +130,11 @@ func (c Config) check() error {
 	case c.BodyMemory < c.MaxBodyBytes:
 		return invalid("HOLDFAST_GATEWAY_BODY_MEMORY is %d: it must be HOLDFAST_GATEWAY_MAX_BODY_BYTES or more", c.BodyMemory)
 	case c.FileMemory < files.MemoryOf(c.MaxFileBytes):
-		return invalid("HOLDFAST_GATEWAY_FILE_MEMORY is %d: a file of HOLDFAST_GATEWAY_MAX_FILE_BYTES takes %d", c.FileMemory, files.MemoryOf(c.MaxFileBytes))
+		return invalid("HOLDFAST_GATEWAY_FILE_MEMORY is %d: a file of HOLDFAST_GATEWAY_MAX_FILE_BYTES takes %d",
+			c.FileMemory, files.MemoryOf(c.MaxFileBytes))
 	case c.MaxConnections <= 0 || c.MaxHTTP2Streams <= 0 || c.MaxHeaderBytes < minHeaderBytes:
-		return invalid("HOLDFAST_GATEWAY_MAX_CONNECTIONS and _MAX_HTTP2_STREAMS must be above 0, and _MAX_HEADER_BYTES must be %d or more", minHeaderBytes)
+		return invalid("HOLDFAST_GATEWAY_MAX_CONNECTIONS and _MAX_HTTP2_STREAMS must be above 0, and _MAX_HEADER_BYTES must be %d or more",
+			minHeaderBytes)
 	case c.HeaderTimeout <= 0 || c.IdleTimeout <= 0:
 		return invalid("HOLDFAST_GATEWAY_HEADER_TIMEOUT and _IDLE_TIMEOUT must be above 0")
 	case c.ReaderChunks <= 0 || c.ReaderBytes <= 0:
@@ -138,7 +142,8 @@ func (c Config) check() error {
 	case c.HeartbeatPadding < 0 || c.HeartbeatPadding > maxPadding:
 		return invalid("HOLDFAST_GATEWAY_HEARTBEAT_PADDING is %d: it must be 0 to %d bytes", c.HeartbeatPadding, maxPadding)
 	case c.Heartbeat <= 0 || c.ReadTimeout <= 0 || c.WriteTimeout <= 0 || c.SessionPoll <= 0 || c.MethodTimeout <= 0 || c.ErasureTime <= 0:
-		return invalid("HOLDFAST_GATEWAY_HEARTBEAT, _READ_TIMEOUT, _WRITE_TIMEOUT, _SESSION_POLL, _METHOD_TIMEOUT and _ERASURE_TIME must be above 0")
+		return invalid("HOLDFAST_GATEWAY_HEARTBEAT, _READ_TIMEOUT, _WRITE_TIMEOUT, _SESSION_POLL, _METHOD_TIMEOUT and _ERASURE_TIME " +
+			"must be above 0")
 	default:
 		return nil
 	}

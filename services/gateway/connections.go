@@ -109,7 +109,8 @@ const warnEvery = time.Minute
 func (c *connections) warn(refused bool) {
 	if now := c.now(); now.Sub(c.warned) >= warnEvery {
 		c.warned = now
-		c.log.Warn("all connections are taken; raise HOLDFAST_GATEWAY_MAX_CONNECTIONS if the clients are genuine", "max", c.max, "refused", refused)
+		c.log.Warn("all connections are taken; raise HOLDFAST_GATEWAY_MAX_CONNECTIONS if the clients are genuine",
+			"max", c.max, "refused", refused)
 	}
 }
 

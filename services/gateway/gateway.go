@@ -92,7 +92,9 @@ func New(_ context.Context, c Config, p Peers) (*Service, error) {
 	}
 	s := &Service{
 		config: c, peers: p, callers: callers, bodies: httpapi.NewMemory(c.BodyMemory, c.SparePercent, c.MaxBodyBytes),
-		streams: httpapi.NewStreams(httpapi.StreamLimits{All: c.MaxStreams, SparePercent: c.SparePercent, Tenant: c.MaxTenantStreams, User: c.MaxUserStreams}),
+		streams: httpapi.NewStreams(httpapi.StreamLimits{
+			All: c.MaxStreams, SparePercent: c.SparePercent, Tenant: c.MaxTenantStreams, User: c.MaxUserStreams,
+		}),
 	}
 	if s.meters, err = httpapi.NewMeters(p.Meter, s.streams); err != nil {
 		return nil, err
@@ -181,9 +183,11 @@ func (s *Service) build(origins auth.Origins) error {
 	if err != nil {
 		return fmt.Errorf("build the Connect service: %w", err)
 	}
+	limits := s.limits(s.config.MaxBodyBytes, "send less, or raise HOLDFAST_GATEWAY_MAX_BODY_BYTES")
 	server := &httpapi.Server{
-		Callers: s.callers, Origins: origins, Log: s.peers.Log, Now: s.peers.Now, Routes: slices.Concat(s.routes(p), s.flatRoutes(methods)),
-		Mounts: mounts, Meters: s.meters,
+		Callers: s.callers, Origins: origins, Log: s.peers.Log, Now: s.peers.Now, Mounts: mounts, Meters: s.meters,
+		Routes: slices.Concat(s.chatRoutes(p), s.agentRoutes(p), s.streamRoutes(p), s.viewRoutes(p), p.stops.Routes(), p.answers.Routes(),
+			p.files.Routes(), p.export.Routes(), s.health().Routes(), openapi.Routes(), page.Routes(), flat.Routes(methods, limits)),
 	}
 	if err := server.Check(); err != nil {
 		return err
@@ -194,11 +198,6 @@ func (s *Service) build(origins auth.Origins) error {
 }
 
 // routes returns the routes that have handlers of their own.
-func (s *Service) routes(p *parts) []httpapi.Route {
-	return slices.Concat(s.chatRoutes(p), s.agentRoutes(p), s.streamRoutes(p), s.viewRoutes(p), p.stops.Routes(), p.answers.Routes(),
-		p.files.Routes(), p.export.Routes(), s.health().Routes(), openapi.Routes(), page.Routes())
-}
-
 // parts are shared by several handlers.
 type parts struct {
 	runs     statev1.RunServiceClient
@@ -220,20 +219,24 @@ func (s *Service) parts() *parts {
 	policy := retry.Policy{Limit: c.StatePatience, Now: s.peers.Now}
 	state := s.stateOfCallers()
 	runs, calls := statev1.NewRunServiceClient(state), statev1.NewCallServiceClient(state)
-	sessions := &conversation.Reader{Runs: runs, Sessions: statev1.NewSessionServiceClient(state), Policy: policy, DefaultAgent: c.DefaultAgent}
+	sessions := &conversation.Reader{
+		Runs: runs, Sessions: statev1.NewSessionServiceClient(state), Policy: policy, DefaultAgent: c.DefaultAgent,
+	}
 	hub := &live.Hub{Client: streamv2.NewStreamServiceClient(s.stream), Log: s.peers.Log, Records: c.ReaderChunks, Bytes: c.ReaderBytes}
 	p := &parts{
 		runs: runs, calls: calls, sessions: sessions, policy: policy, hub: hub,
 		files: files.New(statev1.NewFileServiceClient(state), policy, files.Limits{
-			File: c.MaxFileBytes, Files: c.MaxFiles, Memory: httpapi.NewPool(c.FileMemory, c.SparePercent, files.MemoryOf(c.MaxFileBytes)), Reads: httpapi.NewPool(int64(c.MaxFileReads), c.SparePercent, spareReads),
-			Text: c.MaxBodyBytes, Body: c.MaxUploadBytes, Bodies: s.bodies, Timeout: c.ReadTimeout,
+			File: c.MaxFileBytes, Files: c.MaxFiles, Memory: httpapi.NewPool(c.FileMemory, c.SparePercent, files.MemoryOf(c.MaxFileBytes)),
+			Reads: httpapi.NewPool(int64(c.MaxFileReads), c.SparePercent, spareReads),
+			Text:  c.MaxBodyBytes, Body: c.MaxUploadBytes, Bodies: s.bodies, Timeout: c.ReadTimeout,
 		}, c.PublicURL),
 		follower: &follow.Follower{Sessions: sessions, Live: hub, HeartbeatInterval: c.Heartbeat},
 		stops: &stop.Stops{
 			Runs: runs, Sessions: sessions, Streams: s.streams, Policy: policy,
 			Limits: s.limits(maxStopBytes, "give a shorter reason"),
 		},
-		eraser: s.eraser(policy), export: &audit.Export{Streams: s.streams, State: statev1.NewAuditServiceClient(state), Policy: policy, Audit: s.callers.Audit},
+		eraser: s.eraser(policy),
+		export: &audit.Export{Streams: s.streams, State: statev1.NewAuditServiceClient(state), Policy: policy, Audit: s.callers.Audit},
 		answers: &submit.Answers{
 			Calls: calls, Policy: policy, Limits: s.limits(c.MaxBodyBytes, "send a smaller result, or raise HOLDFAST_GATEWAY_MAX_BODY_BYTES"),
 		},
@@ -264,16 +267,13 @@ func (s *Service) limits(bytes int64, advice string) httpapi.Limits {
 func (s *Service) methods(p *parts) *api.Server {
 	return &api.Server{
 		Files:   p.files,
-		Callers: s.callers, Runs: p.runs, Checkpoints: statev1.NewCheckpointServiceClient(s.stateOfCallers()), Usage: statev1.NewUsageServiceClient(s.stateOfCallers()), Sessions: p.sessions,
+		Callers: s.callers, Runs: p.runs, Checkpoints: statev1.NewCheckpointServiceClient(s.stateOfCallers()),
+		Usage: statev1.NewUsageServiceClient(s.stateOfCallers()), Sessions: p.sessions,
 		Follower: p.follower, Stops: p.stops, Answers: p.answers, Streams: s.streams, Health: s.health(),
-		Audit: p.export.State, Erasure: p.eraser, Policy: p.policy, NewID: s.peers.NewID, Now: s.peers.Now, Meters: s.meters, Prices: s.prices, Log: s.peers.Log,
+		Audit: p.export.State, Erasure: p.eraser, Policy: p.policy, NewID: s.peers.NewID, Now: s.peers.Now, Meters: s.meters,
+		Prices: s.prices, Log: s.peers.Log,
 		MaxBytes: int(s.config.MaxBodyBytes), Bodies: s.bodies,
 	}
-}
-
-// flatRoutes serve the same methods as plain HTTP.
-func (s *Service) flatRoutes(methods *api.Server) []httpapi.Route {
-	return flat.Routes(methods, s.limits(s.config.MaxBodyBytes, "send less, or raise HOLDFAST_GATEWAY_MAX_BODY_BYTES"))
 }
 
 // chatRoutes serve clients of the AI SDK.
@@ -290,7 +290,10 @@ func (s *Service) chatRoutes(p *parts) []httpapi.Route {
 func (s *Service) newChat(p *parts) *chat.Chat {
 	c := s.config
 	return chat.New(
-		chat.Config{ReplayWindow: c.ReplayWindow, Padding: c.HeartbeatPadding, Major: uistream.Major(c.AISDK), Metadata: c.MessageMetadata, History: c.ChatHistory, Missing: chat.MissingPolicy(c.ChatMissing), MaxParts: c.MaxParts},
+		chat.Config{
+			ReplayWindow: c.ReplayWindow, Padding: c.HeartbeatPadding, Major: uistream.Major(c.AISDK), Metadata: c.MessageMetadata,
+			History: c.ChatHistory, Missing: chat.MissingPolicy(c.ChatMissing), MaxParts: c.MaxParts,
+		},
 		chat.Parts{
 			Runs: p.runs, Calls: p.calls, Sessions: p.sessions, Follower: p.follower, Streams: s.streams, Policy: p.policy, Files: p.files,
 			Limits: s.limits(c.MaxBodyBytes, "send the last message only, or raise HOLDFAST_GATEWAY_MAX_BODY_BYTES"),
@@ -308,7 +311,8 @@ func (s *Service) agentRoutes(p *parts) []httpapi.Route {
 	sockets := &cloudflare.Sockets{
 		Methods: methods, MethodTimeout: c.MethodTimeout, Major: cmp.Or(uistream.Major(c.AISDK), uistream.DefaultMajor),
 		Chat: p.chats, Answers: p.answers, Stops: p.stops, Sessions: p.sessions, Live: p.hub, Files: p.files, Streams: s.streams,
-		MaxBytes: c.MaxUploadBytes, MaxText: c.MaxBodyBytes, Requests: c.MaxSocketChats, Heartbeat: c.Heartbeat, Arrival: c.ReadTimeout, Timeout: c.WriteTimeout, Poll: c.SessionPoll, Log: s.peers.Log,
+		MaxBytes: c.MaxUploadBytes, MaxText: c.MaxBodyBytes, Requests: c.MaxSocketChats, Heartbeat: c.Heartbeat, Arrival: c.ReadTimeout,
+		Timeout: c.WriteTimeout, Poll: c.SessionPoll, Log: s.peers.Log,
 	}
 	return sockets.Routes()
 }
@@ -323,7 +327,10 @@ func (s *Service) streamRoutes(p *parts) []httpapi.Route {
 
 // viewRoutes serve stored conversations.
 func (s *Service) viewRoutes(p *parts) []httpapi.Route {
-	views := &view.Handlers{Sessions: p.sessions, Files: p.files, Follower: p.follower, Now: s.peers.Now, Snapshots: httpapi.NewPool(int64(s.config.MaxSnapshots), s.config.SparePercent, 1)}
+	views := &view.Handlers{
+		Sessions: p.sessions, Files: p.files, Follower: p.follower, Now: s.peers.Now,
+		Snapshots: httpapi.NewPool(int64(s.config.MaxSnapshots), s.config.SparePercent, 1),
+	}
 	return views.Routes()
 }
 
@@ -395,7 +402,8 @@ func DefaultScopes() []string {
 func CheckScopes(names []string) error {
 	_, unknown := auth.ParseScopes(names)
 	if len(unknown) > 0 {
-		return fault.New(fault.Invalid, "SCOPE_UNKNOWN", "there is no scope %.50q; the scopes are read, chat, approve, operate and admin", unknown[0])
+		return fault.New(fault.Invalid, "SCOPE_UNKNOWN",
+			"there is no scope %.50q; the scopes are read, chat, approve, operate and admin", unknown[0])
 	}
 	return nil
 }
