@@ -197,7 +197,6 @@ func (s *Service) build(origins auth.Origins) error {
 	return nil
 }
 
-// routes returns the routes that have handlers of their own.
 // parts are shared by several handlers.
 type parts struct {
 	runs     statev1.RunServiceClient
