@@ -90,7 +90,8 @@ func AppendReply(chunks []*eventv1.Chunk, parts ...*eventv1.Part) []*eventv1.Chu
 // ToolStart returns the start of a call. awaitsClient: a client has to answer it.
 func ToolStart(c *eventv1.ToolCallPart, awaitsClient bool) *eventv1.Chunk {
 	return &eventv1.Chunk{Event: &eventv1.Chunk_ToolStart{ToolStart: &eventv1.ToolStart{
-		ToolCallId: c.GetToolCallId(), ToolName: c.GetToolName(), Arguments: c.GetArguments(), AwaitsClient: awaitsClient, Dynamic: c.GetDynamic(),
+		ToolCallId: c.GetToolCallId(), ToolName: c.GetToolName(), Arguments: c.GetArguments(),
+		AwaitsClient: awaitsClient, Dynamic: c.GetDynamic(),
 	}}}
 }
 
@@ -143,6 +144,7 @@ func SubagentStart(e *eventv1.SubagentStart) *eventv1.Chunk {
 // SubagentEnd returns the end of the sub-agent of a call. r is the call's result; nil if it is unknown.
 func SubagentEnd(e *eventv1.SubagentEnd, r *eventv1.ToolResultPart) *eventv1.Chunk {
 	return &eventv1.Chunk{Event: &eventv1.Chunk_SubagentEnd{SubagentEnd: &eventv1.SubagentEnd{
-		SubSessionId: e.GetSubSessionId(), SubAgentType: e.GetSubAgentType(), ToolCallId: e.GetToolCallId(), Success: e.GetSuccess(), Result: r.GetResult(),
+		SubSessionId: e.GetSubSessionId(), SubAgentType: e.GetSubAgentType(), ToolCallId: e.GetToolCallId(),
+		Success: e.GetSuccess(), Result: r.GetResult(),
 	}}}
 }

@@ -8,7 +8,7 @@
 // A chunk about the content of a message is made from the part of that message, live and in a replay. The record has
 // only the place of such a chunk. It holds the content of all other chunks.
 //
-// # What a replay has that the live stream does not
+// # How a replay differs
 //
 // A replay has the live chunks in their order, except that
 //

@@ -56,7 +56,8 @@ func (x *executor) events(number int32, where string) {
 			x.stream(number, step.Custom(&eventv1.Custom{EventName: x.name("large"), Data: `"` + strings.Repeat("x", 3<<20) + `"`}))
 		default:
 			x.stream(number, step.Custom(&eventv1.Custom{
-				EventName: x.name("event"), Data: "1", Id: rapid.SampledFrom([]string{"", "a"}).Draw(x.T, "id"), Transient: rapid.Bool().Draw(x.T, "transient"),
+				EventName: x.name("event"), Data: "1", Id: rapid.SampledFrom([]string{"", "a"}).Draw(x.T, "id"),
+				Transient: rapid.Bool().Draw(x.T, "transient"),
 			}))
 		}
 	}
@@ -120,17 +121,21 @@ func (x *executor) fate(c *eventv1.ToolCallPart) (now, suspended []func() *event
 	id, name := c.GetToolCallId(), c.GetToolName()
 	done := x.end(&eventv1.ToolResultPart{ToolCallId: id, ToolName: name, Result: `"` + id + `"`, Success: true})
 	failed := x.end(&eventv1.ToolResultPart{
-		ToolCallId: id, ToolName: name, Error: "for the model", Synthetic: true, PublicError: rapid.SampledFrom([]string{"", "for users"}).Draw(x.T, "public"),
+		ToolCallId: id, ToolName: name, Error: "for the model", Synthetic: true,
+		PublicError: rapid.SampledFrom([]string{"", "for users"}).Draw(x.T, "public"),
 	})
 	start := func(awaitsClient bool) func() *eventv1.Chunk {
 		return func() *eventv1.Chunk { return step.ToolStart(c, awaitsClient) }
 	}
 	question := func() *eventv1.Chunk {
-		return step.ApprovalRequest(&eventv1.ToolApprovalRequest{ToolCallId: id, ToolName: name, ApprovalId: "approval-" + id, Input: c.GetArguments()})
+		return step.ApprovalRequest(&eventv1.ToolApprovalRequest{
+			ToolCallId: id, ToolName: name, ApprovalId: "approval-" + id, Input: c.GetArguments(),
+		})
 	}
 	child := &eventv1.SubagentStart{SubSessionId: "of-" + id, SubAgentType: "demo", ToolCallId: id}
 	begin := func() *eventv1.Chunk { return step.SubagentStart(child) }
-	switch fate := rapid.SampledFrom([]string{"executed", "failed", "refused", "client tool", "approval", "sub-agent", "background"}).Draw(x.T, "fate"); fate {
+	fates := []string{"executed", "failed", "refused", "client tool", "approval", "sub-agent", "background"}
+	switch rapid.SampledFrom(fates).Draw(x.T, "fate") {
 	case "executed":
 		return []func() *eventv1.Chunk{start(false), done}, nil
 	case "failed": // by its tool, or skipped
@@ -271,7 +276,8 @@ func expected(live []*eventv1.Chunk) []*eventv1.Chunk {
 }
 
 func isReply(c *eventv1.Chunk) bool {
-	return c.GetTextDelta() != nil || c.GetThinking() != nil || c.GetToolArgStreamStart() != nil || c.GetToolArgStreamDelta() != nil || c.GetToolArgStreamEnd() != nil
+	ofCall := c.GetToolArgStreamStart() != nil || c.GetToolArgStreamDelta() != nil || c.GetToolArgStreamEnd() != nil
+	return ofCall || c.GetTextDelta() != nil || c.GetThinking() != nil
 }
 
 // merge appends a chunk of the reply, or extends the last one with its delta.

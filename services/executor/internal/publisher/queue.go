@@ -69,8 +69,11 @@ func (q *queue) isFlushed() bool {
 func (q *queue) push(a *attempt, chunk *eventv1.Chunk, l limits) {
 	for chunk != nil {
 		rest := l.split(chunk)
-		last := len(q.entries) - 1
-		if last >= 0 && q.entries[last].chunk != nil && q.entries[last].step == a.step && merge(q.entries[last].chunk, chunk, min(maxMerged, l.delta)) {
+		var last entry
+		if n := len(q.entries); n > 0 {
+			last = q.entries[n-1]
+		}
+		if last.chunk != nil && last.step == a.step && merge(last.chunk, chunk, min(maxMerged, l.delta)) {
 			q.bytes += len(*delta(chunk))
 		} else {
 			q.entries = append(q.entries, entry{step: a.step, attempt: a.number, chunk: chunk})

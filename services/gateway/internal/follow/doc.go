@@ -52,7 +52,8 @@
 // # The end
 //
 // A follow ends with the end of the requested run, or else of the run that was the newest at the
-// beginning. If the end comes from the state service, the steps were read after the run had ended. The last frame, and only the last, is terminal. The ends of other runs are chunks.
+// beginning. If the end comes from the state service, the steps were read after the run had ended.
+// The last frame, and only the last, is terminal. The ends of other runs are chunks.
 //
 // A run that ended before its first step has no stored step. Its begin and its end come before those of the next run.
 //

@@ -83,7 +83,9 @@ func toolInputAvailable(call string, t tool, arguments string) Part {
 }
 
 func toolInputError(call string, t tool, input json.RawMessage, reason string) Part {
-	return Part{Type: "tool-input-error", ToolCallID: call, ToolName: t.name, Dynamic: t.dynamic, Input: input, ErrorText: cmp.Or(reason, toolFailedText)}
+	return Part{
+		Type: "tool-input-error", ToolCallID: call, ToolName: t.name, Dynamic: t.dynamic, Input: input, ErrorText: cmp.Or(reason, toolFailedText),
+	}
 }
 
 func toolOutput(call string, dynamic bool, a Answer) Part {

@@ -33,14 +33,19 @@ func (s subAgent) part() Part { return jsonData("subagent", s.ToolCallID, s) }
 
 func subAgentOf(c *eventv1.Chunk) subAgent {
 	if end := c.GetSubagentEnd(); end != nil {
-		s := subAgent{ToolCallID: end.GetToolCallId(), SessionID: end.GetSubSessionId(), AgentType: end.GetSubAgentType(), Status: SubAgentFailed}
+		s := subAgent{
+			ToolCallID: end.GetToolCallId(), SessionID: end.GetSubSessionId(), AgentType: end.GetSubAgentType(), Status: SubAgentFailed,
+		}
 		if end.GetSuccess() {
-			s.Status, s.Result = SubAgentCompleted, jsonValue(end.GetResult(), "null")
+			s.Status = SubAgentCompleted
+			s.Result = jsonValue(end.GetResult(), "null")
 		}
 		return s
 	}
 	begin := c.GetSubagentStart()
-	return subAgent{ToolCallID: begin.GetToolCallId(), SessionID: begin.GetSubSessionId(), AgentType: begin.GetSubAgentType(), Status: SubAgentRunning}
+	return subAgent{
+		ToolCallID: begin.GetToolCallId(), SessionID: begin.GetSubSessionId(), AgentType: begin.GetSubAgentType(), Status: SubAgentRunning,
+	}
 }
 
 // endSubAgent ends the sub-agent of a call in the data part that shows it at work.
@@ -78,7 +83,8 @@ func DescendantOf(session string, c *eventv1.Chunk) Descendant {
 
 // Part returns the data part of the sub-agent.
 func (d Descendant) Part() Part {
-	return subAgent{ToolCallID: d.CallID, SessionID: d.SessionID, ParentSessionID: d.ParentSessionID, AgentType: d.AgentType, Status: d.Status}.part()
+	s := subAgent{ToolCallID: d.CallID, SessionID: d.SessionID, ParentSessionID: d.ParentSessionID, AgentType: d.AgentType, Status: d.Status}
+	return s.part()
 }
 
 // SubAgentCalls returns the calls of sub-agents in the messages.
