@@ -166,7 +166,7 @@ func steady(b *testing.B, p *harness.Process) {
 // direct calls the state service itself.
 type direct struct{ conns []*grpc.ClientConn }
 
-func newDirect(b *testing.B, state *harness.Process) *direct {
+func newDirect(b testing.TB, state *harness.Process) *direct {
 	d := &direct{}
 	for range commitConns {
 		d.conns = append(d.conns, harness.DialInternal(b, state.Address))

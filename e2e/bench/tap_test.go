@@ -25,6 +25,7 @@ type tap struct {
 	mu                sync.Mutex
 	statements, trips int64
 	transactions      []*transaction // of all connections, in the order of their first statements
+	errors            []string       // answers of the server; PostgreSQL logs each of them
 }
 
 // transaction is a sequence of statements that commit together.
@@ -68,7 +69,7 @@ func (t *tap) accept(listener net.Listener) {
 			_ = client.Close()
 			continue
 		}
-		go func() { _, _ = io.Copy(client, server); _ = client.Close() }()
+		go func() { t.back(server, client); _ = client.Close() }()
 		go func() { t.forward(client, server); _ = server.Close() }()
 	}
 }
@@ -131,6 +132,29 @@ func (t *tap) forward(client io.Reader, server io.Writer) {
 	}
 }
 
+// back passes the answers of the server on, and records errors.
+func (t *tap) back(server io.Reader, client io.Writer) {
+	messages := pgproto3.NewFrontend(io.TeeReader(server, client), nil)
+	for {
+		message, err := messages.Receive()
+		if err != nil {
+			return
+		}
+		if e, ok := message.(*pgproto3.ErrorResponse); ok {
+			t.mu.Lock()
+			t.errors = append(t.errors, fmt.Sprintf("%s %s: %s", e.Severity, e.Code, e.Message))
+			t.mu.Unlock()
+		}
+	}
+}
+
+// failed returns the errors so far.
+func (t *tap) failed() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.errors)
+}
+
 // counts returns the numbers of statements and round trips so far.
 func (t *tap) counts() (statements, trips int64) {
 	t.mu.Lock()
@@ -151,7 +175,7 @@ func (t *tap) take() []*transaction {
 func (t *transaction) isBackground() bool {
 	return !slices.ContainsFunc(t.statements, func(s string) bool {
 		verb, tables, _ := strings.Cut(s, " ")
-		return !slices.Contains([]string{"BEGIN", "ROLLBACK", "DISCARD"}, verb) && tables != "executors" && verb != "find"
+		return !slices.Contains([]string{"BEGIN", "ROLLBACK", "DISCARD", "--", "SELECT"}, verb) && tables != "executors" && verb != "find"
 	})
 }
 
