@@ -9,14 +9,16 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// Pages of runs that messageRuns reads. Most messages have few runs, and these are the newest.
 const (
+	// maxMessageRuns bounds the runs of one message in a response.
+	maxMessageRuns = 200
+	// firstRuns is the first page of them. Most messages have few runs.
 	firstRuns = 8
-	moreRuns  = 200
 )
 
-// messageRuns returns the runs of the run's assistant message, the oldest first, up to newest. A run that continues
-// or resumes another writes the same message.
+// messageRuns returns the runs of the run's assistant message, the oldest first, up to newest: of more than
+// maxMessageRuns, the newest. A run that continues or resumes another writes the same message, in a later turn. Turns
+// of other messages do not lie between them, so the search does not begin at the newest run of the session.
 func messageRuns(ctx context.Context, reader store.Reader, key session.Key, run, newest *session.Run) ([]session.Run, error) {
 	if newest == nil || newest.Turn < run.Turn {
 		newest = run
@@ -26,11 +28,14 @@ func messageRuns(ctx context.Context, reader store.Reader, key session.Key, run,
 		return []session.Run{*run}, nil
 	}
 	var found []session.Run
+	before := newest.Turn
 	if newest.MessageID == run.MessageID {
 		found = append(found, *newest)
+	} else {
+		before = min(before, run.Turn+maxMessageRuns)
 	}
 	complete := false
-	for before, limit := newest.Turn, firstRuns; before > 1 && !complete; limit = moreRuns {
+	for limit := firstRuns; before > 1 && !complete; limit = maxMessageRuns {
 		page, err := reader.Runs(ctx, key, before, limit)
 		if err != nil {
 			return nil, err
@@ -40,8 +45,8 @@ func messageRuns(ctx context.Context, reader store.Reader, key session.Key, run,
 			if earlier.MessageID == run.MessageID {
 				found = append(found, earlier)
 			}
-			complete = begins && earlier.RunID == run.RunID || earlier.MessageID != run.MessageID && earlier.Turn < run.Turn
-			if complete {
+			first := begins && earlier.RunID == run.RunID || earlier.MessageID != run.MessageID && earlier.Turn < run.Turn
+			if complete = first || len(found) == maxMessageRuns; complete {
 				break
 			}
 		}

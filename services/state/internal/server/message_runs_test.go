@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -10,6 +11,8 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
+	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
 func runIDsOf(runs []*statev1.Run) (ids []string) {
@@ -99,6 +102,67 @@ func TestTheRunsOfAMessageComeWithSessionsAnswersAndRepetitions(t *testing.T) {
 			t.Errorf("the removed message: got the runs %q, want %q", got, want)
 		}
 	})
+}
+
+// readsOfRuns counts the pages of runs that are read, and their rows.
+type readsOfRuns struct {
+	store.Reader
+	pages, rows *int
+}
+
+func (r readsOfRuns) Runs(ctx context.Context, key session.Key, before int32, limit int) ([]session.Run, error) {
+	page, err := r.Reader.Runs(ctx, key, before, limit)
+	*r.pages++
+	*r.rows += len(page)
+	return page, err
+}
+
+// A reader may name any run, so the work must not grow with the session.
+func TestTheSearchForTheRunsOfAMessageIsBounded(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	s := b.open("e1", 2000)
+	turn := int32(0)
+	ends := func() string {
+		turn++
+		id := b.start("s").GetRun().GetRunId()
+		b.commit(endingStep(refTo(s.execute()), turn, completed))
+		return id
+	}
+	first := ends()
+	ids := []string{b.start("s").GetRun().GetRunId()}
+	for i := range maxMessageRuns + 10 {
+		turn++
+		commit := suspendingStep(refTo(s.execute()), turn, fmt.Sprint("c", i))
+		if i > 0 {
+			commit.ConsumedCalls = []*statev1.ConsumedCall{{ToolCallId: fmt.Sprint("c", i-1), Revision: 1}}
+		}
+		b.commit(commit)
+		ids = append(ids, b.submits("s", answersTo(fmt.Sprint("c", i))...).GetRun().GetRunId())
+	}
+	if got, want := b.messageOf("s", ""), ids[len(ids)-maxMessageRuns:]; !slices.Equal(got, want) {
+		t.Errorf("got %d runs, want the %d newest", len(got), len(want))
+	}
+	turn++
+	end := endingStep(refTo(s.execute()), turn, completed)
+	end.ConsumedCalls = []*statev1.ConsumedCall{{ToolCallId: fmt.Sprint("c", maxMessageRuns+9), Revision: 1}}
+	b.commit(end)
+	for range 250 {
+		ends()
+	}
+	key := session.Key{Tenant: "acme", SessionID: "s"}
+	snapshot, err := b.store.Session(t.Context(), key)
+	b.must(err)
+	named, err := b.store.Run(t.Context(), key, first)
+	b.must(err)
+	pages, rows := 0, 0
+	runs, err := messageRuns(t.Context(), readsOfRuns{b.store, &pages, &rows}, key, named, snapshot.Current)
+	if err != nil || len(runs) != 1 || runs[0].RunID != first {
+		t.Errorf("got %v, %v, want the run alone", runs, err)
+	}
+	if pages > 3 || rows > 2*maxMessageRuns {
+		t.Errorf("read %d rows in %d pages of a session with %d runs", rows, pages, snapshot.Session.Turn)
+	}
 }
 
 func TestARepeatedRequestThatWaitsHasItsRunAlone(t *testing.T) {
