@@ -658,7 +658,8 @@ type SubmitCallsResponse struct {
 	Run     *Run     `protobuf:"bytes,3,opt,name=run,proto3" json:"run,omitempty"`
 	// How many calls of the session's family wait for an answer.
 	OpenCalls int32 `protobuf:"varint,4,opt,name=open_calls,json=openCalls,proto3" json:"open_calls,omitempty"`
-	// The runs of the assistant message that `run` writes, the oldest first, without outputs. The last one is `run`.
+	// The runs of the assistant message that `run` writes, the oldest first, without outputs, at most
+	// the 200 newest. The last one is `run`.
 	MessageRuns []*Run `protobuf:"bytes,5,rep,name=message_runs,json=messageRuns,proto3" json:"message_runs,omitempty"`
 	// The calls that wait for an answer, as in GetSessionResponse.
 	AwaitedCalls  []*Call `protobuf:"bytes,6,rep,name=awaited_calls,json=awaitedCalls,proto3" json:"awaited_calls,omitempty"`

@@ -977,8 +977,8 @@ type StartRunResponse struct {
 	SessionCreated bool                   `protobuf:"varint,3,opt,name=session_created,json=sessionCreated,proto3" json:"session_created,omitempty"`
 	// A repeated request: `run` is the run of the first one.
 	Repeated bool `protobuf:"varint,4,opt,name=repeated,proto3" json:"repeated,omitempty"`
-	// Of a repeated request: the runs of the assistant message that `run` writes, the oldest first, without outputs.
-	// The last one is the newest run of the message. Empty if the message was removed from the conversation.
+	// Of a repeated request: the runs of the assistant message that `run` writes, the oldest first, without outputs, at most
+	// the 200 newest. The last one is the newest run of the message. Empty if the message was removed from the conversation.
 	MessageRuns []*Run `protobuf:"bytes,10,rep,name=message_runs,json=messageRuns,proto3" json:"message_runs,omitempty"`
 	// The run waits for the live one. `session` shows the state of the live run.
 	Waiting bool `protobuf:"varint,5,opt,name=waiting,proto3" json:"waiting,omitempty"`

@@ -216,7 +216,7 @@ type GetSessionResponse struct {
 	SubSessions []*SubSession `protobuf:"bytes,4,rep,name=sub_sessions,json=subSessions,proto3" json:"sub_sessions,omitempty"`
 	// The waiting runs, in the order in which they will begin.
 	Waiting []*Run `protobuf:"bytes,5,rep,name=waiting,proto3" json:"waiting,omitempty"`
-	// The runs of the requested message, the oldest first, without outputs.
+	// The runs of the requested message, the oldest first, without outputs, at most the 200 newest.
 	MessageRuns   []*Run `protobuf:"bytes,6,rep,name=message_runs,json=messageRuns,proto3" json:"message_runs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
