@@ -100,10 +100,10 @@ func (a *agentCode) classify(parent, limited context.Context, err error) error {
 	case parent.Err() != nil:
 		return context.Cause(parent)
 	case limited.Err() != nil:
-		// Not retryable: a user would wait for the whole limit again, at the same model. Its fallback is asked.
+		// Not retryable: a user would wait for the full limit a second time, at the same model. Its fallback is asked.
 		return modelFailure{&model.Error{
 			Code: model.CodeTimeout, Err: err,
-			Message: fmt.Sprintf("the reply was not whole within %v", a.worker.config.ModelTimeout),
+			Message: fmt.Sprintf("the reply was not complete within %v", a.worker.config.ModelTimeout),
 		}}
 	}
 	return modelFailure{err}

@@ -1,13 +1,10 @@
 package worker
 
 import (
-	"cmp"
 	"encoding/json"
 
-	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/step"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
-	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
@@ -15,18 +12,6 @@ import (
 )
 
 // The chunks of a run, without the fields set by view.stamp.
-
-// runBegin returns the first chunk of the run. previous is the continued run, if known.
-func runBegin(c claimedRun, previous string) *eventv1.Chunk {
-	if c.continues() {
-		return step.RunResumed(previous, c.run.GetTurn(), c.run.GetMessageId())
-	}
-	return step.RunStarted(c.run.GetTurn(), c.run.GetMessageId())
-}
-
-func stepStarted() *eventv1.Chunk { return step.Started() }
-
-func stepCommitted(checkpointID string) *eventv1.Chunk { return step.Committed(checkpointID) }
 
 // replyChunk returns the chunk of an event of the reply; nil for events without one.
 func replyChunk(event model.Event, reply *loop.Reply) *eventv1.Chunk {
@@ -47,51 +32,6 @@ func replyChunk(event model.Event, reply *loop.Reply) *eventv1.Chunk {
 	return nil
 }
 
-// planChunks returns the chunks of a step up to its plan.
-func planChunks(plan agent.Message, fates callFates) []*eventv1.Chunk {
-	chunks := []*eventv1.Chunk{step.Started()}
-	for _, n := range fates.Notices() {
-		chunks = append(chunks, notice(n))
-	}
-	for _, p := range plan.Parts {
-		chunks = step.AppendReply(chunks, fromPart(p))
-	}
-	for _, call := range plan.Calls() {
-		if !fates.IsRefused(call.ID) {
-			chunks = append(chunks, toolStart(call, fates.AwaitsClient(call.ID)))
-		}
-	}
-	return chunks
-}
-
-func toolStart(call agent.ToolCall, awaitsClient bool) *eventv1.Chunk {
-	return step.ToolStart(fromCall(call), awaitsClient)
-}
-
-func toolEnd(r agent.ToolResult) *eventv1.Chunk { return step.ToolEnd(fromResult(r)) }
-
-func subagentStart(c loop.OpenCall) *eventv1.Chunk {
-	return step.SubagentStart(&eventv1.SubagentStart{SubSessionId: c.SessionID, SubAgentType: c.SubAgent, ToolCallId: c.ID})
-}
-
-func subagentEnd(call *statev1.Call, r agent.ToolResult) *eventv1.Chunk {
-	return step.SubagentEnd(&eventv1.SubagentEnd{
-		SubSessionId: cmp.Or(call.GetAnswer().GetChild().GetSessionId(), call.GetSubSessionId()), SubAgentType: subAgentType(call),
-		ToolCallId: r.CallID, Success: r.Success,
-	}, fromResult(r))
-}
-
-func approvalRequest(c loop.OpenCall) *eventv1.Chunk {
-	return step.ApprovalRequest(&eventv1.ToolApprovalRequest{
-		ToolCallId: c.ID, ToolName: clean(c.Name), ApprovalId: c.ApprovalID, Input: clean(string(c.Arguments)),
-	})
-}
-
-// approvalResponse returns the chunk of a human's decision about a call.
-func approvalResponse(callID string, d loop.Decision) *eventv1.Chunk {
-	return step.Decision(callID, fromDecision(&d))
-}
-
 func custom(e tool.Event) *eventv1.Chunk {
 	return step.Custom(&eventv1.Custom{EventName: clean(e.Name), Data: clean(string(e.Data)), Id: e.ID, Transient: e.Transient})
 }
@@ -101,10 +41,6 @@ func notice(n loop.Notice) *eventv1.Chunk {
 	data, _ := json.Marshal(map[string]string{"kind": "refusal", "text": n.Text}) // texts always marshal
 	return custom(tool.Event{Name: "notice", ID: n.ID, Data: data})
 }
-
-func statePatch(patch []byte) *eventv1.Chunk { return step.StatePatch(clean(string(patch))) }
-
-func output(o loop.Outcome) *eventv1.Chunk { return step.Output(clean(string(o.Output))) }
 
 // terminal returns the end of the run for its readers.
 func terminal(runID string, o loop.Outcome, usage *eventv1.Usage) *streamv2.Terminal {

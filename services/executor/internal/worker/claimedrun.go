@@ -21,7 +21,7 @@ type claimedRun struct {
 	lead    time.Duration // how far the executor's clock is ahead of the state service's
 }
 
-// stateTime returns the time by the clock of the state service. All deadlines are told by it, so a wrong clock of an
+// stateTime returns the time by the clock of the state service. All deadlines are measured by it, so a wrong clock of an
 // executor moves none.
 func (c claimedRun) stateTime(now time.Time) time.Time { return now.Add(-c.lead) }
 
@@ -49,20 +49,20 @@ func (c claimedRun) continues() bool {
 	return entry == statev1.RunEntry_RUN_ENTRY_RESUME || entry == statev1.RunEntry_RUN_ENTRY_CONTINUATION
 }
 
-// isDrain reports whether the plan of the step is a drain: it answers calls of an earlier step.
-func (c claimedRun) isDrain(step int, plan agent.Message) bool {
-	return loop.IsAnswering(c.plannerRun(), step, plan)
+// isAnswering reports whether the message is the plan of an answer step, which answers calls of an earlier step.
+func (c claimedRun) isAnswering(step int, planID string) bool {
+	return loop.IsAnswering(c.plannerRun(), step, agent.Message{ID: planID})
 }
 
-// beginsDrain reports whether the effect is the first one of a drain.
-func (c claimedRun) beginsDrain(effect loop.Effect) bool {
+// beginsAnswering reports whether the effect is the first one of an answer step.
+func (c claimedRun) beginsAnswering(effect loop.Effect) bool {
 	switch e := effect.(type) {
 	case loop.RunCalls:
 		return e.Answering
 	case loop.Commit:
 		return e.Answering
 	case loop.RecordPlan:
-		return c.isDrain(e.Step, e.Plan)
+		return c.isAnswering(e.Step, e.Plan.ID)
 	}
 	return false
 }

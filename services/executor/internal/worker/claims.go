@@ -139,7 +139,7 @@ func (w *Worker) announcement(reopen func()) *statev1.ClaimRunsRequest {
 	return r
 }
 
-// The limits of announced problems. The log has them whole.
+// The limits of announced problems. The log has their full texts.
 const (
 	maxProblems    = 200
 	maxProblemText = 2000 // bytes

@@ -16,26 +16,26 @@ import (
 func (r *runner) commit(ctx context.Context, e loop.Commit) error {
 	bounded, end := r.stopper.withGrace(ctx)
 	defer end()
-	recovered := r.writes.takeRecovered(e.Messages)
+	r.writes.takeRecovered(e.Messages)
 	r.hooks.onMessages(bounded, e.Step, e.Messages...)
 	if e.Incomplete {
 		r.writes.drop(true)
 	}
-	if err := r.view.showRest(bounded, e, recovered, r.planner, r.writes); err != nil {
+	request := r.recorder.commitRequest(ctx, e)
+	if err := r.view.showRest(bounded, request, e, r.planner, r.writes); err != nil {
 		return err
 	}
-	if err := r.commitStep(ctx, e); err != nil {
+	if err := r.commitStep(ctx, request, e.Outcome); err != nil {
 		return err
 	}
 	r.planner.Committed()
 	return nil
 }
 
-// commitStep commits the step, whose chunks readers have. Then it shows the commit, and the end of the run if it has
-// ended. If the state would be too large with the writes of hooks, none of them counts, and readers see the state
-// without them.
-func (r *runner) commitStep(ctx context.Context, e loop.Commit) error {
-	request := r.recorder.commitRequest(ctx, e)
+// commitStep commits the step of the request, whose chunks readers have. Then it shows the commit, and the end of the
+// run if it has ended: o is its outcome, nil for none. If the state would be too large with the writes of hooks, none of
+// them counts, and readers see the state without them.
+func (r *runner) commitStep(ctx context.Context, request *statev1.CommitStepRequest, o *loop.Outcome) error {
 	var answer *statev1.CommitStepResponse
 	for {
 		if err := r.beforeEnd(ctx, PointCommitBegins); err != nil {
@@ -51,7 +51,8 @@ func (r *runner) commitStep(ctx context.Context, e loop.Commit) error {
 		if fault.ReasonOf(err) != reasonStateSizeExceeded || !r.writes.drop(false) {
 			return err
 		}
-		r.log.WarnContext(ctx, "the writes of hooks are dropped: the custom state is too large with them", "step", e.Step, "error", err)
+		r.log.WarnContext(ctx, "the writes of hooks are dropped: the custom state is too large with them",
+			"step", request.GetStep(), "error", err)
 		bounded, end := r.stopper.withGrace(ctx)
 		err = r.view.showState(bounded, request.GetStep(), r.writes)
 		end()
@@ -66,14 +67,14 @@ func (r *runner) commitStep(ctx context.Context, e loop.Commit) error {
 	r.stepTime = now
 	r.writes.commit()
 	r.hooks.messaged.reset()
-	if e.Outcome != nil {
+	if o != nil {
 		r.passed(ctx, PointFinished)
 	} else if stop, ok := toStop(answer.GetStop()); ok {
 		r.stopper.request(stop)
 	}
-	r.view.showCommitted(r.step, answer, e.Outcome, r.usage.total)
-	if e.Outcome != nil {
-		r.afterEnd(ctx, *e.Outcome)
+	r.view.showCommitted(r.step, answer, o, r.usage.total)
+	if o != nil {
+		r.afterEnd(ctx, *o)
 	}
 	return nil
 }

@@ -201,11 +201,11 @@ func (c *companions) post(ctx context.Context, call *agent.Call, child *statev1.
 // limit returns the time limit of a consultation in milliseconds; 0 for none.
 func (c *companions) limit(definition agent.Companion) int64 {
 	limit := definition.Timeout.Milliseconds()
-	left := c.claimed.remaining(c.claimed.stateTime(c.worker.peers.Now()))
-	if left == 0 {
+	remaining := c.claimed.remaining(c.claimed.stateTime(c.worker.peers.Now()))
+	if remaining == 0 {
 		return limit
 	}
-	return min(cmp.Or(limit, left), left)
+	return min(cmp.Or(limit, remaining), remaining)
 }
 
 func (c *companions) list(ctx context.Context, _ *agent.Call, _ noInput) ([]companionState, error) {

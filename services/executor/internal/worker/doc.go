@@ -21,6 +21,9 @@
 //   - recorder: the journal of the step; it makes all writes to the state service,
 //   - hookRunner: the messages seen by OnMessage, and the hook after the end.
 //
+// The runner and its parts refer to the worker for what all runs share: peers, limits, the sandbox, meters. Runs of
+// remote agents are executed by package remote, through the interface remote.Run (remote.go).
+//
 // The goroutine of the runner owns them all. The calls of a step run on goroutines of their own,
 // and use only parts that are safe for that: some of view, recorder.result, and hookRunner.call.
 //
@@ -33,6 +36,9 @@
 // readers saw beside the messages, so the state service can show the step to later readers. With
 // an outcome, the commit also ends the run. After the end, the runner gives the log a short time.
 // Then nothing is pending, and no other process repairs anything.
+//
+// A commit is one value: the request is made once from the planner's effect (recorder.commitRequest). Readers are shown
+// the rest of the step from it, the state service receives it, and its answer tells readers, meters, and hooks.
 //
 // # Points
 //
@@ -81,7 +87,7 @@
 // A stopped run waits at most a second for hooks and for a full queue to the stream
 // tier. A run without its agent here still ends when it is stopped or its deadline has passed.
 //
-// An executor that gives a run up (giveup.go) commits what the journal has of the step in flight
+// An executor that gives a run up (commit.go) commits what the journal has of the step in flight
 // with the end: the reply, and for each call the result, or that it is unknown. The run ends
 // without that step only if the state service refuses the commit.
 //
@@ -106,8 +112,8 @@
 //
 // A run that waits for a client or a human has ended, and nothing of it stays in memory. Its end
 // has the status paused. The run that continues it shows run_resumed instead of run_started, with
-// the same message id. Its first step answers the calls of the earlier run. It is a drain: no
-// model was called for it, so it has no step_started. The plan of a drain is only in the journal,
+// the same message id. Its first step is an answer step: it answers the calls of the earlier run. No
+// model was called for it, so it has no step_started. Its plan is only in the journal,
 // and is not shown.
 //
 // # The custom state

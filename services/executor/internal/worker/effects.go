@@ -13,7 +13,7 @@ import (
 
 // performAll performs the planner's effects until the run has ended.
 func (r *runner) performAll(ctx context.Context) error {
-	if r.claimed.beginsDrain(r.planner.Next()) {
+	if r.claimed.beginsAnswering(r.planner.Next()) {
 		r.passed(ctx, PointDrained)
 	}
 	for {
@@ -31,7 +31,7 @@ func (r *runner) performAll(ctx context.Context) error {
 // effect that begins something new.
 func (r *runner) perform(ctx context.Context) (done bool, err error) {
 	effect := r.planner.Next()
-	if _, over := effect.(loop.Done); over {
+	if _, ended := effect.(loop.Done); ended {
 		return true, nil
 	}
 	if r.passStop(ctx, nil) {
@@ -126,8 +126,10 @@ func (r *runner) callModel(ctx context.Context, e loop.CallModel) error {
 		return err
 	}
 	r.planner.Replied(reply)
-	if err := r.view.show(cuttable, step, r.view.starts(reply.Calls(), r.planner)...); err != nil {
-		return err
+	for _, call := range reply.Calls() {
+		if err := r.view.show(cuttable, step, r.view.starts(r.planner, fromCall(call))...); err != nil {
+			return err
+		}
 	}
 	r.passed(ctx, PointReplied)
 	r.voidIfRetried(e)
@@ -215,7 +217,7 @@ func (r *runner) guard(ctx context.Context, e loop.Guard) error {
 func (r *runner) recordPlan(ctx context.Context, e loop.RecordPlan) error {
 	cuttable, end := r.stopper.cuttable(ctx)
 	defer end()
-	if !r.claimed.isDrain(e.Step, e.Plan) {
+	if !r.claimed.isAnswering(e.Step, e.Plan.ID) {
 		r.hooks.onMessages(cuttable, e.Step, loop.ConversationMessage(e.Plan))
 	}
 	if cuttable.Err() != nil {

@@ -147,7 +147,7 @@ func (h *hookRunner) onBegin(ctx context.Context) {
 // writes. The arguments of the model call are unknown. It does not call BeforeModel, whose writes were recorded
 // with the plan.
 func (h *hookRunner) onRecovered(ctx context.Context, step int, plan agent.Message) {
-	if h.claimed.isDrain(step, plan) {
+	if h.claimed.isAnswering(step, plan.ID) {
 		return
 	}
 	reply := loop.ConversationMessage(plan)

@@ -16,7 +16,7 @@ const (
 	PointCallRecorded Point = "call_recorded" // readers have not seen the result
 	PointCallTold     Point = "call_told"     // readers were shown the end of the call
 	PointCallsEnded   Point = "calls_ended"   // all calls have ended; nothing is committed
-	PointCommitBegins Point = "commit_begins" // readers were shown the whole step
+	PointCommitBegins Point = "commit_begins" // readers were shown the complete step
 	PointCommitted    Point = "committed"     // readers were not shown the commit
 	PointStopSeen     Point = "stop_seen"     // a stop or deadline was noticed; nothing was done about it
 	PointStopKept     Point = "stop_kept"     // the effect in progress has ended; the end of the run is not committed

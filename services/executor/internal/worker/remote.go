@@ -154,7 +154,7 @@ func (r remoteRun) Count(name string, u model.Usage) { r.runner.usage.addTokens(
 // Commit implements remote.Run.
 func (r remoteRun) Commit(ctx context.Context, c loop.Commit, progress json.RawMessage) error {
 	r.runner.writes.progress = []agent.Op{{Key: progressKey, Kind: agent.OpReplace, Value: progress}}
-	return r.runner.commitStep(ctx, c)
+	return r.runner.commitStep(ctx, r.runner.recorder.commitRequest(ctx, c), c.Outcome)
 }
 
 // Finish implements remote.Run.

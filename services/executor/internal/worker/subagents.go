@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/pkg/step"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
@@ -45,12 +46,16 @@ func (s subAgentCalls) usage(consumed []loop.Consumed) []*eventv1.UsageEntry {
 }
 
 // ends returns the last chunks of a call: the end of its sub-agent, if any, and its own.
-func (s subAgentCalls) ends(r agent.ToolResult) []*eventv1.Chunk {
-	end := toolEnd(r)
-	if call, ok := s[r.CallID]; ok {
-		return []*eventv1.Chunk{subagentEnd(call, r), end}
+func (s subAgentCalls) ends(r *eventv1.ToolResultPart) []*eventv1.Chunk {
+	call, ok := s[r.GetToolCallId()]
+	if !ok {
+		return []*eventv1.Chunk{step.ToolEnd(r)}
 	}
-	return []*eventv1.Chunk{end}
+	end := &eventv1.SubagentEnd{
+		SubSessionId: cmp.Or(call.GetAnswer().GetChild().GetSessionId(), call.GetSubSessionId()), SubAgentType: subAgentType(call),
+		ToolCallId: r.GetToolCallId(), Success: r.GetSuccess(),
+	}
+	return []*eventv1.Chunk{step.SubagentEnd(end, r), step.ToolEnd(r)}
 }
 
 // subAgentType returns the agent type of the sub-agent of an answered call. An answer without one is of an earlier

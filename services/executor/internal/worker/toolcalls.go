@@ -52,7 +52,7 @@ type callBatch struct {
 	loop.RunCalls
 	state     agent.State   // at the begin of the calls
 	storePlan func() error  // records the plan
-	planning  chan struct{} // held by the call that records the plan
+	planning  chan struct{} // has a token while a call records the plan
 	running   atomic.Int32  // running and pending tools
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/step"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
@@ -74,39 +75,39 @@ func newView(claim *statev1.Claim, c Config, p Peers, log *slog.Logger) *view {
 }
 
 // stamp sets the common fields of the run's chunks.
-func (v *view) stamp(step int32, chunk *eventv1.Chunk) *eventv1.Chunk {
+func (v *view) stamp(number int32, chunk *eventv1.Chunk) *eventv1.Chunk {
 	chunk.AgentId = v.claimed.run.GetRunId()
 	chunk.AgentType = v.claimed.run.GetAgentType()
 	chunk.Timestamp = v.now().UnixMilli()
-	chunk.Step = step
+	chunk.Step = number
 	return chunk
 }
 
 // show shows chunks of the step together.
-func (v *view) show(ctx context.Context, step int32, chunks ...*eventv1.Chunk) error {
+func (v *view) show(ctx context.Context, number int32, chunks ...*eventv1.Chunk) error {
 	if len(chunks) == 0 {
 		return nil
 	}
 	for _, chunk := range chunks {
-		v.stamp(step, chunk)
+		v.stamp(number, chunk)
 	}
 	return v.publisher.Show(ctx, chunks...)
 }
 
 // emitter returns a function for events of tools and hooks of the step. TooLarge (EVENTS_TOO_LARGE) if
 // the step emits too much.
-func (v *view) emitter(step int32) tool.Emit {
+func (v *view) emitter(number int32) tool.Emit {
 	return func(ctx context.Context, event tool.Event) error {
 		if err := v.emitted.admit(len(event.Name) + len(event.ID) + len(event.Data)); err != nil {
 			return err
 		}
-		return v.show(ctx, step, custom(event))
+		return v.show(ctx, number, custom(event))
 	}
 }
 
 // showBegin shows the begin of the run, once, unless a step of the run is committed. step is the last one of the
 // session. The begin has the time of the first claim in the database.
-func (v *view) showBegin(ctx context.Context, step int32) error {
+func (v *view) showBegin(ctx context.Context, number int32) error {
 	if v.begun {
 		return nil
 	}
@@ -115,24 +116,28 @@ func (v *view) showBegin(ctx context.Context, step int32) error {
 	if run.GetStepCount() > 0 {
 		return nil
 	}
-	begin := v.stamp(step, runBegin(v.claimed, v.previous))
+	begin := step.RunStarted(run.GetTurn(), run.GetMessageId())
+	if v.claimed.continues() {
+		begin = step.RunResumed(v.previous, run.GetTurn(), run.GetMessageId())
+	}
+	v.stamp(number, begin)
 	begin.Timestamp = cmp.Or(run.GetStartedAt(), begin.GetTimestamp())
 	return v.publisher.Show(ctx, begin)
 }
 
 // beginReply shows the start of a reply, and the refusals of the model before it. Readers do not see the text of a
 // form, which is JSON.
-func (v *view) beginReply(ctx context.Context, step int32, form bool, notices []loop.Notice) error {
+func (v *view) beginReply(ctx context.Context, number int32, form bool, notices []loop.Notice) error {
 	v.reply = shownReply{begun: true, form: form, content: len(notices) > 0}
-	chunks := []*eventv1.Chunk{stepStarted()}
+	chunks := []*eventv1.Chunk{step.Started()}
 	for _, n := range notices {
 		chunks = append(chunks, notice(n))
 	}
-	return v.show(ctx, step, chunks...)
+	return v.show(ctx, number, chunks...)
 }
 
 // extendReply shows events of the reply.
-func (v *view) extendReply(ctx context.Context, step int32, reply *loop.Reply, events []model.Event) error {
+func (v *view) extendReply(ctx context.Context, number int32, reply *loop.Reply, events []model.Event) error {
 	for _, event := range events {
 		if _, isText := event.(model.TextDelta); isText && v.reply.form {
 			continue
@@ -142,7 +147,7 @@ func (v *view) extendReply(ctx context.Context, step int32, reply *loop.Reply, e
 			continue
 		}
 		v.reply.add(chunk)
-		if err := v.show(ctx, step, chunk); err != nil {
+		if err := v.show(ctx, number, chunk); err != nil {
 			return err
 		}
 	}
@@ -151,47 +156,48 @@ func (v *view) extendReply(ctx context.Context, step int32, reply *loop.Reply, e
 
 // starts returns the starts of calls that readers have not seen. A refused call gets none: a start tells a client that it
 // may run the call.
-func (v *view) starts(calls []agent.ToolCall, fates callFates) []*eventv1.Chunk {
+func (v *view) starts(fates callFates, calls ...*eventv1.ToolCallPart) []*eventv1.Chunk {
 	var chunks []*eventv1.Chunk
 	for _, call := range calls {
-		if !fates.IsRefused(call.ID) && v.started.add(call.ID) {
-			chunks = append(chunks, toolStart(call, fates.AwaitsClient(call.ID)))
+		if id := call.GetToolCallId(); !fates.IsRefused(id) && v.started.add(id) {
+			chunks = append(chunks, step.ToolStart(call, fates.AwaitsClient(id)))
 		}
 	}
 	return chunks
 }
 
-// showPlan shows the step up to its plan. It does not show the plan of a drain, whose calls belong to an earlier
-// step.
-func (v *view) showPlan(ctx context.Context, step int32, plan agent.Message, fates callFates) error {
-	if v.claimed.isDrain(int(step), plan) {
+// showPlan shows the step up to its recorded plan. It does not show the plan of an answer step, whose calls belong to an
+// earlier step.
+func (v *view) showPlan(ctx context.Context, number int32, plan agent.Message, fates callFates) error {
+	if v.claimed.isAnswering(int(number), plan.ID) {
 		return nil
 	}
-	return v.show(ctx, step, v.beginPlan(plan, fates)...)
+	return v.show(ctx, number, v.beginPlan(fromMessage(plan, "", 0, nil), fates)...)
 }
 
 // beginPlan returns the chunks of a step up to its plan, which readers have then seen.
-func (v *view) beginPlan(plan agent.Message, fates callFates) []*eventv1.Chunk {
-	for _, call := range plan.Calls() {
-		v.started.add(call.ID)
+func (v *view) beginPlan(plan *eventv1.Message, fates callFates) []*eventv1.Chunk {
+	chunks := []*eventv1.Chunk{step.Started()}
+	for _, n := range fates.Notices() {
+		chunks = append(chunks, notice(n))
 	}
-	chunks := planChunks(plan, fates)
+	chunks = step.AppendReply(chunks, plan.GetParts()...)
 	for _, chunk := range chunks {
 		v.reply.add(chunk)
 	}
-	return chunks
+	return append(chunks, v.starts(fates, toolCalls(plan)...)...)
 }
 
 // showDecision shows a human's decision about a call, once; nothing for nil.
-func (v *view) showDecision(ctx context.Context, step int32, callID string, d *loop.Decision) error {
+func (v *view) showDecision(ctx context.Context, number int32, callID string, d *loop.Decision) error {
 	if d == nil || !v.decided.add(callID) {
 		return nil
 	}
-	return v.show(ctx, step, approvalResponse(callID, *d))
+	return v.show(ctx, number, step.Decision(callID, fromDecision(d)))
 }
 
 // showEnd shows the writes and the end of a call, once.
-func (v *view) showEnd(ctx context.Context, step int32, e loop.Ended) error {
+func (v *view) showEnd(ctx context.Context, number int32, e loop.Ended) error {
 	if !v.ended.add(e.Result.CallID) {
 		return nil
 	}
@@ -201,7 +207,7 @@ func (v *view) showEnd(ctx context.Context, step int32, e loop.Ended) error {
 	if err != nil {
 		return err
 	}
-	return v.show(ctx, step, append(writes, v.subAgents.ends(e.Result)...)...)
+	return v.show(ctx, number, append(writes, v.subAgents.ends(fromResult(e.Result))...)...)
 }
 
 // write returns the chunks of writes to the custom state, which readers then have. With concurrent calls, the caller
@@ -215,16 +221,16 @@ func (v *view) write(ops []agent.Op) ([]*eventv1.Chunk, error) {
 		return nil, err
 	}
 	v.state = applied(v.state, ops)
-	return []*eventv1.Chunk{statePatch(patch)}, nil
+	return []*eventv1.Chunk{step.StatePatch(clean(string(patch)))}, nil
 }
 
 // showState shows the changes to the custom state at the end of the step.
-func (v *view) showState(ctx context.Context, step int32, w *stateWrites) error {
+func (v *view) showState(ctx context.Context, number int32, w *stateWrites) error {
 	chunks, err := v.stateChunks(w)
 	if err != nil {
 		return err
 	}
-	return v.show(ctx, step, chunks...)
+	return v.show(ctx, number, chunks...)
 }
 
 // stateChunks returns the chunks of the changes to the custom state at the end of the step, which readers then have.
@@ -237,40 +243,36 @@ func (v *view) stateChunks(w *stateWrites) ([]*eventv1.Chunk, error) {
 	return v.write(agent.Diff(v.state, w.merged()))
 }
 
-// showRest shows the rest of a step before its commit, together: the recovered results of an earlier owner, messages,
-// custom state, questions to a human, sub-agents, and the output. If readers have seen another reply, the commit sends
-// them to the state service.
-func (v *view) showRest(ctx context.Context, e loop.Commit, recovered []loop.Recorded, fates callFates, w *stateWrites) error {
+// showRest shows the rest of a step, as its request has it, together: messages, custom state, questions to a human,
+// sub-agents, and the output. If readers have seen another reply, the commit sends them to the state service.
+func (v *view) showRest(ctx context.Context, request *statev1.CommitStepRequest, e loop.Commit, fates callFates, w *stateWrites) error {
 	var rest []*eventv1.Chunk
-	showResult := func(r agent.ToolResult, ops []agent.Op) error {
-		if d, ok := e.Decisions[r.CallID]; ok && v.decided.add(r.CallID) {
-			rest = append(rest, approvalResponse(r.CallID, d))
-		}
-		if !v.ended.add(r.CallID) {
-			return nil
-		}
-		writes, err := v.write(ops)
-		rest = append(rest, slices.Concat(writes, v.subAgents.ends(r))...)
-		return err
-	}
-	for _, r := range recovered {
-		if err := showResult(r.Result, r.Ops); err != nil {
-			return err
-		}
-	}
-	for _, m := range e.Messages {
-		if m.Role == agent.RoleAssistant && !v.claimed.isDrain(e.Step, m) {
+	for _, m := range request.GetMessages() {
+		if m.GetRole() == eventv1.Role_ROLE_ASSISTANT && !v.claimed.isAnswering(e.Step, m.GetId()) {
 			if !v.reply.begun {
 				rest = append(rest, v.beginPlan(m, fates)...)
 			} else if !v.reply.matches(m) {
 				v.publisher.MarkDifferent()
 			}
 		}
-		rest = append(rest, v.starts(m.Calls(), fates)...)
-		for _, r := range m.Results() {
-			if err := showResult(r, nil); err != nil {
+		rest = append(rest, v.starts(fates, toolCalls(m)...)...)
+		for _, p := range m.GetParts() {
+			result := p.GetToolResult()
+			if result == nil {
+				continue
+			}
+			id := result.GetToolCallId()
+			if decision := result.GetApproval(); decision != nil && v.decided.add(id) {
+				rest = append(rest, step.Decision(id, decision))
+			}
+			if !v.ended.add(id) {
+				continue
+			}
+			writes, err := v.write(w.calls[id]) // of a result that an earlier owner has recorded
+			if err != nil {
 				return err
 			}
+			rest = append(rest, slices.Concat(writes, v.subAgents.ends(result))...)
 		}
 	}
 	state, err := v.stateChunks(w)
@@ -282,15 +284,17 @@ func (v *view) showRest(ctx context.Context, e loop.Commit, recovered []loop.Rec
 		switch {
 		case c.SubAgent == "" && !c.Approval || !v.questioned.add(c.ID):
 		case c.SubAgent != "":
-			rest = append(rest, subagentStart(c))
+			rest = append(rest, step.SubagentStart(&eventv1.SubagentStart{SubSessionId: c.SessionID, SubAgentType: c.SubAgent, ToolCallId: c.ID}))
 		default:
-			rest = append(rest, approvalRequest(c))
+			rest = append(rest, step.ApprovalRequest(&eventv1.ToolApprovalRequest{
+				ToolCallId: c.ID, ToolName: clean(c.Name), ApprovalId: c.ApprovalID, Input: clean(string(c.Arguments)),
+			}))
 		}
 	}
 	if e.Outcome != nil && e.Outcome.Structured {
-		rest = append(rest, output(*e.Outcome))
+		rest = append(rest, step.Output(request.GetOutcome().GetOutput()))
 	}
-	return v.show(ctx, int32(e.Step), rest...)
+	return v.show(ctx, request.GetStep(), rest...)
 }
 
 // voidStep voids the step in flight for readers. state is the custom state before the step.
@@ -319,13 +323,13 @@ func (v *view) reset() {
 
 // showCommitted shows the commit of the step, and the end of the run if it has ended. Both have the time of the commit in
 // the database; 0 is unknown.
-func (v *view) showCommitted(step int32, stored *statev1.CommitStepResponse, o *loop.Outcome, usage *eventv1.Usage) {
+func (v *view) showCommitted(number int32, stored *statev1.CommitStepResponse, o *loop.Outcome, usage *eventv1.Usage) {
 	v.reset()
-	committed := v.stamp(step, stepCommitted(stored.GetCheckpointId()))
+	committed := v.stamp(number, step.Committed(stored.GetCheckpointId()))
 	committed.Timestamp = cmp.Or(stored.GetCommittedAt(), committed.GetTimestamp())
 	var end *publisher.Ended
 	if o != nil {
-		ended := v.runEnd(step, *o, usage, committed.GetTimestamp())
+		ended := v.runEnd(number, *o, usage, committed.GetTimestamp())
 		end = &ended
 	}
 	v.publisher.Commit(committed, end)
@@ -333,12 +337,12 @@ func (v *view) showCommitted(step int32, stored *statev1.CommitStepResponse, o *
 
 // showFinished shows the end of the run outside of a step, after the given step. It voids the step in
 // flight for readers. at is the time in the database; 0 is unknown.
-func (v *view) showFinished(step int32, o loop.Outcome, usage *eventv1.Usage, at int64) {
-	v.publisher.End(v.runEnd(step, o, usage, at))
+func (v *view) showFinished(number int32, o loop.Outcome, usage *eventv1.Usage, at int64) {
+	v.publisher.End(v.runEnd(number, o, usage, at))
 }
 
-func (v *view) runEnd(step int32, o loop.Outcome, usage *eventv1.Usage, at int64) publisher.Ended {
-	chunk := v.stamp(step, lastChunk(o, usage))
+func (v *view) runEnd(number int32, o loop.Outcome, usage *eventv1.Usage, at int64) publisher.Ended {
+	chunk := v.stamp(number, lastChunk(o, usage))
 	chunk.Timestamp = cmp.Or(at, chunk.GetTimestamp())
 	return publisher.Ended{Chunk: chunk, Terminal: terminal(v.claimed.run.GetRunId(), o, usage)}
 }
@@ -399,19 +403,26 @@ func (s *shownReply) add(chunk *eventv1.Chunk) {
 
 // matches reports whether readers have seen the reply as the message has it. The message has less if the reply
 // was cut within the arguments of a call.
-func (s *shownReply) matches(message agent.Message) bool {
+func (s *shownReply) matches(message *eventv1.Message) bool {
 	var text, thinking maphash.Hash
 	text.SetSeed(s.text.Seed())
 	thinking.SetSeed(s.thinking.Seed())
-	for _, p := range message.Parts {
-		switch part := p.(type) {
-		case agent.Text:
-			_, _ = text.WriteString(clean(part.Text))
-		case agent.Reasoning:
-			_, _ = thinking.WriteString(clean(part.Text))
+	for _, p := range message.GetParts() {
+		_, _ = text.WriteString(p.GetText().GetText())
+		_, _ = thinking.WriteString(p.GetReasoning().GetText())
+	}
+	return (s.form || text.Sum64() == s.text.Sum64()) && thinking.Sum64() == s.thinking.Sum64() && s.calls == len(toolCalls(message))
+}
+
+// toolCalls returns the calls of a message.
+func toolCalls(m *eventv1.Message) []*eventv1.ToolCallPart {
+	var calls []*eventv1.ToolCallPart
+	for _, p := range m.GetParts() {
+		if call := p.GetToolCall(); call != nil {
+			calls = append(calls, call)
 		}
 	}
-	return (s.form || text.Sum64() == s.text.Sum64()) && thinking.Sum64() == s.thinking.Sum64() && s.calls == len(message.Calls())
+	return calls
 }
 
 // idSet is a set of ids. The zero value is empty. Safe for concurrent use.

@@ -145,26 +145,22 @@ func (w *stateWrites) addCall(e loop.Ended) {
 	w.calls[e.Result.CallID] = e.Ops
 }
 
-// takeRecovered returns the recorded results of an earlier owner in the messages of a commit, if a stop came
-// before their calls were continued here. Their writes count from then on.
-func (w *stateWrites) takeRecovered(messages []agent.Message) []loop.Recorded {
+// takeRecovered counts the writes of the recorded results of an earlier owner in the messages of a commit, if a stop came
+// before their calls were continued here.
+func (w *stateWrites) takeRecovered(messages []agent.Message) {
 	if w.recovered == nil {
-		return nil
+		return
 	}
-	var taken []loop.Recorded
+	recorded := w.recovered.Results
+	w.beginCalls(w.recovered.Plan)
 	for _, m := range messages {
 		for _, result := range m.Results() {
-			i := slices.IndexFunc(w.recovered.Results, func(r loop.Recorded) bool { return r.Result.CallID == result.CallID })
+			i := slices.IndexFunc(recorded, func(r loop.Recorded) bool { return r.Result.CallID == result.CallID })
 			if i >= 0 {
-				taken = append(taken, w.recovered.Results[i])
+				w.addCall(loop.Ended{Result: recorded[i].Result, Ops: recorded[i].Ops})
 			}
 		}
 	}
-	w.beginCalls(w.recovered.Plan)
-	for _, r := range taken {
-		w.addCall(loop.Ended{Result: r.Result, Ops: r.Ops})
-	}
-	return taken
 }
 
 // through returns the state after the writes of hooks up to the place. Calls see that after afterReply.
