@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/client"
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/step"
 	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
@@ -246,11 +247,11 @@ func (c *Copier) copyChunk(ctx context.Context, run string, chunk *eventv1.Chunk
 	if !committed {
 		return nil
 	}
-	step := c.mirror.Commit()
-	c.pending = &step
+	committedStep := c.mirror.Commit()
+	c.pending = &committedStep
 	c.progress.Session = c.session
 	c.progress.Run = run
-	if step.Waits {
+	if committedStep.Waits {
 		return nil // until the pause, with the calls
 	}
 	return c.commitPending(ctx)
@@ -286,14 +287,14 @@ func (c *Copier) commitPending(ctx context.Context) error {
 
 // commit commits a step here: the pending step, the progress, and the answers that have been sent.
 func (c *Copier) commit(ctx context.Context, commit loop.Commit) error {
-	var step Step
+	var copied Step
 	if c.pending != nil {
-		step = *c.pending
-		c.progress.Step = step.Number
+		copied = *c.pending
+		c.progress.Step = copied.Number
 	}
-	step.Results = slices.Concat(c.results, step.Results)
+	copied.Results = slices.Concat(c.results, copied.Results)
 	commit.Step = c.Step + 1
-	commit.Messages = append(Messages(c.Run, commit.Step, step), commit.Messages...)
+	commit.Messages = append(Messages(c.Run, commit.Step, copied), commit.Messages...)
 	commit.Consumed = c.consumed
 	commit.Decisions = map[string]loop.Decision{}
 	for _, call := range c.Calls {
@@ -303,7 +304,10 @@ func (c *Copier) commit(ctx context.Context, commit loop.Commit) error {
 		}
 	}
 	for _, r := range c.results {
-		if err := c.run.Show(ctx, commit.Step, toolEnd(r)); err != nil {
+		end := step.ToolEnd(&eventv1.ToolResultPart{
+			ToolCallId: r.CallID, ToolName: r.Name, Result: string(r.Result), Success: r.Success, Error: r.Error,
+		})
+		if err := c.run.Show(ctx, commit.Step, end); err != nil {
 			return local(err)
 		}
 	}

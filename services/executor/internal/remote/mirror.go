@@ -8,9 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
-	"github.com/holdfast-run/holdfast/pkg/step"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
-	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 )
 
 // MaxStepBytes bounds the chunks of a step. They stay in memory until the step is committed.
@@ -219,20 +217,4 @@ func arguments(text string) json.RawMessage {
 		return json.RawMessage(`""`)
 	}
 	return quoted
-}
-
-// The chunks that have no chunk there: of results and calls of sub-agents there, and of approvals.
-
-func toolStart(c agent.ToolCall, awaitsClient bool) *eventv1.Chunk {
-	return step.ToolStart(&eventv1.ToolCallPart{ToolCallId: c.ID, ToolName: c.Name, Arguments: string(c.Arguments), Dynamic: c.Dynamic}, awaitsClient)
-}
-
-func toolEnd(r agent.ToolResult) *eventv1.Chunk {
-	return step.ToolEnd(&eventv1.ToolResultPart{ToolCallId: r.CallID, ToolName: r.Name, Result: string(r.Result), Success: r.Success, Error: r.Error})
-}
-
-func approvalRequest(c loop.OpenCall) *eventv1.Chunk {
-	return step.ApprovalRequest(&eventv1.ToolApprovalRequest{
-		ToolCallId: c.ID, ToolName: c.Name, ApprovalId: c.ApprovalID, Input: string(c.Arguments),
-	})
 }

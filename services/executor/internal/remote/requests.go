@@ -13,6 +13,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/client"
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/step"
 	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
@@ -172,12 +173,15 @@ func (c *Copier) suspend(ctx context.Context, pending []*agentv1.PendingCall) er
 		}
 		commit.Suspend = append(commit.Suspend, open)
 		if open.Approval {
-			chunks = append(chunks, approvalRequest(open))
+			chunks = append(chunks, step.ApprovalRequest(&eventv1.ToolApprovalRequest{
+				ToolCallId: id, ToolName: p.GetToolName(), ApprovalId: p.GetApprovalId(), Input: p.GetInput(),
+			}))
 		}
 		if p.GetSessionId() != c.session {
 			c.progress.Below = append(c.progress.Below, open.ID)
 			below.Parts = append(below.Parts, open.ToolCall)
-			chunks = append(chunks, toolStart(open.ToolCall, !open.Approval))
+			call := &eventv1.ToolCallPart{ToolCallId: id, ToolName: p.GetToolName(), Arguments: p.GetInput(), Dynamic: true}
+			chunks = append(chunks, step.ToolStart(call, !open.Approval))
 		}
 	}
 	if err := c.run.Show(ctx, c.Step+1, chunks...); err != nil {

@@ -51,14 +51,14 @@ type Host struct {
 	mu     sync.Mutex
 	usage  []Usage
 	events int
-	cut    map[int]context.CancelFunc // cancels the sending, by event number
-	over   bool
+	cancel map[int]context.CancelFunc // of the events being sent, by number
+	ended  bool
 }
 
 // NewHost begins with the custom state at the start of the step; the state must not change any more. schema and
 // stateBytes are as in Scope. A nil emit drops events.
 func NewHost(state agent.State, schema *agent.Schema, stateBytes int, emit Emit) *Host {
-	return &Host{Draft: agent.NewDraft(state, schema, stateBytes), emit: emit, cut: map[int]context.CancelFunc{}}
+	return &Host{Draft: agent.NewDraft(state, schema, stateBytes), emit: emit, cancel: map[int]context.CancelFunc{}}
 }
 
 // runtimeEvents are the names of data parts that the runtime writes itself. A chat shows an event as the data part with
@@ -69,7 +69,8 @@ var runtimeEvents = []string{"error", "output", "state-patch", "subagent"}
 // (EVENT_TOO_LARGE), Exhausted (EVENTS_EXHAUSTED), Conflict (CALL_ENDED).
 func (h *Host) Emit(ctx context.Context, name string, data any, options ...agent.EmitOption) error {
 	if !isValidName(name) {
-		return fault.New(fault.Invalid, "EVENT_INVALID", "the name %.80q of an event must have 1 to %d bytes without control characters", name, maxName)
+		return fault.New(fault.Invalid, "EVENT_INVALID",
+			"the name %.80q of an event must have 1 to %d bytes without control characters", name, maxName)
 	}
 	if slices.Contains(runtimeEvents, name) {
 		return fault.New(fault.Invalid, "EVENT_INVALID", "events with the name %q are the runtime's; choose another name", name)
@@ -88,7 +89,8 @@ func (h *Host) Emit(ctx context.Context, name string, data any, options ...agent
 		}
 	}
 	if len(text) > maxEventBytes {
-		return fault.New(fault.TooLarge, "EVENT_TOO_LARGE", "the data of the event %q has %d bytes; the limit is %d", name, len(text), maxEventBytes)
+		return fault.New(fault.TooLarge, "EVENT_TOO_LARGE",
+			"the data of the event %q has %d bytes; the limit is %d", name, len(text), maxEventBytes)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -104,17 +106,17 @@ func (h *Host) Emit(ctx context.Context, name string, data any, options ...agent
 }
 
 // admit registers one event. End cancels its sending and waits for it.
-func (h *Host) admit(cut context.CancelFunc) (event int, err error) {
+func (h *Host) admit(cancel context.CancelFunc) (event int, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.over {
+	if h.ended {
 		return 0, fault.New(fault.Conflict, "CALL_ENDED", "the call has ended and accepts no more events")
 	}
 	if h.events >= maxEvents {
 		return 0, fault.New(fault.Exhausted, "EVENTS_EXHAUSTED", "the call has emitted %d events, which is the limit", maxEvents)
 	}
 	h.events++
-	h.cut[h.events] = cut
+	h.cancel[h.events] = cancel
 	h.sending.Add(1)
 	return h.events, nil
 }
@@ -122,7 +124,7 @@ func (h *Host) admit(cut context.CancelFunc) (event int, err error) {
 func (h *Host) done(event int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.cut, event)
+	delete(h.cancel, event)
 	h.sending.Done()
 }
 
@@ -134,7 +136,7 @@ func (h *Host) RecordUsage(kind, name string, value float64) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.over {
+	if h.ended {
 		return
 	}
 	for i, u := range h.usage {
@@ -154,10 +156,10 @@ func (h *Host) RecordUsage(kind, name string, value float64) {
 // them: after End no event is sent.
 func (h *Host) End() ([]agent.Op, []Usage) {
 	h.mu.Lock()
-	h.over = true
+	h.ended = true
 	usage := h.usage
-	for _, cut := range h.cut {
-		cut()
+	for _, cancel := range h.cancel {
+		cancel()
 	}
 	h.mu.Unlock()
 	h.sending.Wait()

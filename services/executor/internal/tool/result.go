@@ -16,7 +16,8 @@ func (r *Runner) result(t agent.Tool, call *agent.Call, value any, maxBytes int)
 		return failed(t, call, "the tool's result cannot be written as JSON: "+err.Error())
 	}
 	if len(data) > maxBytes {
-		result := failed(t, call, fmt.Sprintf("result_too_large: the tool's result has %d bytes, and at most %d can be kept; ask for less", len(data), maxBytes))
+		result := failed(t, call, fmt.Sprintf(
+			"result_too_large: the tool's result has %d bytes, and at most %d can be kept; ask for less", len(data), maxBytes))
 		result.Synthetic = true
 		return result
 	}

@@ -117,10 +117,11 @@ func (r *Runner) Execute(ctx context.Context, t agent.Tool, call *agent.Call, sc
 
 	host := NewHost(scope.State, scope.StateSchema, scope.StateBytes, scope.Emit)
 	scope.ResultBytes = cmp.Or(scope.ResultBytes, defaultResultBytes)
-	one := *call
-	one.Tool, one.Host = t.Name, host
+	own := *call
+	own.Tool = t.Name
+	own.Host = host
 	ends := make(chan end, 1) // buffered, so a late tool can end
-	r.calls.Go(func() { r.enterTool(inner, t, &one, scope.ResultBytes, ends) })
+	r.calls.Go(func() { r.enterTool(inner, t, &own, scope.ResultBytes, ends) })
 	last, ended := await(inner, ends)
 	if !ended {
 		r.abandon(ctx, key, call, ends)

@@ -23,7 +23,8 @@ func calculate() agent.Tool {
 	type output struct {
 		Value float64 `json:"value"`
 	}
-	return agent.NewTool("calculate", "Calculates an arithmetic expression with + - * / % ^ and parentheses.", func(_ context.Context, _ *agent.Call, in input) (output, error) {
+	const description = "Calculates an arithmetic expression with + - * / % ^ and parentheses."
+	return agent.NewTool("calculate", description, func(_ context.Context, _ *agent.Call, in input) (output, error) {
 		value, err := evaluate(in.Expression)
 		return output{value}, err
 	}, agent.ReadOnly())

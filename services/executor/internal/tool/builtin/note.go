@@ -46,15 +46,18 @@ type noteOutput struct {
 const noteTimeout = 2*maxPause + 5*time.Second
 
 func (b *notebook) note() agent.Tool {
-	return agent.NewTool("note", "Writes a line into the notebook.", func(ctx context.Context, call *agent.Call, in noteInput) (noteOutput, error) {
+	write := func(ctx context.Context, call *agent.Call, in noteInput) (noteOutput, error) {
 		return b.write(ctx, call, in, false)
-	}, agent.Timeout(noteTimeout))
+	}
+	return agent.NewTool("note", "Writes a line into the notebook.", write, agent.Timeout(noteTimeout))
 }
 
 func (b *notebook) noteOnce() agent.Tool {
-	return agent.NewTool("note_once", "Writes a line into the notebook, once however often the call is repeated.", func(ctx context.Context, call *agent.Call, in noteInput) (noteOutput, error) {
+	write := func(ctx context.Context, call *agent.Call, in noteInput) (noteOutput, error) {
 		return b.write(ctx, call, in, true)
-	}, agent.Safe(), agent.Timeout(noteTimeout))
+	}
+	return agent.NewTool("note_once", "Writes a line into the notebook, once however often the call is repeated.", write,
+		agent.Safe(), agent.Timeout(noteTimeout))
 }
 
 func (b *notebook) write(ctx context.Context, call *agent.Call, in noteInput, once bool) (noteOutput, error) {

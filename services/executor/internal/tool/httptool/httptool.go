@@ -134,7 +134,10 @@ func (b *builder) mistake(field, format string, args ...any) {
 
 func (b *builder) request() *request {
 	c := b.config
-	r := &request{method: strings.ToUpper(c.Method), headers: map[string]string{}, body: c.Body, success: c.Success, result: c.Result, maxBytes: c.MaxBytes, shown: c.ShowErrors}
+	r := &request{
+		method: strings.ToUpper(c.Method), headers: map[string]string{}, body: c.Body, success: c.Success, result: c.Result,
+		maxBytes: c.MaxBytes, shown: c.ShowErrors,
+	}
 	if r.method == "" {
 		r.method = http.MethodGet
 	}

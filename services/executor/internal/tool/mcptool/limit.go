@@ -61,7 +61,8 @@ func (e *events) next() ([]byte, error) {
 		switch {
 		case len(line) == 0:
 			if len(data) > 0 {
-				message := bytes.ReplaceAll(readable(bytes.TrimSuffix(data, []byte("\n"))), []byte("\n"), []byte(" ")) // JSON has no line ends in its texts
+				// JSON has no line ends in its texts.
+				message := bytes.ReplaceAll(readable(bytes.TrimSuffix(data, []byte("\n"))), []byte("\n"), []byte(" "))
 				event = append(append(append(event, "data: "...), message...), '\n')
 			}
 			return append(event, '\n'), err

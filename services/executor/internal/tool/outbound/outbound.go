@@ -51,7 +51,8 @@ func (p Policy) Check() error {
 		_, notAddress := netip.ParseAddr(name)
 		_, notPort := strconv.ParseUint(port, 10, 16)
 		if name == "" || strings.ContainsAny(name, "*/@?# ") || notAddress != nil && strings.Contains(name, ":") || port != "" && notPort != nil {
-			return fault.New(fault.Invalid, "HOSTS_INVALID", "%q is no host; write a name, *.suffix or an address, and :port behind it for one port", entry)
+			return fault.New(fault.Invalid, "HOSTS_INVALID",
+				"%q is no host; write a name, *.suffix or an address, and :port behind it for one port", entry)
 		}
 	}
 	return nil
