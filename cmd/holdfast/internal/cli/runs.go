@@ -78,7 +78,8 @@ func (g *Gateway) printRuns(runs []*agentv1.Run) error {
 	for i, r := range runs {
 		rows[i] = []string{
 			r.GetRunId(), fmt.Sprint(r.GetTurn()), runStatus(r), r.GetEntry(), fmt.Sprint(r.GetStepCount()),
-			fmt.Sprint(r.GetUsage().GetTotalTokens()), r.GetStartedBy(), since(r.GetCreatedAt()), runTime(r), OneLine(r.GetFailure().GetError()),
+			fmt.Sprint(r.GetUsage().GetTotalTokens()), r.GetStartedBy(), since(r.GetCreatedAt()), runTime(r),
+			OneLine(r.GetFailure().GetError()),
 		}
 	}
 	return g.Table([]string{"RUN", "TURN", "STATUS", "ENTRY", "STEPS", "TOKENS", "STARTED BY", "AGE", "TOOK", "FAILURE"}, rows)

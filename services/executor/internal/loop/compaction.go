@@ -113,18 +113,10 @@ func (c *compaction) learned(name string, notes ...agent.Message) learned {
 
 // guesses reports whether the request of the step in flight was built by guesses of the run.
 func (c *compaction) guesses() bool {
-	if !c.conversation.taught {
-		return false
-	}
-	for _, m := range slices.Backward(c.run.messages(c.run.transcript)) {
-		if m.Role == agent.RoleAssistant {
-			return false
-		}
-		if l, ok := lessonOf(m); ok && l.Guess {
-			return true
-		}
-	}
-	return false
+	return c.conversation.taught && slices.ContainsFunc(c.run.sinceReply(), func(m agent.Message) bool {
+		l, ok := lessonOf(m)
+		return ok && l.Guess
+	})
 }
 
 // summaryMessage returns the message that stores a summary.

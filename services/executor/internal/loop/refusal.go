@@ -85,15 +85,11 @@ type Notice struct{ ID, Text string }
 
 // refusals returns what the model has refused in this run since its last reply.
 func (m *modelCalls) refusals() (notices []Notice) {
-	for _, message := range slices.Backward(m.run.messages(m.run.transcript)) {
-		if message.Role == agent.RoleAssistant {
-			break
-		}
+	for _, message := range m.run.sinceReply() {
 		if isLesson(message) {
 			notices = append(notices, Notice{message.ID, message.Text()})
 		}
 	}
-	slices.Reverse(notices)
 	return notices
 }
 
@@ -177,7 +173,11 @@ func fixedTokens(r model.Request) int {
 func (m *modelCalls) withoutFiles(asked CallModel, r model.Refusal) (list []candidate) {
 	messages := asked.Request.Messages
 	var named []agent.File
-	if m.filesRefused() < maxFilesByName {
+	omitted := count(m.run.sinceReply(), func(message agent.Message) bool {
+		l, ok := lessonOf(message)
+		return ok && len(l.Files) > 0
+	})
+	if omitted < maxFilesByName {
 		named = filesOf(messages, func(at model.FileRef, _ agent.File) bool { return slices.Contains(r.Files, at) })
 	}
 	ofKind := func(_ model.FileRef, f agent.File) bool { return r.Kind.IsOf(f) }
@@ -202,19 +202,6 @@ func (m *modelCalls) withoutFiles(asked CallModel, r model.Refusal) (list []cand
 		list = append(list, candidate{l, filesSentence(files, r)})
 	}
 	return list
-}
-
-// filesRefused returns how often files were left out in this run since its last reply.
-func (m *modelCalls) filesRefused() (times int) {
-	for _, message := range slices.Backward(m.run.messages(m.run.transcript)) {
-		if message.Role == agent.RoleAssistant {
-			break
-		}
-		if l, ok := lessonOf(message); ok && len(l.Files) > 0 {
-			times++
-		}
-	}
-	return times
 }
 
 // filesOf returns files of the messages.

@@ -44,6 +44,12 @@ func (r *run) messages(transcript []agent.Message) []agent.Message {
 	return transcript[r.start.Begin:]
 }
 
+// sinceReply returns the messages of the run since the last reply of the model.
+func (r *run) sinceReply() []agent.Message {
+	messages := r.messages(r.transcript)
+	return messages[answeredBefore(messages):]
+}
+
 // currentState returns the custom state with the writes so far: see Start.Now.
 func (r *run) currentState() agent.State {
 	if r.start.Now == nil {

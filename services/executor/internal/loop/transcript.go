@@ -48,8 +48,8 @@ func IsRefused(message agent.Message, result agent.ToolResult) bool {
 
 // conversation appends the transcript for a model to messages. The transcript contains the calls of all its results. Each
 // assistant message with calls is followed by one tool message with the results of all its calls, in order. An
-// unanswered call receives a synthetic result. An interrupted message loses its reasoning. A failed message is left out with its results, because it is not a reply of the
-// model. The transcript itself does not change.
+// unanswered call receives a synthetic result. An interrupted message loses its reasoning. A failed message is left out
+// with its results, because it is not a reply of the model. The transcript itself does not change.
 func conversation(messages, transcript []agent.Message) []agent.Message {
 	results := resultsByCall(transcript)
 	for _, m := range transcript {
