@@ -150,8 +150,10 @@ func TestTheWritesOfServersAreAudited(t *testing.T) {
 			_, err := b.sessions.SetStatus(t.Context(), failed) // the second one is refused
 			b.must(err)
 		}
+		b.advance(time.Millisecond) // entries of one millisecond have no order
 		_, err := b.sessions.SetStatus(t.Context(), &statev1.SetStatusRequest{Tenant: "acme", SessionId: "s", Status: paused, Caller: mia()})
 		b.must(err)
+		b.advance(time.Millisecond)
 		sub := &statev1.PutSubSessionRequest{Tenant: "acme", SessionId: "s", Caller: mia(), SubSession: &statev1.SubSession{
 			SessionId: "far", Status: active, Location: statev1.SubSessionLocation_SUB_SESSION_LOCATION_REMOTE,
 		}}
@@ -159,10 +161,12 @@ func TestTheWritesOfServersAreAudited(t *testing.T) {
 			_, err = b.sessions.PutSubSession(t.Context(), sub)
 			b.must(err)
 		}
+		b.advance(time.Millisecond)
 		_, err = b.usage.RecordUsage(t.Context(), &statev1.RecordUsageRequest{Tenant: "acme", SessionId: "s", Caller: mia(), Usage: []*eventv1.UsageEntry{
 			{Entry: &eventv1.UsageEntry_Custom{Custom: &eventv1.CustomUsage{Type: "seats", Name: "secret", Value: 1}}},
 		}})
 		b.must(err)
+		b.advance(time.Millisecond)
 		version := b.get("s").GetSession().GetVersion()
 		_, err = b.sessions.MergeState(t.Context(), &statev1.MergeStateRequest{Tenant: "acme", SessionId: "s", Caller: mia(), Ops: []*statev1.StateOp{
 			{Key: "secret", Op: &statev1.StateOp_Replace{Replace: "1"}},

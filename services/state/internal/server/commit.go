@@ -20,16 +20,22 @@ func (s *workService) CommitStep(ctx context.Context, r *statev1.CommitStepReque
 	if x.err != nil {
 		return nil, x.err
 	}
-	command := onFamily(x, step.Key, step)
-	command.Alone = step.Outcome == nil && len(step.Calls) == 0
 	var stop *session.Stop // requested for the run
-	command.Amend = func(views []*session.View, _ []*session.Change, _ *session.Checkpoint) { stop = views[0].Run.Stop }
+	target := session.Target{Key: step.Key, Need: step.Need()}
+	command := onViews(x, target, func(views ...*session.View) (*session.Change, session.Checkpoint, error) {
+		if views[0].Run != nil {
+			stop = views[0].Run.Stop
+		}
+		return step.Decide(views[0])
+	})
+	command.Alone = step.Outcome == nil && len(step.Calls) == 0
 	c, err := run(ctx, s.runner, command)
 	if err != nil {
 		return nil, err
 	}
 	return &statev1.CommitStepResponse{
-		CheckpointId: c.ID, Version: c.Version, MessageCount: c.MessageCount, Warnings: c.Warnings, Stop: stopOut(stop), CommittedAt: int64(c.CreatedAt),
+		CheckpointId: c.ID, Version: c.Version, MessageCount: c.MessageCount, Warnings: c.Warnings,
+		Stop: stopOut(stop), CommittedAt: int64(c.CreatedAt),
 	}, nil
 }
 
@@ -63,7 +69,8 @@ func (s *workService) readCommit(x *reader, r *statev1.CommitStepRequest) sessio
 	}
 	c.NewChildren = x.newChildren(r.GetNewSubSessions(), c.Calls)
 	for _, call := range r.GetConsumedCalls() {
-		c.Consume = append(c.Consume, session.Consume{CallID: x.id("an id of consumed_calls", call.GetToolCallId()), Revision: call.GetRevision()})
+		id := x.id("an id of consumed_calls", call.GetToolCallId())
+		c.Consume = append(c.Consume, session.Consume{CallID: id, Revision: call.GetRevision()})
 	}
 	c.LateReported = x.eachID("an id of told_calls", r.GetToldCalls())
 	c.Ops = x.ops(r.GetOps())
@@ -77,6 +84,9 @@ func (s *workService) readCommit(x *reader, r *statev1.CommitStepRequest) sessio
 // newChildren reads the sub-sessions that begin with a step. Invalid (SUB_SESSION_INVALID), and the faults of a start
 // with these messages.
 func (x *reader) newChildren(given []*statev1.NewSubSession, calls []session.Call) []session.NewChild {
+	if len(given) == 0 {
+		return nil
+	}
 	unanswered := map[string]bool{}
 	for _, c := range calls {
 		unanswered[c.CallID] = c.Kind == session.SubAgent
@@ -91,7 +101,8 @@ func (x *reader) newChildren(given []*statev1.NewSubSession, calls []session.Cal
 		child.Messages = x.userMessages(n.GetMessages(), false, child.RunID)
 		child.State = x.initialState(n.GetCustomState())
 		if !unanswered[child.CallID] {
-			x.refuse("SUB_SESSION_INVALID", "new_sub_sessions[%d] answers call %q, which is no call of a sub-agent in the same step, or the call of another one", i, child.CallID)
+			x.refuse("SUB_SESSION_INVALID",
+				"new_sub_sessions[%d] answers call %q, which is no call of a sub-agent in the same step, or the call of another one", i, child.CallID)
 		}
 		if x.err != nil {
 			return nil

@@ -1,19 +1,20 @@
-// Package server implements the gRPC services of the state service, one type each. It
-// checks requests (check*.go), converts them to commands of package session, and converts
-// the results to responses (convert*.go).
+// Package server implements the gRPC services of the state service, one type each. A reader turns a request into a
+// command of package session in one walk, the runner runs it, and the results become a response (convert*.go).
 //
-//	request ──check──▶ convert ──▶ command ──runner──▶ store.Update ──▶ scheduler.Notify ──▶ response
+//	request ──reader──▶ session.Command ──runner──▶ store.Update ──▶ scheduler.Notify ──▶ response
+//
+// Whoever reads a value also checks it. The reader keeps the first fault, so a method reads its whole request and then
+// looks at the fault once.
 //
 // # How commands run
 //
-// Most commands see one session. A change of a session's status also affects its family:
-// the parent is notified, and continues if it waits for nothing else; the children of a failed or
-// deleted session end with it. Only the rows name the affected sessions. So the runner
-// runs such a command on its own session first. If the command needs others, it gives
-// session.IncompleteViewError, and the runner repeats it on all of them. Each try decides on fresh rows,
-// and assumes nothing from the one before.
+// session.Command.Apply decides on locked rows, by an ordered list of rules. Most commands see one session. A change of
+// a session's status also affects its family: the parent is notified, and continues if it waits for nothing else; the
+// children of a failed or deleted session end with it. Only the rows name the affected sessions. So the runner runs a
+// command on its own session first. If the command needs others, it gives session.IncompleteViewError, and the runner
+// repeats it on all of them. Each try decides on fresh rows, and assumes nothing from the one before.
 //
-//	Update(s) ──▶ Wider{parent} ──▶ Update(s, parent) ──▶ Wider{grandparent} ──▶ … ──▶ written, all or nothing
+//	Update(s) ──▶ parent is missing ──▶ Update(s, parent) ──▶ … ──▶ written, all or nothing
 //
 // A plan, a result, and a step within a run need one try.
 //

@@ -95,30 +95,26 @@ func (x *reader) userMessages(messages []*eventv1.Message, mayBeEmpty bool, runI
 			x.messageInvalid("messages[%d] has the role %s; only user messages start a run", i, m.GetRole())
 		}
 		x.optionalID("a message's id", m.GetId())
-		x.checkContent(i, m)
+		content := false
+		for _, part := range m.GetParts() {
+			switch p := part.GetPart().(type) {
+			case *eventv1.Part_Text:
+				content = content || strings.TrimSpace(p.Text.GetText()) != ""
+			case *eventv1.Part_File:
+				content = content || p.File.GetUrl() != ""
+			default:
+				x.messageInvalid("messages[%d] has a part that is neither text nor a file", i)
+			}
+		}
+		if !content {
+			x.messageInvalid("messages[%d] has no content; give it a text or a file", i)
+		}
 		rows = append(rows, x.message(m, x.limits.MessageBytes, origin{runID: runID}))
 		if x.err != nil {
 			break
 		}
 	}
 	return rows
-}
-
-func (x *reader) checkContent(i int, m *eventv1.Message) {
-	content := false
-	for _, part := range m.GetParts() {
-		switch p := part.GetPart().(type) {
-		case *eventv1.Part_Text:
-			content = content || strings.TrimSpace(p.Text.GetText()) != ""
-		case *eventv1.Part_File:
-			content = content || p.File.GetUrl() != ""
-		default:
-			x.messageInvalid("messages[%d] has a part that is neither text nor a file", i)
-		}
-	}
-	if !content {
-		x.messageInvalid("messages[%d] has no content; give it a text or a file", i)
-	}
 }
 
 // appended reads messages of any role from a host. Faults as userMessages.

@@ -41,9 +41,10 @@ type sessionCommand[A any] interface {
 
 // onFamily returns the command of a request on one session, with its consequences for the family.
 func onFamily[A any](x *reader, key session.Key, d sessionCommand[A]) session.Command[A] {
-	return onViews(x, session.Target{Key: key, Need: d.Need(), Owner: x.by.Owner}, func(views ...*session.View) (*session.Change, A, error) {
-		return d.Decide(views[0])
-	})
+	return session.Command[A]{
+		Targets: []session.Target{{Key: key, Need: d.Need(), Owner: x.by.Owner}}, Bytes: x.bytes(), Now: x.now, Actor: x.by.Actor,
+		Decide: func(views []*session.View) (*session.Change, A, error) { return d.Decide(views[0]) },
+	}
 }
 
 // onSession is onFamily for a command that has no consequences for the family.
@@ -84,10 +85,12 @@ func (w withoutAnswer) Decide(v *session.View) (*session.Change, struct{}, error
 // Conflict (FAMILY_TOO_LARGE), and the faults of session.Command.Apply and of the store.
 func run[A any](ctx context.Context, r *runner, c session.Command[A]) (answer A, err error) {
 	var handOver *scheduler.HandOver // nil hands nothing over
+	var claim func(*session.View, *session.Change) error
 	if c.HandsOver {
 		handOver = r.scheduler.HandOver(c.AgentType)
 		defer handOver.Abandon()
 		c.Targets[0].Need = handOver.Need(c.Targets[0].Need)
+		claim = handOver.Claim
 	}
 	const extraRounds = 8 // for commands in need of more rows of the same sessions
 	for round := 0; len(c.Targets) <= r.limits.Family; round++ {
@@ -100,7 +103,7 @@ func run[A any](ctx context.Context, r *runner, c session.Command[A]) (answer A,
 			handOver.Reset()
 			audit := r.audit
 			audit.Now = r.clock.millis()
-			changes, answer, err = c.Apply(views, r.family, audit, handOver.Claim)
+			changes, answer, err = c.Apply(views, r.family, audit, claim)
 			before, written = views, changes
 			return changes, err
 		})

@@ -28,7 +28,8 @@ type Command[A any] struct {
 }
 
 // Apply decides on the views of the targets. It returns one change per view, or none if nothing is written. family and
-// audit are without the fields that the command has. claim hands a new run over: it may change the own change.
+// audit are without the fields that the command has. claim hands a new run over, and may change the own change; nil
+// hands nothing over.
 //
 // NotFound (SESSION_NOT_FOUND) for the session of another user, an OtherUserError, an IncompleteViewError, and the
 // faults of Decide, of the quota and of claim.
@@ -67,6 +68,9 @@ func (c *Command[A]) Apply(views []*View, family Family, audit Audit, claim func
 	EraseLogs(views, changes, audit.Now)
 	audit.Actor, audit.Intent = c.Actor, c.Intent
 	audit.Record(views, changes)
+	if claim == nil {
+		return changes, answer, nil
+	}
 	return changes, answer, claim(views[0], changes[0])
 }
 

@@ -21,6 +21,9 @@
 // returns the rows to write (Change), or a fault. The store may call Decide again if another
 // writer was faster. A nil Change writes nothing, because the command is a repeat.
 //
+// A Command is a command with all its rules in their order: the owner of the session, the decision, the quotas, the
+// family, the audit log, and the hand-over of a new run to an executor.
+//
 // Family.Propagate adds the consequences of a command for other sessions. The store writes
 // everything in one transaction. A Decide or Propagate that needs more rows returns an
 // IncompleteViewError, and the command runs again with these rows locked as well.
