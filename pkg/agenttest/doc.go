@@ -27,7 +27,7 @@
 // RunWithCrashes runs the same scenario again and again, and each time ends the executor at another moment: after
 // the claim, between two steps, between a call and the record of its result. Another executor takes the run over.
 // An agent whose tools are read-only or safe to repeat passes with the same conversation. A call of another tool
-// that was in progress fails, and the model is told that its outcome is unknown.
+// that was in progress fails, and the model reads that its outcome is unknown.
 //
 // # Time
 //

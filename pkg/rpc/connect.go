@@ -99,7 +99,7 @@ func (r received) Receive(message any) error {
 	}
 	for _, detail := range c.Details() {
 		if value, err := detail.Value(); err == nil {
-			if _, told := value.(*errdetails.ErrorInfo); told {
+			if _, isFault := value.(*errdetails.ErrorInfo); isFault {
 				return FromConnect(c)
 			}
 		}

@@ -134,8 +134,8 @@ func (b *boundedBody) tooLarge() *fault.Fault {
 // readError returns the Connect error of a fault, with the fault in it for the interceptors.
 func readError(f *fault.Fault) error {
 	out := connect.NewError(connect.Code(rpc.Code(f.Kind)), faultError{f})
-	if told, ok := errors.AsType[*connect.Error](rpc.ConnectError(f)); ok {
-		for _, detail := range told.Details() {
+	if encoded, ok := errors.AsType[*connect.Error](rpc.ConnectError(f)); ok {
+		for _, detail := range encoded.Details() {
 			out.AddDetail(detail)
 		}
 	}

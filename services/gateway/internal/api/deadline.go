@@ -30,14 +30,14 @@ func (deadlineInterceptor) WrapStreamingHandler(next connect.StreamingHandlerFun
 }
 
 func toDeadlineExceeded(err error) error {
-	told, ok := errors.AsType[*connect.Error](err)
+	found, ok := errors.AsType[*connect.Error](err)
 	if !ok {
 		return err
 	}
-	for _, detail := range told.Details() {
+	for _, detail := range found.Details() {
 		value, failed := detail.Value()
 		if info, is := value.(*errdetails.ErrorInfo); failed == nil && is && info.GetReason() == httpapi.StopNotObserved {
-			out := connect.NewError(connect.CodeDeadlineExceeded, errors.New(told.Message()))
+			out := connect.NewError(connect.CodeDeadlineExceeded, errors.New(found.Message()))
 			out.AddDetail(detail)
 			return out
 		}

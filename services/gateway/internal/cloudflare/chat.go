@@ -82,7 +82,7 @@ func (c *connection) sendConversation(onConnect bool) error {
 	return c.conn.Write(text)
 }
 
-// failed logs a failure that the client is not told of. It returns the cause of the end of the
+// failed logs a failure that the client does not learn of. It returns the cause of the end of the
 // socket, nil if it stays.
 func (c *connection) failed(what string, err error) error {
 	if c.ctx.Err() != nil {

@@ -172,7 +172,8 @@ func (r *Run) store(request *statev1.CommitStepRequest, last int64, e *ending) {
 		b.RunEnded, b.End = r.stamp(step, e.chunk), e.terminal
 	}
 	r.bound(at, b)
-	r.stands, r.claims = at, 0
+	r.committed = at
+	r.claims = 0
 	r.begin(step + 1)
 }
 
@@ -216,7 +217,7 @@ func (r *Run) endOutside(e *ending) {
 	_, err := r.world.executor.work.FinishRun(context.Background(), &statev1.FinishRunRequest{Run: r.ref(), Outcome: e.outcome})
 	r.must(err)
 	at := position.OutsideStep(r.now.step, r.claims)
-	last := r.stands
+	last := r.committed
 	if r.now.shown() {
 		last = r.now.last()
 	}

@@ -22,17 +22,17 @@ type Run struct {
 	tenant string
 	claim  *statev1.Claim
 
-	now      *attempt           // at the step in flight
-	stands   int64              // the session's position when the step in flight began
-	claims   int32              // of the session, since its last step
-	after    int64              // the last appended frame
-	ending   *eventv1.Chunk     // says how the run ends
-	messages []*eventv1.Message // of the step in flight
-	calls    []*statev1.Call    // answered, not consumed by a step yet
-	lost     string             // reason of the next attempt
-	silent   bool               // appends no boundary
-	partial  bool               // boundaries say that the log lacks a part of the step
-	stored   bool               // a shown step of the run is stored
+	now       *attempt           // at the step in flight
+	committed int64              // the session's position when the step in flight began
+	claims    int32              // of the session, since its last step
+	after     int64              // the last appended frame
+	ending    *eventv1.Chunk     // says how the run ends
+	messages  []*eventv1.Message // of the step in flight
+	calls     []*statev1.Call    // answered, not consumed by a step yet
+	lost      string             // reason of the next attempt
+	silent    bool               // appends no boundary
+	partial   bool               // boundaries say that the log lacks a part of the step
+	stored    bool               // a shown step of the run is stored
 
 	beforeBoundary func()   // called between a commit and its boundary; may be nil
 	checkpoints    []string // of the steps of the run
@@ -56,7 +56,7 @@ func (a *attempt) last() int64 {
 
 func newRun(w *World, t testing.TB, tenant string, claim *statev1.Claim) *Run {
 	s := claim.GetSession()
-	r := &Run{Run: claim.GetRun(), t: t, world: w, tenant: tenant, claim: claim, stands: s.GetPosition(), claims: s.GetClaims()}
+	r := &Run{Run: claim.GetRun(), t: t, world: w, tenant: tenant, claim: claim, committed: s.GetPosition(), claims: s.GetClaims()}
 	for _, c := range claim.GetCalls() {
 		if c.GetAnswer() != nil && c.GetConsumedAt() == 0 {
 			r.calls = append(r.calls, c)
@@ -124,7 +124,7 @@ func (r *Run) Show(step int32, events ...*eventv1.Chunk) int64 {
 		}
 	}
 	if !r.now.shown() {
-		return r.stands
+		return r.committed
 	}
 	return r.now.last()
 }
@@ -143,7 +143,7 @@ func (r *Run) beginAttempt(reason string, chunks ...*eventv1.Chunk) {
 	r.t.Helper()
 	r.now.number, r.now.chunks = r.now.next, nil
 	r.now.next++
-	r.write(&streamv2.Attempt{Stands: r.stands, RunId: r.GetRunId(), Reason: reason}, chunks)
+	r.write(&streamv2.Attempt{Stands: r.committed, RunId: r.GetRunId(), Reason: reason}, chunks)
 }
 
 // write appends chunks of the attempt.
@@ -159,7 +159,7 @@ func (r *Run) write(a *streamv2.Attempt, chunks []*eventv1.Chunk) {
 func (r *Run) Rewind(at int64) {
 	r.t.Helper()
 	keep := int(position.Of(at).N)
-	if position.Of(at).Step != r.now.step || at <= r.stands {
+	if position.Of(at).Step != r.now.step || at <= r.committed {
 		keep = 0
 	}
 	chunks := r.now.chunks[:min(keep, len(r.now.chunks))]

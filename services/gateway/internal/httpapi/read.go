@@ -106,7 +106,7 @@ func read(w http.ResponseWriter, r *http.Request, l Limits, held *Held) ([]byte,
 // InvalidJSON converts an error of encoding/json: Invalid (BODY_INVALID), which says where the body is
 // invalid, without Go types. Faults stay as they are.
 func InvalidJSON(err error) error {
-	if _, told := fault.From(err); told {
+	if _, isFault := fault.From(err); isFault {
 		return err
 	}
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {

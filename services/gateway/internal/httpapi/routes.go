@@ -192,8 +192,8 @@ func (route Route) writeError(w http.ResponseWriter, r *http.Request, err error)
 // clientLeft reports whether the request failed because its client disconnected. A body that does not
 // arrive in time ends the context as well, but its fault can still be sent.
 func clientLeft(r *http.Request, err error) bool {
-	_, told := fault.From(err)
-	return err != nil && !told && r.Context().Err() != nil
+	_, isFault := fault.From(err)
+	return err != nil && !isFault && r.Context().Err() != nil
 }
 
 // logInternal logs the cause of an INTERNAL answer.

@@ -207,17 +207,17 @@ func (c *Conn) goPing(ping func()) bool {
 }
 
 func closing(err error) (websocket.StatusCode, string) {
-	f, told := fault.From(err)
+	f, isFault := fault.From(err)
 	switch {
 	case err == nil:
 		return websocket.StatusNormalClosure, ""
-	case told && f.Reason == stopping:
+	case isFault && f.Reason == stopping:
 		return websocket.StatusServiceRestart, f.Reason
-	case told && (f.Kind == fault.Unavailable || f.Kind == fault.Exhausted):
+	case isFault && (f.Kind == fault.Unavailable || f.Kind == fault.Exhausted):
 		return websocket.StatusTryAgainLater, f.Reason
-	case told && f.Kind == fault.Unauthenticated:
+	case isFault && f.Kind == fault.Unauthenticated:
 		return unauthorized, f.Reason
-	case told && f.Kind == fault.Invalid:
+	case isFault && f.Kind == fault.Invalid:
 		return websocket.StatusPolicyViolation, f.Reason
 	case errors.Is(err, ErrDisconnected):
 		return websocket.StatusGoingAway, "LEFT"
