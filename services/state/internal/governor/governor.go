@@ -16,7 +16,7 @@
 //
 // # Queue
 //
-// A call without room takes a ticket, which reserves room before later calls. A ticket lapses soon
+// A call without room takes a ticket, which reserves room before later calls. A ticket expires soon
 // after its next ask is due, so a call that is gone delays others for seconds only. A governor with
 // room gives no ticket, so a call that waits for one governor takes no room from another.
 //

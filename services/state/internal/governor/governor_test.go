@@ -139,7 +139,7 @@ func TestARepeatedAcquireCountsOnce(t *testing.T) {
 	expect(t, "third", a.acquire("3", 0, start), 5_000)
 }
 
-func TestATicketThatIsNotRenewedLapses(t *testing.T) {
+func TestATicketThatIsNotRenewedExpires(t *testing.T) {
 	t.Parallel()
 	a := newAccount(governor.Limits{Concurrency: 1})
 	a.acquire("1", 0, start)

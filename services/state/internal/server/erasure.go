@@ -93,7 +93,7 @@ func (e *erasure) part(ctx context.Context) (done bool, err error) {
 		return false, err
 	}
 	if e.user == "" {
-		if err := e.store.LapseUploads(ctx, e.tenant); err != nil {
+		if err := e.store.ExpireUploads(ctx, e.tenant); err != nil {
 			return false, err
 		}
 	}

@@ -271,7 +271,7 @@ func TestNothingIsLeftOfAnErasedUser(t *testing.T) {
 		if logs := b.finishLogs(); len(logs) != 3 {
 			t.Errorf("got live logs %v, want one for each family", logs)
 		}
-		b.advance(48 * time.Hour) // the uploads of the tenant lapse
+		b.advance(48 * time.Hour) // the uploads of the tenant expire
 		b.sweepFiles()
 		if _, _, err := b.readFile(&statev1.ReadFileRequest{Tenant: "acme", FileId: file}); fault.ReasonOf(err) != "FILE_NOT_FOUND" {
 			t.Errorf("got %v, want the file deleted", err)

@@ -117,7 +117,7 @@ func (s *Session) conflict(reason, format string, args ...any) *fault.Fault {
 	return s.describeIn(fault.New(fault.Conflict, reason, format, args...))
 }
 
-// describeIn adds to the metadata of the fault how the session stands. A nil session adds nothing.
+// describeIn adds to the metadata of the fault the status of the session. A nil session adds nothing.
 func (s *Session) describeIn(f *fault.Fault) *fault.Fault {
 	if s == nil {
 		return f

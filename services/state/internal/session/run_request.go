@@ -155,7 +155,7 @@ func (c RunRequest) agentMismatch(s *Session, reason string) error {
 // RunStale is the fault of a request about an answer that is no longer the newest.
 func RunStale(key Key) error { return (*Session)(nil).runStale(key) }
 
-// runStale is RunStale, with how the session stands.
+// runStale is RunStale, with the status of the session.
 func (s *Session) runStale(key Key) error {
 	return s.describeIn(fault.New(fault.Conflict, "RUN_STALE",
 		"the conversation %q has changed since; load its messages, and send the request again if it still applies", key.SessionID))

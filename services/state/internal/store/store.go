@@ -457,9 +457,9 @@ type EntityCount struct {
 // Files stores the descriptions of files, and which sessions refer to them.
 //
 // A file exists as long as a link to it. Adding or finding a file holds it: it makes a link
-// that lapses at a time. A written message links its session to its files. When the session is deleted,
-// its links lapse at once, and the holds of these files with them: File and FilesByID do not find a file
-// that no other session refers to. DropLapsed deletes lapsed links, and a file without links.
+// that expires at a time. A written message links its session to its files. When the session is deleted,
+// its links expire at once, and the holds of these files with them: File and FilesByID do not find a file
+// that no other session refers to. DeleteExpiredLinks deletes expired links, and a file without links.
 //
 // Bytes are stored before their description and deleted after it. So that a crash loses none,
 // their deletion is scheduled before they are stored, and unscheduled with the description.
@@ -486,13 +486,13 @@ type Files interface {
 	// FilesOf returns the files with the ids that the session's messages have had, in no order.
 	FilesOf(ctx context.Context, key session.Key, ids []string) ([]session.File, error)
 
-	// LapsedFiles returns at most limit files with a link that lapsed at now or earlier, of a tenant
+	// FilesWithExpiredLinks returns at most limit files with a link that expired at now or earlier, of a tenant
 	// or of all if it is empty. A file may appear twice.
-	LapsedFiles(ctx context.Context, tenant string, now session.Millis, limit int) ([]session.FileKey, error)
+	FilesWithExpiredLinks(ctx context.Context, tenant string, now session.Millis, limit int) ([]session.FileKey, error)
 
-	// DropLapsed deletes the lapsed links of a file, and the file if it has no others. It reports
+	// DeleteExpiredLinks deletes the expired links of a file, and the file if it has no others. It reports
 	// whether it has deleted the file, whose bytes are then due for deletion.
-	DropLapsed(ctx context.Context, key session.FileKey, now session.Millis) (deleted bool, err error)
+	DeleteExpiredLinks(ctx context.Context, key session.FileKey, now session.Millis) (deleted bool, err error)
 
 	// DueBlobDeletions returns at most limit files whose bytes are due for deletion, the longest
 	// due first, of a tenant or of all if it is empty.
@@ -544,9 +544,9 @@ type Erasures interface {
 	// entity is empty. It returns their number.
 	ForgetMemories(ctx context.Context, tenant, entityID string, limit int) (int64, error)
 
-	// LapseUploads lets all holds of a tenant's files lapse, and makes the deletion of bytes due that
+	// ExpireUploads expires all holds of a tenant's files, and makes the deletion of bytes due that
 	// are stored for uploads. An upload that has not ended fails.
-	LapseUploads(ctx context.Context, tenant string) error
+	ExpireUploads(ctx context.Context, tenant string) error
 
 	// DueLogErasures returns at most limit live logs to remove, the longest due first: those of a
 	// tenant, due or not, or the due ones of all tenants if the tenant is empty.

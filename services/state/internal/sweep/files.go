@@ -28,8 +28,8 @@ func (f Files) Run(ctx context.Context) error {
 // Delete deletes what is due: the descriptions of files first, then their bytes. It continues after a failure, and
 // returns all. deleted is the number of files.
 func (f Files) Delete(ctx context.Context) (deleted int64, err error) {
-	err = f.each(ctx, f.Store.LapsedFiles, func(ctx context.Context, key session.FileKey) error {
-		gone, err := f.Store.DropLapsed(ctx, key, f.Now())
+	err = f.each(ctx, f.Store.FilesWithExpiredLinks, func(ctx context.Context, key session.FileKey) error {
+		gone, err := f.Store.DeleteExpiredLinks(ctx, key, f.Now())
 		if gone {
 			deleted++
 		}

@@ -122,7 +122,7 @@ func TestBytesThatCannotBeDeletedDelayNoOthers(t *testing.T) {
 	blobs := stubbornBlobs{s.Blobs, map[string]bool{}}
 	for _, key := range keys[:200] { // two pages
 		blobs.stuck[key.FileID] = true
-		if _, err := s.DropLapsed(t.Context(), key, 100); err != nil { // due first
+		if _, err := s.DeleteExpiredLinks(t.Context(), key, 100); err != nil { // due first
 			t.Fatal(err)
 		}
 	}

@@ -70,7 +70,7 @@ var (
 	forgetMemories = prepared(`WITH chosen AS (` + someMemories + ` FOR UPDATE),
 		words AS (DELETE FROM memory_words w USING chosen WHERE w.tenant = $1 AND w.memory_id = chosen.memory_id)
 		DELETE FROM memories m USING chosen WHERE m.tenant = $1 AND m.memory_id = chosen.memory_id`)
-	lapseHolds     = prepared(`UPDATE file_links SET lapses_at = 1 WHERE tenant = $1::text AND session_id = ''`)
+	expireHolds    = prepared(`UPDATE file_links SET lapses_at = 1 WHERE tenant = $1::text AND session_id = ''`)
 	hurryDeletions = prepared(`UPDATE blob_deletions SET due_at = 0 WHERE tenant = $1::text AND NOT started`)
 
 	logErasureColumns = table.LogErasures.All()
@@ -90,10 +90,10 @@ func (s *Store) ForgetMemories(ctx context.Context, tenant, entityID string, lim
 	return forgotten, wrap(ctx, err, "forget memories of tenant %q", tenant)
 }
 
-// LapseUploads implements store.Erasures.
-func (s *Store) LapseUploads(ctx context.Context, tenant string) error {
+// ExpireUploads implements store.Erasures.
+func (s *Store) ExpireUploads(ctx context.Context, tenant string) error {
 	err := s.execute(ctx, func(p *pipeline) {
-		p.exec(lapseHolds, tenant)
+		p.exec(expireHolds, tenant)
 		p.exec(hurryDeletions, tenant)
 	})
 	return wrap(ctx, err, "end the uploads of tenant %q", tenant)

@@ -15,7 +15,7 @@ import (
 
 var fileColumns = table.Files.All()
 
-// linkedFile: the file has a live link. A deletion lets links lapse by setting lapses_at to 1.
+// linkedFile: the file has a live link. A deletion expires links by setting lapses_at to 1.
 const linkedFile = `EXISTS (SELECT FROM file_links l WHERE l.tenant = f.tenant AND l.file_id = f.file_id AND l.lapses_at <> 1)`
 
 const fileByContent = `f.tenant = $1::text AND f.digest = $2::bytea AND f.media_type = $3::text`
@@ -114,11 +114,11 @@ func (s *Store) FilesOf(ctx context.Context, key session.Key, ids []string) (fou
 }
 
 var (
-	readLapsed = prepared(`SELECT tenant, file_id FROM file_links WHERE lapses_at > 0 AND lapses_at <= $1::bigint AND ($3::text = '' OR tenant = $3) ORDER BY lapses_at LIMIT $2::bigint`)
+	readExpiredLinks = prepared(`SELECT tenant, file_id FROM file_links WHERE lapses_at > 0 AND lapses_at <= $1::bigint AND ($3::text = '' OR tenant = $3) ORDER BY lapses_at LIMIT $2::bigint`)
 	// The lock keeps other transactions from linking the file.
-	lockFile   = prepared(`SELECT 1 FROM files WHERE tenant = $1::text AND file_id = $2::text FOR UPDATE`)
-	dropLapsed = prepared(`DELETE FROM file_links WHERE tenant = $1::text AND file_id = $2::text AND lapses_at > 0 AND lapses_at <= $3::bigint`)
-	dropFile   = prepared(`WITH unlinked AS (DELETE FROM files f WHERE f.tenant = $1::text AND f.file_id = $2::text
+	lockFile           = prepared(`SELECT 1 FROM files WHERE tenant = $1::text AND file_id = $2::text FOR UPDATE`)
+	deleteExpiredLinks = prepared(`DELETE FROM file_links WHERE tenant = $1::text AND file_id = $2::text AND lapses_at > 0 AND lapses_at <= $3::bigint`)
+	dropFile           = prepared(`WITH unlinked AS (DELETE FROM files f WHERE f.tenant = $1::text AND f.file_id = $2::text
 			AND NOT EXISTS (SELECT FROM file_links WHERE tenant = $1 AND file_id = $2) RETURNING f.tenant, f.file_id)
 		INSERT INTO blob_deletions (tenant, file_id, due_at) SELECT tenant, file_id, $3::bigint FROM unlinked`)
 	readDueDeletions = prepared(`SELECT tenant, file_id FROM blob_deletions WHERE due_at <= $1::bigint AND ($3::text = '' OR tenant = $3) ORDER BY due_at LIMIT $2::bigint`)
@@ -127,9 +127,9 @@ var (
 	deleteDeletion = prepared(`DELETE FROM blob_deletions WHERE tenant = $1::text AND file_id = $2::text`)
 )
 
-// LapsedFiles implements store.Files.
-func (s *Store) LapsedFiles(ctx context.Context, tenant string, now session.Millis, limit int) ([]session.FileKey, error) {
-	return s.fileKeys(ctx, readLapsed, tenant, now, limit)
+// FilesWithExpiredLinks implements store.Files.
+func (s *Store) FilesWithExpiredLinks(ctx context.Context, tenant string, now session.Millis, limit int) ([]session.FileKey, error) {
+	return s.fileKeys(ctx, readExpiredLinks, tenant, now, limit)
 }
 
 // DueBlobDeletions implements store.Files.
@@ -143,15 +143,15 @@ func (s *Store) fileKeys(ctx context.Context, due *statement, tenant string, now
 	return keys, wrap(ctx, err, "find due files")
 }
 
-// DropLapsed implements store.Files.
-func (s *Store) DropLapsed(ctx context.Context, key session.FileKey, now session.Millis) (bool, error) {
+// DeleteExpiredLinks implements store.Files.
+func (s *Store) DeleteExpiredLinks(ctx context.Context, key session.FileKey, now session.Millis) (bool, error) {
 	var gone int64
 	err := s.execute(ctx, func(p *pipeline) {
 		p.exec(lockFile, key.Tenant, key.FileID)
-		p.exec(dropLapsed, key.Tenant, key.FileID, int64(now))
+		p.exec(deleteExpiredLinks, key.Tenant, key.FileID, int64(now))
 		p.count(dropFile, &gone, key.Tenant, key.FileID, int64(now))
 	})
-	return gone > 0, wrap(ctx, err, "drop the lapsed links of file %q", key.FileID)
+	return gone > 0, wrap(ctx, err, "drop the expired links of file %q", key.FileID)
 }
 
 // StartBlobDeletion implements store.Files.

@@ -125,8 +125,8 @@ var (
 
 	readWaiting = forViews(`h.message_ids, `+runColumns.Select("r"), keyed(""), joinWaiting("")+joinOne("h", "held_runs", "run_id", "r.run_id")+`
 		ORDER BY v.n, r.place`)
-	readHeld      = forViews(`h.held`, keyed(""), joinWaiting(" LIMIT 1")+joinOne("h", "held_runs", "run_id", "r.run_id"))
-	readOwnAgents = forViews(agentColumns, keyed(""), joinAll("s", "sessions", "")+`
+	readWaitingInput = forViews(`h.held`, keyed(""), joinWaiting(" LIMIT 1")+joinOne("h", "held_runs", "run_id", "r.run_id"))
+	readOwnAgents    = forViews(agentColumns, keyed(""), joinAll("s", "sessions", "")+`
 		CROSS JOIN LATERAL (SELECT * FROM agents WHERE agent_type = s.agent_type OFFSET 0) a`)
 
 	// What remains when the newest run is undone.

@@ -208,7 +208,7 @@ func (r *reader) waiting() {
 	read(r, readWaiting, waiting, func(to []any, w *session.WaitingRun) []any {
 		return runColumns.Destinations(append(to, table.AsJSON(&w.MessageIDs)), &w.Run)
 	}, func(s *loadedSession, w *session.WaitingRun) { s.view.Waiting = append(s.view.Waiting, *w) })
-	read(r, readHeld, waiting, func(to []any, h *session.RunInput) []any { return append(to, table.AsJSON(h)) }, func(s *loadedSession, h *session.RunInput) { s.view.WaitingInput = h })
+	read(r, readWaitingInput, waiting, func(to []any, h *session.RunInput) []any { return append(to, table.AsJSON(h)) }, func(s *loadedSession, h *session.RunInput) { s.view.WaitingInput = h })
 }
 
 func (r *reader) undo() {

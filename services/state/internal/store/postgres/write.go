@@ -31,8 +31,8 @@ const (
 	runUpdate
 	runBegin
 	runInsert
-	heldDelete
-	heldInsert
+	waitingInputDelete
+	waitingInputInsert
 	messageInsert
 	fileLinkInsert
 	planDelete
@@ -63,7 +63,7 @@ var (
 	runRestColumns       = slices.Concat(table.Runs.Small, table.Runs.Large, table.Runs.Fixed)
 	runStepInput         = slices.Concat(table.Runs.Key, table.Runs.Step)
 	runUpdateInput       = slices.Concat(table.Runs.Key, runUpdateColumns)
-	heldColumns          = table.HeldRuns.All()
+	waitingInputColumns  = table.WaitingInputs.All()
 	messageColumns       = table.Messages.All()
 	planColumns          = table.Plans.All()
 	resultColumns        = table.Results.All()
@@ -103,14 +103,14 @@ var writes = [writesNumber]*statement{
 			CROSS JOIN LATERAL (SELECT * FROM file_links WHERE tenant = v.tenant AND session_id = v.source AND lapses_at = 0 ORDER BY file_id) l` + keepLink
 	}),
 
-	stateInsert:   insert(&table.States, ""),
-	runStep:       update(&table.Runs, table.Runs.Step),
-	runUpdate:     update(&table.Runs, runUpdateColumns),
-	runBegin:      update(&table.Runs, runUpdateColumns),
-	heldDelete:    deleteFrom(columnsOf(&table.HeldRuns, table.HeldRuns.Key), table.HeldRuns.Name),
-	heldInsert:    insert(&table.HeldRuns, ""),
-	runInsert:     insert(&table.Runs, ""),
-	messageInsert: insert(&table.Messages, ""),
+	stateInsert:        insert(&table.States, ""),
+	runStep:            update(&table.Runs, table.Runs.Step),
+	runUpdate:          update(&table.Runs, runUpdateColumns),
+	runBegin:           update(&table.Runs, runUpdateColumns),
+	waitingInputDelete: deleteFrom(columnsOf(&table.WaitingInputs, table.WaitingInputs.Key), table.WaitingInputs.Name),
+	waitingInputInsert: insert(&table.WaitingInputs, ""),
+	runInsert:          insert(&table.Runs, ""),
+	messageInsert:      insert(&table.Messages, ""),
 	fileLinkInsert: forRows(keyed("file_id text"), func(v string) string {
 		return `INSERT INTO file_links (tenant, session_id, file_id, lapses_at) SELECT tenant, session_id, file_id, 0 FROM ` + v + keepLink
 	}),
@@ -135,8 +135,8 @@ var writes = [writesNumber]*statement{
 // keepLink revives a link of a deleted session with the same id.
 const keepLink = ` ON CONFLICT (tenant, session_id, file_id) DO UPDATE SET lapses_at = 0`
 
-// lapseLinks lets the links of a session lapse, and the holds of its files. A sweep deletes them, with the files.
-var lapseLinks = forRows(keyed(""), func(v string) string {
+// expireLinks expires the links of a session, and the holds of its files. A sweep deletes them, with the files.
+var expireLinks = forRows(keyed(""), func(v string) string {
 	return `UPDATE file_links t SET lapses_at = 1 FROM ` + v + ` JOIN file_links l ON l.tenant = v.tenant AND l.session_id = v.session_id
 		WHERE t.tenant = l.tenant AND t.session_id IN (l.session_id, '') AND t.file_id = l.file_id`
 })
@@ -173,7 +173,7 @@ var sessionDeletes = func() (list []*statement) {
 	for _, name := range table.OfSession() {
 		list = append(list, deleteFrom(keyed(""), name))
 	}
-	return append(list, lapseLinks)
+	return append(list, expireLinks)
 }()
 
 // writer collects the rows of changes, and queues one statement for each kind.
@@ -254,10 +254,10 @@ func (w *writer) change(s *loadedSession) {
 		addRow(&w.rows[runInsert], &s.Key, runColumns, c.NewRun)
 	}
 	for _, id := range c.DropInputs {
-		w.rows[heldDelete].addKey(&s.Key).more(id)
+		w.rows[waitingInputDelete].addKey(&s.Key).more(id)
 	}
 	if c.WaitingInput != nil && c.NewRun != nil {
-		addRow(&w.rows[heldInsert], &s.Key, heldColumns, &table.Held{RunID: c.NewRun.RunID, MessageIDs: c.WaitingInput.MessageIDs(), Held: c.WaitingInput})
+		addRow(&w.rows[waitingInputInsert], &s.Key, waitingInputColumns, &table.WaitingInput{RunID: c.NewRun.RunID, MessageIDs: c.WaitingInput.MessageIDs(), Input: c.WaitingInput})
 	}
 	w.journal(&s.Key, c)
 	if c.Checkpoint != nil {

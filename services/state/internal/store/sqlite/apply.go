@@ -79,7 +79,7 @@ func (w *writer) change(before *session.Session, c *session.Change) {
 	if c.NewRun != nil {
 		write(w, insertRun, w.scope(), c.NewRun)
 	}
-	w.held(c)
+	w.waitingInput(c)
 	for i := range c.Messages { // one by one: a multi-row INSERT needs a statement journal and is slower
 		write(w, insertMessage, w.scope(), &c.Messages[i])
 	}

@@ -88,8 +88,8 @@ func (s *Store) ForgetMemories(ctx context.Context, tenant, entityID string, lim
 	return s.changeRows(ctx, arguments(tenant, entityID, limit), `DELETE FROM memory_words`+some, `DELETE FROM memories`+some)
 }
 
-// LapseUploads implements store.Erasures.
-func (s *Store) LapseUploads(ctx context.Context, tenant string) error {
+// ExpireUploads implements store.Erasures.
+func (s *Store) ExpireUploads(ctx context.Context, tenant string) error {
 	_, err := s.changeRows(ctx, arguments(tenant),
 		`UPDATE file_links SET lapses_at = 1 WHERE tenant = ? AND session_id = ''`, `UPDATE blob_deletions SET due_at = 0 WHERE tenant = ? AND NOT started`)
 	return err

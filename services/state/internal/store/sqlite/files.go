@@ -15,7 +15,7 @@ var (
 	insertFile  = insert(&table.Files)
 )
 
-// linkedFile: the file has a live link. A deletion lets links lapse by setting lapses_at to 1.
+// linkedFile: the file has a live link. A deletion expires links by setting lapses_at to 1.
 const linkedFile = `EXISTS (SELECT 1 FROM file_links l WHERE l.tenant = f.tenant AND l.file_id = f.file_id AND l.lapses_at <> 1)`
 
 // fileWrite runs f with the batches of commands.
@@ -80,13 +80,13 @@ func fileByContent(ctx context.Context, c *connection, tenant string, digest []b
 	return &f, nil
 }
 
-// linkFile links a session to a file until lapses; 0 is for ever. A link without a session holds the file. NotFound
+// linkFile links a session to a file until expires; 0 is for ever. A link without a session holds the file. NotFound
 // (FILE_NOT_FOUND).
-func linkFile(ctx context.Context, c *connection, key session.Key, id string, lapses session.Millis) error {
+func linkFile(ctx context.Context, c *connection, key session.Key, id string, expires session.Millis) error {
 	linked, err := c.exec(ctx, `INSERT INTO file_links (tenant, session_id, file_id, lapses_at)
 		SELECT tenant, ?2, file_id, ?4 FROM files WHERE tenant = ?1 AND file_id = ?3
 		ON CONFLICT (tenant, session_id, file_id) DO UPDATE SET lapses_at = CASE excluded.lapses_at WHEN 0 THEN 0 ELSE max(lapses_at, excluded.lapses_at) END`,
-		key.Tenant, key.SessionID, id, int64(lapses))
+		key.Tenant, key.SessionID, id, int64(expires))
 	if err == nil && linked == 0 {
 		err = store.FileNotFound()
 	}
@@ -150,8 +150,8 @@ func (s *Store) FilesOf(ctx context.Context, key session.Key, ids []string) (fil
 	return files, wrap(ctx, err, "read %d files of %q", len(ids), key.SessionID)
 }
 
-// LapsedFiles implements store.Files.
-func (s *Store) LapsedFiles(ctx context.Context, tenant string, now session.Millis, limit int) ([]session.FileKey, error) {
+// FilesWithExpiredLinks implements store.Files.
+func (s *Store) FilesWithExpiredLinks(ctx context.Context, tenant string, now session.Millis, limit int) ([]session.FileKey, error) {
 	return s.fileKeys(ctx, `SELECT tenant, file_id FROM file_links WHERE lapses_at > 0 AND lapses_at <= ?1 AND (?3 = '' OR tenant = ?3) ORDER BY lapses_at LIMIT 0 + ?2`, tenant, now, limit)
 }
 
@@ -172,9 +172,9 @@ func (s *Store) fileKeys(ctx context.Context, query, tenant string, now session.
 	return keys, wrap(ctx, err, "find due files")
 }
 
-// DropLapsed implements store.Files.
-func (s *Store) DropLapsed(ctx context.Context, key session.FileKey, now session.Millis) (deleted bool, err error) {
-	err = s.fileWrite(ctx, "drop the lapsed links of a file", func(ctx context.Context, c *connection) (refused, err error) {
+// DeleteExpiredLinks implements store.Files.
+func (s *Store) DeleteExpiredLinks(ctx context.Context, key session.FileKey, now session.Millis) (deleted bool, err error) {
+	err = s.fileWrite(ctx, "drop the expired links of a file", func(ctx context.Context, c *connection) (refused, err error) {
 		deleted = false
 		if _, err := c.exec(ctx, `DELETE FROM file_links WHERE tenant = ? AND file_id = ? AND lapses_at > 0 AND lapses_at <= ?`,
 			key.Tenant, key.FileID, int64(now)); err != nil {

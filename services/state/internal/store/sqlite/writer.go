@@ -97,13 +97,13 @@ func (w *writer) state(c *session.Change) {
 	}
 }
 
-// held stores the input of a new waiting run, and deletes the input of other runs.
-func (w *writer) held(c *session.Change) {
+// waitingInput stores the input of a new waiting run, and deletes the input of other runs.
+func (w *writer) waitingInput(c *session.Change) {
 	for _, id := range c.DropInputs {
 		w.exec(`DELETE FROM held_runs WHERE tenant = ? AND session_id = ? AND run_id = ?`, id)
 	}
 	if c.WaitingInput != nil && c.NewRun != nil {
-		write(w, insertHeld, w.scope(), &table.Held{RunID: c.NewRun.RunID, MessageIDs: c.WaitingInput.MessageIDs(), Held: c.WaitingInput})
+		write(w, insertWaitingInput, w.scope(), &table.WaitingInput{RunID: c.NewRun.RunID, MessageIDs: c.WaitingInput.MessageIDs(), Input: c.WaitingInput})
 	}
 }
 

@@ -125,20 +125,20 @@ var audits = []suiteCase{
 		h.start(h.startWith(home, "f2"))
 		h.addFile("other", "f3", "one")
 		h.scheduleBlob("acme", "f4") // an upload that has not ended
-		h.must(h.Store.LapseUploads(h.Context(), "acme"))
-		lapsed, err := h.Store.LapsedFiles(h.Context(), "acme", h.now, 9)
+		h.must(h.Store.ExpireUploads(h.Context(), "acme"))
+		expired, err := h.Store.FilesWithExpiredLinks(h.Context(), "acme", h.now, 9)
 		h.must(err)
-		for _, key := range lapsed {
-			_, err := h.Store.DropLapsed(h.Context(), key, h.now)
+		for _, key := range expired {
+			_, err := h.Store.DeleteExpiredLinks(h.Context(), key, h.now)
 			h.must(err)
 		}
 		due, err := h.Store.DueBlobDeletions(h.Context(), "acme", h.now, 9)
 		h.must(err)
 		slices.SortFunc(due, func(a, b session.FileKey) int { return strings.Compare(a.FileID, b.FileID) })
 		same(h, "bytes to delete", due, []session.FileKey{{Tenant: "acme", FileID: "f1"}, {Tenant: "acme", FileID: "f4"}})
-		lapsed, err = h.Store.LapsedFiles(h.Context(), "other", h.now, 9)
+		expired, err = h.Store.FilesWithExpiredLinks(h.Context(), "other", h.now, 9)
 		h.must(err)
-		same(h, "lapsed files of the other tenant", len(lapsed), 0)
+		same(h, "expired files of the other tenant", len(expired), 0)
 	}},
 	{"a deletion sees how many rows it deletes", func(h *harness) {
 		key := h.populateSession(home)

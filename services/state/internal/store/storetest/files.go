@@ -138,36 +138,36 @@ var files = []suiteCase{
 	{"a file without a session is deleted after its hold", func(h *harness) {
 		f := h.addFile("acme", "f1", "photo")
 		h.now += fileGrace - 1
-		h.dropLapsed("f1", false)
+		h.deleteExpired("f1", false)
 		_, err := h.Store.FindFile(h.Context(), "acme", f.Digest, f.MediaType, h.now+fileGrace)
 		h.must(err)
 		_, err = h.Store.FindFile(h.Context(), "acme", f.Digest, f.MediaType, h.now) // never shortens the hold
 		h.must(err)
 		h.now += fileGrace - 1
-		h.expectLapsed()
-		h.dropLapsed("f1", false)
+		h.expectExpired()
+		h.deleteExpired("f1", false)
 		h.now++
-		h.expectLapsed("f1")
-		h.dropLapsed("f1", true)
-		h.expectLapsed()
+		h.expectExpired("f1")
+		h.deleteExpired("f1", true)
+		h.expectExpired()
 		h.expectDue(session.FileKey{Tenant: "acme", FileID: "f1"})
 		_, _, err = h.Store.File(h.Context(), "f1")
 		h.refuses(err, fault.NotFound, "FILE_NOT_FOUND")
-		h.dropLapsed("f1", false)
+		h.deleteExpired("f1", false)
 	}},
 	{"a file lives as long as a session refers to it", func(h *harness) {
 		h.addFile("acme", "f1", "photo")
 		h.start(h.startWith(home, "f1", "f1"))
 		h.start(h.startWith(at("s2"), "f1"))
 		h.now += fileGrace
-		h.expectLapsed("f1")
-		h.dropLapsed("f1", false) // the hold
-		h.expectLapsed()
+		h.expectExpired("f1")
+		h.deleteExpired("f1", false) // the hold
+		h.expectExpired()
 		h.must(h.delete(home))
-		h.dropLapsed("f1", false)
+		h.deleteExpired("f1", false)
 		h.must(h.delete(at("s2")))
-		h.expectLapsed("f1")
-		h.dropLapsed("f1", true)
+		h.expectExpired("f1")
+		h.deleteExpired("f1", true)
 	}},
 	{"a file is gone with its last session", func(h *harness) {
 		readable := func(id string, want bool) {
@@ -195,12 +195,12 @@ var files = []suiteCase{
 		readable("another", false)
 		_, _, err := h.Store.File(h.Context(), "foreign")
 		h.must(err)
-		h.expectLapsed("another", "f1")
+		h.expectExpired("another", "f1")
 		_, err = h.Store.FindFile(h.Context(), "acme", f.Digest, f.MediaType, h.now+fileGrace) // uploaded again
 		h.must(err)
 		readable("f1", true)
-		h.dropLapsed("f1", false)
-		h.dropLapsed("another", true)
+		h.deleteExpired("f1", false)
+		h.deleteExpired("another", true)
 	}},
 	{"a session with the id of a deleted one keeps its files", func(h *harness) {
 		h.addFile("acme", "f1", "photo")
@@ -208,8 +208,8 @@ var files = []suiteCase{
 		h.must(h.delete(home))
 		h.start(h.startWith(home, "f1"))
 		h.now += fileGrace
-		h.dropLapsed("f1", false)
-		h.expectLapsed()
+		h.deleteExpired("f1", false)
+		h.expectExpired()
 	}},
 	{"the files of an edited, an appended and a waiting message are kept", func(h *harness) {
 		for _, id := range []string{"edited", "appended", "waiting"} {
@@ -229,12 +229,12 @@ var files = []suiteCase{
 		}
 		h.now += fileGrace
 		for _, id := range []string{"edited", "appended", "waiting"} {
-			h.dropLapsed(id, false)
+			h.deleteExpired(id, false)
 		}
 		h.finish(h.claimOf(home))
 		h.finish(h.claimOf(home)) // of the waiting message
 		h.must(h.delete(home))
-		h.expectLapsed("appended", "edited", "waiting")
+		h.expectExpired("appended", "edited", "waiting")
 	}},
 	{"a branch keeps the files of its source", func(h *harness) {
 		h.addFile("acme", "f1", "photo")
@@ -249,12 +249,12 @@ var files = []suiteCase{
 		h.branchOff(h.branchOffOf(home, point, at("started")))
 		h.must(h.delete(home))
 		h.now += fileGrace
-		h.dropLapsed("f1", false)
-		h.expectLapsed()
+		h.deleteExpired("f1", false)
+		h.expectExpired()
 		h.must(h.delete(at("branch")))
-		h.dropLapsed("f1", false)
+		h.deleteExpired("f1", false)
 		h.must(h.delete(at("started")))
-		h.dropLapsed("f1", true)
+		h.deleteExpired("f1", true)
 	}},
 	{"a message with an unknown file is refused, and its neighbours are written", func(h *harness) {
 		h.addFile("other", "foreign", "photo")
@@ -295,7 +295,7 @@ var files = []suiteCase{
 			})
 			all.Go(func() {
 				var err error
-				if deleted, err = second.DropLapsed(h.Context(), key, later); err != nil {
+				if deleted, err = second.DeleteExpiredLinks(h.Context(), key, later); err != nil {
 					h.Error(err)
 				}
 			})
@@ -319,7 +319,7 @@ var files = []suiteCase{
 			for n, s := range []store.Files{h.Store, second} {
 				all.Go(func() {
 					var err error
-					if gone[n], err = s.DropLapsed(h.Context(), session.FileKey{Tenant: "acme", FileID: id}, h.now); err != nil {
+					if gone[n], err = s.DeleteExpiredLinks(h.Context(), session.FileKey{Tenant: "acme", FileID: id}, h.now); err != nil {
 						h.Error(err)
 					}
 				})
@@ -369,24 +369,24 @@ func (h *harness) startWith(key session.Key, ids ...string) session.Send {
 	return c
 }
 
-func (h *harness) dropLapsed(id string, want bool) {
+func (h *harness) deleteExpired(id string, want bool) {
 	h.Helper()
-	deleted, err := h.Store.DropLapsed(h.Context(), session.FileKey{Tenant: "acme", FileID: id}, h.now)
+	deleted, err := h.Store.DeleteExpiredLinks(h.Context(), session.FileKey{Tenant: "acme", FileID: id}, h.now)
 	h.must(err)
 	same(h, "deletion of "+id, deleted, want)
 }
 
-// expectLapsed checks which files have lapsed links.
-func (h *harness) expectLapsed(want ...string) {
+// expectExpired checks which files have expired links.
+func (h *harness) expectExpired(want ...string) {
 	h.Helper()
-	keys, err := h.Store.LapsedFiles(h.Context(), "", h.now, 1000)
+	keys, err := h.Store.FilesWithExpiredLinks(h.Context(), "", h.now, 1000)
 	h.must(err)
 	var got []string
 	for _, k := range keys {
 		got = append(got, k.FileID)
 	}
 	slices.Sort(got)
-	same(h, "files with lapsed links", slices.Compact(got), want)
+	same(h, "files with expired links", slices.Compact(got), want)
 }
 
 // expectDue checks which bytes are due for deletion.

@@ -173,8 +173,8 @@ var tenants = []suiteCase{
 		}
 		for _, elsewhere := range []string{
 			"Update", "UpdateDue", "Overdue", "Expired", "Remember", "ForgetMemory", // called in the tests
-			"ScheduleBlobDeletion", "AddFile", "File", "LapsedFiles", "DropLapsed", "DueBlobDeletions", "StartBlobDeletion", "BlobDeleted", // see files.go: a file's id is unique
-			"RecordAudit", "AuditEvents", "ExpireAudit", "ForgetMemories", "LapseUploads", "DueLogErasures", "MergeLogErasures", "LogsErased", // see audit.go
+			"ScheduleBlobDeletion", "AddFile", "File", "FilesWithExpiredLinks", "DeleteExpiredLinks", "DueBlobDeletions", "StartBlobDeletion", "BlobDeleted", // see files.go: a file's id is unique
+			"RecordAudit", "AuditEvents", "ExpireAudit", "ForgetMemories", "ExpireUploads", "DueLogErasures", "MergeLogErasures", "LogsErased", // see audit.go
 			"OwnedBy", "Backlog", "Announce", "Problems", "Heartbeat", "Stops", "UnregisterSilent", "LastSeen", "UnregisterUnseen", "Agents", "Executors", "Unserved", "UpdateGovernors", "Close", // without a tenant
 		} {
 			known[elsewhere] = true

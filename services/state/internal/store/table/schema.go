@@ -9,7 +9,7 @@ type Description struct {
 // Descriptions returns every described table.
 func Descriptions() []Description {
 	return []Description{
-		describe(&Sessions), describe(&States), describe(&Runs), describe(&HeldRuns), describe(&Messages), describe(&Plans), describe(&Results),
+		describe(&Sessions), describe(&States), describe(&Runs), describe(&WaitingInputs), describe(&Messages), describe(&Plans), describe(&Results),
 		describe(&Checkpoints), describe(&UsageEntries), describe(&Calls), describe(&SubSessions), describe(&Memories), describe(&Files), describe(&Audit), describe(&LogErasures),
 	}
 }
@@ -18,7 +18,7 @@ func Descriptions() []Description {
 func OfSession() []string {
 	return []string{
 		Sessions.Name, States.Name, Runs.Name, Messages.Name, Plans.Name, Results.Name, Checkpoints.Name, UsageEntries.Name, Calls.Name,
-		SubSessions.Name, HeldRuns.Name,
+		SubSessions.Name, WaitingInputs.Name,
 	}
 }
 

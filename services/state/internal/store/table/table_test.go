@@ -15,7 +15,7 @@ func TestEachColumnHasAFieldOfItsOwnThatFitsItsKind(t *testing.T) {
 	checkFields(t, &table.Sessions)
 	checkFields(t, &table.States)
 	checkFields(t, &table.Runs)
-	checkFields(t, &table.HeldRuns)
+	checkFields(t, &table.WaitingInputs)
 	checkFields(t, &table.Messages)
 	checkFields(t, &table.Plans)
 	checkFields(t, &table.Results)

@@ -133,21 +133,21 @@ var Runs = Table[session.Run]{
 	},
 }
 
-// Held is the input of a waiting run.
-type Held struct {
+// WaitingInput is the input of a waiting run.
+type WaitingInput struct {
 	RunID      string
 	MessageIDs []string
-	Held       *session.RunInput
+	Input      *session.RunInput
 }
 
-// HeldRuns holds the inputs of waiting runs.
-var HeldRuns = Table[Held]{
+// WaitingInputs holds the inputs of waiting runs.
+var WaitingInputs = Table[WaitingInput]{
 	Name:  "held_runs",
 	Scope: ofSession,
-	Key:   Columns[Held]{text("run_id", func(h *Held) *string { return &h.RunID })},
-	Fixed: Columns[Held]{
-		asJSON("message_ids", func(h *Held) *[]string { return &h.MessageIDs }),
-		{Name: "held", Kind: Text, Field: func(h *Held) any { return AsJSON(h.Held) }},
+	Key:   Columns[WaitingInput]{text("run_id", func(h *WaitingInput) *string { return &h.RunID })},
+	Fixed: Columns[WaitingInput]{
+		asJSON("message_ids", func(h *WaitingInput) *[]string { return &h.MessageIDs }),
+		{Name: "held", Kind: Text, Field: func(h *WaitingInput) any { return AsJSON(h.Input) }},
 	},
 }
 
