@@ -120,13 +120,14 @@ var starts = []suiteCase{
 		}
 	}},
 	{"a new session needs an announced agent", func(h *harness) {
-		for _, unknown := range []string{"sales", ""} {
-			c := h.startOf(home)
-			c.AgentType = unknown
-			_, err := h.tryStart(c)
-			h.refuses(err, fault.NotFound, "AGENT_NOT_FOUND")
-		}
-		_, err := h.Store.Session(h.Context(), home)
+		c := h.startOf(home)
+		c.AgentType = "sales"
+		_, err := h.tryStart(c)
+		h.refuses(err, fault.NotFound, "AGENT_NOT_FOUND")
+		c.AgentType = ""
+		_, err = h.tryStart(c)
+		h.refuses(err, fault.Invalid, "AGENT_REQUIRED")
+		_, err = h.Store.Session(h.Context(), home)
 		h.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
 	}},
 	{"message ids are unique in a session", func(h *harness) {
