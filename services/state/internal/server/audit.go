@@ -33,7 +33,7 @@ type auditService struct {
 // skipped.
 func newAuditID() string { return "aud_" + strings.ToLower(rand.Text()) }
 
-func (x *reader) eventInvalid(format string, args ...any) {
+func eventInvalid(x *reader, format string, args ...any) {
 	x.refuse("AUDIT_EVENT_INVALID", format, args...)
 }
 
@@ -41,12 +41,12 @@ func (x *reader) eventInvalid(format string, args ...any) {
 func (s *auditService) RecordEvents(ctx context.Context, r *statev1.RecordEventsRequest) (*statev1.RecordEventsResponse, error) {
 	x := s.runner.read(r)
 	if n := len(r.GetEvents()); n == 0 || n > maxAuditEvents {
-		x.eventInvalid("the request has %d events; send 1 to %d", n, maxAuditEvents)
+		eventInvalid(x, "the request has %d events; send 1 to %d", n, maxAuditEvents)
 	}
 	byTenant := map[string][]session.AuditEvent{}
 	for _, e := range r.GetEvents() {
 		tenant := x.optionalID("tenant", e.GetTenant())
-		byTenant[tenant] = append(byTenant[tenant], x.auditEvent(e.GetEvent()))
+		byTenant[tenant] = append(byTenant[tenant], readAuditEvent(x, e.GetEvent()))
 	}
 	if x.err != nil {
 		return nil, x.err
@@ -59,19 +59,19 @@ func (s *auditService) RecordEvents(ctx context.Context, r *statev1.RecordEvents
 	return &statev1.RecordEventsResponse{}, nil
 }
 
-// auditEvent gives Invalid (ID_INVALID, AUDIT_EVENT_INVALID).
-func (x *reader) auditEvent(in *eventv1.AuditEvent) session.AuditEvent {
+// readAuditEvent gives Invalid (ID_INVALID, AUDIT_EVENT_INVALID).
+func readAuditEvent(x *reader, in *eventv1.AuditEvent) session.AuditEvent {
 	event := session.AuditEvent{
 		SessionID: x.optionalID("session_id", in.GetSessionId()), ID: x.id("id", in.GetId()), Action: session.AuditAction(x.id("action", in.GetAction())),
 		Outcome: x.id("outcome", in.GetOutcome()), Actor: x.actor(in.GetActor()), TargetKind: x.optionalID("target_kind", in.GetTargetKind()),
 		TargetID: x.optionalID("target_id", in.GetTargetId()), Detail: in.GetDetail(), At: x.now,
 	}
 	if event.Actor == "" {
-		x.eventInvalid("the event has no actor")
+		eventInvalid(x, "the event has no actor")
 	}
 	var object map[string]any
 	if n := len(event.Detail); n > maxAuditDetail || n > 0 && json.Unmarshal([]byte(event.Detail), &object) != nil {
-		x.eventInvalid("detail has %d bytes; give a JSON object of at most %d", n, maxAuditDetail)
+		eventInvalid(x, "detail has %d bytes; give a JSON object of at most %d", n, maxAuditDetail)
 	}
 	return event
 }
@@ -88,7 +88,7 @@ func (s *auditService) ListEvents(ctx context.Context, r *statev1.ListEventsRequ
 		q.Before = settled
 	}
 	if r.GetCursor() != "" {
-		at, id := x.cursor(auditCursors, r.GetCursor())
+		at, id := readCursor(x, auditCursors, r.GetCursor())
 		q.After = &store.AuditPlace{At: at, ID: id}
 	}
 	if x.err != nil {

@@ -27,7 +27,7 @@ func (s *workService) ClaimRuns(stream grpc.BidiStreamingServer[statev1.ClaimRun
 		return err
 	}
 	x := s.runner.read(hello)
-	executor := x.executor(hello)
+	executor := readExecutor(x, hello)
 	if x.err != nil {
 		return x.err
 	}
@@ -72,8 +72,8 @@ func (s claimStream) SendStop(runID string, stop session.Stop) error {
 	return s.Send(&statev1.ClaimRunsResponse{Work: &statev1.ClaimRunsResponse_Stop{Stop: stopped}})
 }
 
-// executor gives Invalid (EXECUTOR_INVALID, ID_INVALID).
-func (x *reader) executor(r *statev1.ClaimRunsRequest) scheduler.Executor {
+// readExecutor gives Invalid (EXECUTOR_INVALID, ID_INVALID).
+func readExecutor(x *reader, r *statev1.ClaimRunsRequest) scheduler.Executor {
 	const reason, maxAgents, maxDescription, maxText = "EXECUTOR_INVALID", 1000, 4096, 4096
 	if p := idProblem(r.GetExecutorId()); p != "" {
 		x.refuse(reason, "executor_id %s; the first request of a stream names the executor", p)
@@ -112,12 +112,12 @@ func (x *reader) executor(r *statev1.ClaimRunsRequest) scheduler.Executor {
 			Type: a.GetAgentType(), Description: a.GetDescription(), OnBusy: onBusy, StateSchema: a.GetStateSchema(), Remote: a.GetRemote(),
 		})
 	}
-	executor.Held = x.claimedRuns(r.GetHeldRunIds())
+	executor.Held = readClaimedRuns(x, r.GetHeldRunIds())
 	return executor
 }
 
-// claimedRuns reads the runs that an executor works on. Invalid (EXECUTOR_INVALID, ID_INVALID).
-func (x *reader) claimedRuns(runIDs []string) []string {
+// readClaimedRuns reads the runs that an executor works on. Invalid (EXECUTOR_INVALID, ID_INVALID).
+func readClaimedRuns(x *reader, runIDs []string) []string {
 	const limit = 100_000
 	if len(runIDs) > limit {
 		x.refuse("EXECUTOR_INVALID", "an executor cannot hold %d runs; the limit is %d", len(runIDs), limit)

@@ -5,6 +5,8 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 
@@ -59,15 +61,29 @@ func (s *workService) readCommit(x *reader, r *statev1.CommitStepRequest) sessio
 		outcome := x.outcome(r.GetOutcome(), true)
 		c.Outcome = &outcome
 	}
-	c.Suspension = x.suspension(r.GetSuspension(), c.Outcome)
-	c.Calls = x.calls(r.GetCalls())
+	switch given := r.GetSuspension(); {
+	case c.Outcome != nil && session.Status(c.Outcome.Status).Suspended():
+		c.Suspension = &session.Suspension{StepID: x.optionalID("suspension.step_id", given.GetStepId())}
+		tracing := session.Tracing{
+			TraceID:    x.optionalID("suspension.trace_id", given.GetTraceId()),
+			RootSpanID: x.optionalID("suspension.root_span_id", given.GetRootSpanId()),
+		}
+		if tracing != (session.Tracing{}) {
+			c.Suspension.Tracing = &tracing
+		}
+	case given != nil:
+		x.refuse("OUTCOME_INVALID", "a suspension needs an outcome that suspends")
+	}
+	c.Calls = readCalls(x, r.GetCalls())
 	if n := len(r.GetSubSessions()); n > x.limits.Calls {
 		x.refuse("SUB_SESSION_INVALID", "the step writes %d references to sub-sessions; the limit is %d", n, x.limits.Calls)
 	}
+	c.Children = slices.Grow(c.Children, len(r.GetSubSessions()))
 	for _, child := range r.GetSubSessions() {
 		c.Children = append(c.Children, x.subSession(child))
 	}
-	c.NewChildren = x.newChildren(r.GetNewSubSessions(), c.Calls)
+	c.NewChildren = readNewChildren(x, r.GetNewSubSessions(), c.Calls)
+	c.Consume = slices.Grow(c.Consume, len(r.GetConsumedCalls()))
 	for _, call := range r.GetConsumedCalls() {
 		id := x.id("an id of consumed_calls", call.GetToolCallId())
 		c.Consume = append(c.Consume, session.Consume{CallID: id, Revision: call.GetRevision()})
@@ -81,9 +97,57 @@ func (s *workService) readCommit(x *reader, r *statev1.CommitStepRequest) sessio
 	return c
 }
 
-// newChildren reads the sub-sessions that begin with a step. Invalid (SUB_SESSION_INVALID), and the faults of a start
+// readCalls gives Invalid (CALL_INVALID, ID_INVALID), TooLarge (MESSAGE_TOO_LARGE).
+func readCalls(x *reader, calls []*statev1.Call) []session.Call {
+	const reason = "CALL_INVALID"
+	if len(calls) > x.limits.Calls {
+		x.refuse(reason, "the step leaves %d calls open; the limit is %d", len(calls), x.limits.Calls)
+	}
+	rows := slices.Grow([]session.Call(nil), len(calls))
+	size := 0
+	for i, c := range calls {
+		row := session.Call{
+			CallID: x.id("a call's id", c.GetToolCallId()), StepID: x.optionalID("a call's step_id", c.GetStepId()),
+			ApprovalID: x.optionalID("a call's approval_id", c.GetApprovalId()), ToolName: c.GetToolName(), Input: c.GetInput(),
+			DeadlineAt: session.Millis(c.GetDeadlineAt()),
+		}
+		var known, ruled bool
+		row.Kind, known = callKindIn[c.GetKind()]
+		row.Approvers, ruled = approversIn[c.GetApprovers()]
+		switch {
+		case idProblem(row.ToolName) != "":
+			x.refuse(reason, "the tool_name of calls[%d] %s", i, idProblem(row.ToolName))
+		case !known:
+			x.refuse(reason, "calls[%d] is no call of a client tool, approval or sub-agent", i)
+		case (row.Kind == session.Approval) != (row.ApprovalID != ""):
+			x.refuse(reason, "calls[%d]: an approval has an approval_id, any other call has none", i)
+		case !ruled || row.Approvers != session.ApproversAny && row.Kind != session.Approval:
+			x.refuse(reason, "calls[%d] has the approvers %s; give a known rule, to an approval only", i, c.GetApprovers())
+		case row.DeadlineAt < 0:
+			x.refuse(reason, "calls[%d] has the deadline %d; give a time, or 0 for none", i, row.DeadlineAt)
+		case len(row.Input) > x.limits.MessageBytes:
+			x.fail(tooLarge("MESSAGE_TOO_LARGE", fmt.Sprintf("the input of call %q", row.CallID), len(row.Input), x.limits.MessageBytes))
+		case !isJSONOrEmpty(row.Input):
+			x.refuse(reason, "the input of calls[%d] is not one JSON text", i)
+		case c.GetEntryInput() != nil:
+			x.checkMessage(c.GetEntryInput(), x.limits.StepBytes)
+			row.Stash = x.encode(c.GetEntryInput())
+		}
+		rows = append(rows, row)
+		size += proto.Size(c)
+		if x.err != nil {
+			return nil
+		}
+	}
+	if size > x.limits.StepBytes {
+		x.fail(tooLarge("MESSAGE_TOO_LARGE", "the list of the step's open calls", size, x.limits.StepBytes))
+	}
+	return rows
+}
+
+// readNewChildren reads the sub-sessions that begin with a step. Invalid (SUB_SESSION_INVALID), and the faults of a start
 // with these messages.
-func (x *reader) newChildren(given []*statev1.NewSubSession, calls []session.Call) []session.NewChild {
+func readNewChildren(x *reader, given []*statev1.NewSubSession, calls []session.Call) []session.NewChild {
 	if len(given) == 0 {
 		return nil
 	}

@@ -56,7 +56,7 @@ func (s *fileService) PutFile(stream grpc.ClientStreamingServer[statev1.PutFileR
 	}
 	head := first.GetHead()
 	x := s.runner.read(first)
-	tenant, mediaType := x.id("tenant", head.GetTenant()), x.mediaType(head.GetMediaType())
+	tenant, mediaType := x.id("tenant", head.GetTenant()), readMediaType(x, head.GetMediaType())
 	if x.err != nil {
 		return x.err
 	}
@@ -103,8 +103,8 @@ func (s *fileService) putFile(ctx context.Context, key session.FileKey, content 
 	return file, err
 }
 
-// mediaType returns a media type in its canonical form. Invalid (FILE_INVALID).
-func (x *reader) mediaType(text string) string {
+// readMediaType returns a media type in its canonical form. Invalid (FILE_INVALID).
+func readMediaType(x *reader, text string) string {
 	name, parameters, err := mime.ParseMediaType(text)
 	canonical := mime.FormatMediaType(name, parameters)
 	if err != nil || canonical == "" || len(canonical) > maxMediaType || !strings.Contains(name, "/") {
@@ -191,7 +191,7 @@ func checkContentType(mediaType string, head []byte) error {
 // FindFile implements statev1.FileServiceServer.
 func (s *fileService) FindFile(ctx context.Context, r *statev1.FindFileRequest) (*statev1.FindFileResponse, error) {
 	x := s.runner.read(r)
-	tenant, mediaType := x.id("tenant", r.GetTenant()), x.mediaType(r.GetMediaType())
+	tenant, mediaType := x.id("tenant", r.GetTenant()), readMediaType(x, r.GetMediaType())
 	if n := len(r.GetSha256()); n != sha256.Size {
 		x.fail(fileInvalid("sha256 has %d bytes; give 32", n))
 	}
@@ -296,13 +296,8 @@ func checkFiles(ctx context.Context, files store.Files, tenant string, ids []str
 	if len(ids) == 0 {
 		return nil
 	}
-	x := &reader{}
-	x.eachID("a file id", ids)
 	if len(ids) > maxFileIDs {
-		x.refuse("ID_INVALID", "the messages have %d files; the limit is %d", len(ids), maxFileIDs)
-	}
-	if x.err != nil {
-		return x.err
+		return invalid("ID_INVALID", "the messages have %d files; the limit is %d", len(ids), maxFileIDs)
 	}
 	found, err := files.FilesByID(ctx, tenant, ids)
 	if err == nil && len(found) < len(ids) {

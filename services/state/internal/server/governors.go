@@ -17,7 +17,7 @@ const (
 	maxLeaseTTL      = 24 * time.Hour // of a call
 )
 
-func (x *reader) governorInvalid(format string, args ...any) {
+func governorInvalid(x *reader, format string, args ...any) {
 	x.refuse("GOVERNOR_INVALID", format, args...)
 }
 
@@ -37,17 +37,17 @@ func (s *governorService) Acquire(ctx context.Context, r *statev1.AcquireRequest
 		names[i] = g.GetName()
 		limits[i] = governor.Limits{Requests: g.GetRequestsPerMinute(), Tokens: g.GetTokensPerMinute(), Concurrency: g.GetConcurrency()}
 	}
-	x.governors(names)
+	readGovernors(x, names)
 	for i, l := range limits {
 		if least, most := min(l.Requests, l.Tokens, l.Concurrency), max(l.Requests, l.Tokens, l.Concurrency); least < 0 || most == 0 || most > maxGovernorLimit {
-			x.governorInvalid("the limits of %q must be from 0 to %d, and one of them above 0", names[i], maxGovernorLimit)
+			governorInvalid(x, "the limits of %q must be from 0 to %d, and one of them above 0", names[i], maxGovernorLimit)
 		}
 	}
 	if ttl := r.GetTtlMs(); ttl <= 0 || ttl > maxLeaseTTL.Milliseconds() {
-		x.governorInvalid("ttl_ms is %d, it must be from 1 to %d", ttl, maxLeaseTTL.Milliseconds())
+		governorInvalid(x, "ttl_ms is %d, it must be from 1 to %d", ttl, maxLeaseTTL.Milliseconds())
 	}
 	if r.GetTokens() < 0 {
-		x.governorInvalid("tokens must not be below 0")
+		governorInvalid(x, "tokens must not be below 0")
 	}
 	if x.err != nil {
 		return nil, x.err
@@ -64,14 +64,14 @@ func (s *governorService) Acquire(ctx context.Context, r *statev1.AcquireRequest
 	return &statev1.AcquireResponse{WaitMs: int64(wait)}, nil
 }
 
-func (x *reader) governors(names []string) []string {
+func readGovernors(x *reader, names []string) []string {
 	if len(names) == 0 || len(names) > maxGovernors {
-		x.governorInvalid("there are %d governors, a call has 1 to %d", len(names), maxGovernors)
+		governorInvalid(x, "there are %d governors, a call has 1 to %d", len(names), maxGovernors)
 	}
 	seen := map[string]bool{}
 	for _, name := range names {
 		if seen[x.id("the name of a governor", name)] {
-			x.governorInvalid("the governor %q is named twice", name)
+			governorInvalid(x, "the governor %q is named twice", name)
 		}
 		seen[name] = true
 	}
@@ -81,9 +81,9 @@ func (x *reader) governors(names []string) []string {
 // Release implements statev1.GovernorServiceServer.
 func (s *governorService) Release(ctx context.Context, r *statev1.ReleaseRequest) (*statev1.ReleaseResponse, error) {
 	x := s.runner.read(r)
-	lease, names := x.id("lease_id", r.GetLeaseId()), x.governors(r.GetGovernors())
+	lease, names := x.id("lease_id", r.GetLeaseId()), readGovernors(x, r.GetGovernors())
 	if r.GetUsedTokens() < 0 || r.GetPauseMs() < 0 {
-		x.governorInvalid("used_tokens and pause_ms must not be below 0")
+		governorInvalid(x, "used_tokens and pause_ms must not be below 0")
 	}
 	if x.err != nil {
 		return nil, x.err

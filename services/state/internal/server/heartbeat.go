@@ -9,7 +9,7 @@ import (
 // Heartbeat implements statev1.WorkServiceServer.
 func (s *workService) Heartbeat(ctx context.Context, r *statev1.HeartbeatRequest) (*statev1.HeartbeatResponse, error) {
 	x := s.runner.read(r)
-	id, held := x.id("executor_id", r.GetExecutorId()), x.claimedRuns(r.GetHeld().GetRunIds())
+	id, held := x.id("executor_id", r.GetExecutorId()), readClaimedRuns(x, r.GetHeld().GetRunIds())
 	if x.err != nil {
 		return nil, x.err
 	}

@@ -1,9 +1,11 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/binary"
+	"math"
 
 	"google.golang.org/protobuf/proto"
 
@@ -15,7 +17,7 @@ import (
 // ListSessions implements statev1.SessionServiceServer.
 func (s *sessionService) ListSessions(ctx context.Context, r *statev1.ListSessionsRequest) (*statev1.ListSessionsResponse, error) {
 	x := s.runner.read(r)
-	q := x.sessionQuery(r)
+	q := readSessionQuery(x, r)
 	if x.err != nil {
 		return nil, x.err
 	}
@@ -66,11 +68,11 @@ func (s *sessionService) countSessions(ctx context.Context, r *statev1.ListSessi
 	return min(total, int64(limit)), total > int64(limit), err
 }
 
-// sessionQuery reads the conditions.
+// readSessionQuery reads the conditions.
 //
 // Invalid (ID_INVALID, LIMIT_INVALID, CURSOR_INVALID, STATUS_INVALID, TAGS_INVALID, METADATA_INVALID), Denied
 // (OWNER_REFUSED).
-func (x *reader) sessionQuery(r *statev1.ListSessionsRequest) store.SessionQuery {
+func readSessionQuery(x *reader, r *statev1.ListSessionsRequest) store.SessionQuery {
 	const mostStatuses = 16
 	q := store.SessionQuery{
 		Limit: x.pageLimit(r.GetLimit()), Offset: x.offset(r.GetOffset()),
@@ -80,7 +82,7 @@ func (x *reader) sessionQuery(r *statev1.ListSessionsRequest) store.SessionQuery
 		if q.Offset != 0 {
 			x.refuse("CURSOR_INVALID", "the request has a cursor and an offset; give one of them")
 		}
-		q.After = x.sessionPlace(r.GetCursor())
+		q.After = readSessionPlace(x, r.GetCursor())
 	}
 	x.id("tenant", r.GetTenant())
 	parent := x.optionalID("parent_session_id", r.GetParentSessionId())
@@ -138,17 +140,17 @@ func encodeCursor(list byte, at session.Millis, id string) string {
 	return base64.RawURLEncoding.EncodeToString(append(text, id...))
 }
 
-// sessionPlace gives Invalid (CURSOR_INVALID).
-func (x *reader) sessionPlace(cursor string) *store.SessionPlace {
-	at, id := x.cursor(sessionCursors, cursor)
+// readSessionPlace gives Invalid (CURSOR_INVALID).
+func readSessionPlace(x *reader, cursor string) *store.SessionPlace {
+	at, id := readCursor(x, sessionCursors, cursor)
 	if idProblem(id) != "" {
 		x.fail(errCursor)
 	}
 	return &store.SessionPlace{CreatedAt: at, SessionID: id}
 }
 
-// cursor gives Invalid (CURSOR_INVALID).
-func (x *reader) cursor(list byte, cursor string) (at session.Millis, id string) {
+// readCursor gives Invalid (CURSOR_INVALID).
+func readCursor(x *reader, list byte, cursor string) (at session.Millis, id string) {
 	const idAt = 1 + 8
 	text, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
 	if err != nil || len(text) <= idAt || text[0] != list {
@@ -156,4 +158,19 @@ func (x *reader) cursor(list byte, cursor string) (at session.Millis, id string)
 		return 0, ""
 	}
 	return session.Millis(binary.BigEndian.Uint64(text[1:idAt])), string(text[idAt:])
+}
+
+// pageLimit returns the limit of a page: 1 to 200, 50 for 0. Invalid (LIMIT_INVALID).
+func (x *reader) pageLimit(limit int32) int {
+	const highest, byDefault = 200, 50
+	return int(cmp.Or(number(x, "LIMIT_INVALID", "limit", limit, highest, "give 1 to 200, or 0 for 50"), byDefault))
+}
+
+func (x *reader) offset(offset int32) int {
+	return int(number(x, "LIMIT_INVALID", "offset", offset, math.MaxInt32, "the first one is 0"))
+}
+
+// splitPage splits a page from rows. One row beyond the limit means more follow.
+func splitPage[R any](rows []R, limit int) (page []R, more bool) {
+	return rows[:min(limit, len(rows))], len(rows) > limit
 }

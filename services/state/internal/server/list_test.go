@@ -138,15 +138,15 @@ func TestACursorKeepsAnyPlace(t *testing.T) {
 	for _, want := range []store.SessionPlace{{CreatedAt: 1, SessionID: "s"}, {CreatedAt: 1 << 42, SessionID: "日本 / .*"}} {
 		cursor := encodeCursor(sessionCursors, want.CreatedAt, want.SessionID)
 		var x reader
-		if got := x.sessionPlace(cursor); x.err != nil || *got != want {
+		if got := readSessionPlace(&x, cursor); x.err != nil || *got != want {
 			t.Errorf("got %v, %v; want %v", got, x.err, want)
 		}
-		if x.callPlace(cursor); fault.ReasonOf(x.err) != "CURSOR_INVALID" {
+		if readCallPlace(&x, cursor); fault.ReasonOf(x.err) != "CURSOR_INVALID" {
 			t.Errorf("a cursor of another list: got %v", x.err)
 		}
 		x = reader{}
 		call := store.CallPlace{CreatedAt: want.CreatedAt, RootID: want.SessionID, CallID: "c / ."}
-		if got := x.callPlace(callCursor(call)); x.err != nil || got != call {
+		if got := readCallPlace(&x, callCursor(call)); x.err != nil || got != call {
 			t.Errorf("got %v, %v; want %v", got, x.err, call)
 		}
 	}

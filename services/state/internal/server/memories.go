@@ -16,7 +16,7 @@ import (
 // maxQueryWords bounds the words of a query. Further ones are ignored.
 const maxQueryWords = 64
 
-func (x *reader) memoryInvalid(format string, args ...any) {
+func memoryInvalid(x *reader, format string, args ...any) {
 	x.refuse("MEMORY_INVALID", format, args...)
 }
 
@@ -24,8 +24,8 @@ func memoryNotFound(id string) error {
 	return fault.New(fault.NotFound, "MEMORY_NOT_FOUND", "there is no memory %q", id)
 }
 
-// memoryText gives TooLarge (MEMORY_TOO_LARGE).
-func (x *reader) memoryText(text string) string {
+// readMemoryText gives TooLarge (MEMORY_TOO_LARGE).
+func readMemoryText(x *reader, text string) string {
 	if len(text) > x.limits.MemoryBytes {
 		x.fail(tooLarge("MEMORY_TOO_LARGE", "the text", len(text), x.limits.MemoryBytes))
 	}
@@ -46,13 +46,13 @@ func (s *memoryService) AddMemory(ctx context.Context, r *statev1.AddMemoryReque
 	x.id("tenant", r.GetTenant())
 	memory := session.Memory{
 		ID: x.optionalID("memory_id", m.GetMemoryId()), EntityID: x.optionalID("entity_id", m.GetEntityId()), Source: x.optionalID("source", m.GetSource()),
-		Text: x.memoryText(m.GetText()), CreatedAt: x.now, UpdatedAt: x.now,
+		Text: readMemoryText(x, m.GetText()), CreatedAt: x.now, UpdatedAt: x.now,
 	}
 	if memory.ID == "" {
 		memory.ID = x.ids.memory()
 	}
 	if strings.TrimSpace(memory.Text) == "" || strings.ContainsRune(memory.Text, 0) {
-		x.memoryInvalid("the text is empty or has a zero character; give a fact to store")
+		memoryInvalid(x, "the text is empty or has a zero character; give a fact to store")
 	}
 	memory.Metadata = x.textMetadata(m.GetMetadata())
 	if x.err != nil {
@@ -91,7 +91,7 @@ func (s *memoryService) GetMemory(ctx context.Context, r *statev1.GetMemoryReque
 // SearchMemories implements statev1.MemoryServiceServer.
 func (s *memoryService) SearchMemories(ctx context.Context, r *statev1.SearchMemoriesRequest) (*statev1.SearchMemoriesResponse, error) {
 	x := s.runner.read(r)
-	q := x.memoryQuery(r)
+	q := readMemoryQuery(x, r)
 	if x.err != nil {
 		return nil, x.err
 	}
@@ -117,15 +117,15 @@ func (s *memoryService) SearchMemories(ctx context.Context, r *statev1.SearchMem
 	return answer, nil
 }
 
-// memoryQuery reads the conditions. Invalid (ID_INVALID, LIMIT_INVALID, MEMORY_INVALID), TooLarge (MEMORY_TOO_LARGE).
-func (x *reader) memoryQuery(r *statev1.SearchMemoriesRequest) store.MemoryQuery {
+// readMemoryQuery reads the conditions. Invalid (ID_INVALID, LIMIT_INVALID, MEMORY_INVALID), TooLarge (MEMORY_TOO_LARGE).
+func readMemoryQuery(x *reader, r *statev1.SearchMemoriesRequest) store.MemoryQuery {
 	x.id("tenant", r.GetTenant())
 	q := store.MemoryQuery{
 		EntityID: x.optionalID("entity_id", r.GetEntityId()), Source: x.optionalID("source", r.GetSource()),
-		Words: session.SearchWords(x.memoryText(r.GetQuery()), maxQueryWords),
+		Words: session.SearchWords(readMemoryText(x, r.GetQuery()), maxQueryWords),
 	}
 	if score := r.GetMinScore(); math.IsNaN(score) || score < 0 || score > 1 {
-		x.memoryInvalid("min_score is %v; give 0 to 1", score)
+		memoryInvalid(x, "min_score is %v; give 0 to 1", score)
 	}
 	q.MinHits = minHits(r.GetMinScore(), len(q.Words))
 	q.Limit = x.pageLimit(r.GetLimit())

@@ -18,7 +18,7 @@ const maxScannedCalls = 5000
 // ListOpenCalls implements statev1.CallServiceServer.
 func (s *callService) ListOpenCalls(ctx context.Context, r *statev1.ListOpenCallsRequest) (*statev1.ListOpenCallsResponse, error) {
 	x := s.runner.read(r)
-	q := x.callQuery(r)
+	q := readCallQuery(x, r)
 	if x.err != nil {
 		return nil, x.err
 	}
@@ -82,9 +82,9 @@ func mergeCalls(own, others []store.OpenCall, end *store.CallPlace) []store.Open
 	return slices.DeleteFunc(all, func(c store.OpenCall) bool { return end != nil && c.Place().Compare(*end) > 0 })
 }
 
-// callQuery reads the conditions. Invalid (ID_INVALID, KIND_INVALID, LIMIT_INVALID,
+// readCallQuery reads the conditions. Invalid (ID_INVALID, KIND_INVALID, LIMIT_INVALID,
 // CURSOR_INVALID), Denied (OWNER_REFUSED).
-func (x *reader) callQuery(r *statev1.ListOpenCallsRequest) store.CallQuery {
+func readCallQuery(x *reader, r *statev1.ListOpenCallsRequest) store.CallQuery {
 	q := store.CallQuery{
 		Limit: x.pageLimit(r.GetLimit()), MaxBytes: x.limits.PageBytes, MaxScanned: maxScannedCalls,
 	}
@@ -98,7 +98,7 @@ func (x *reader) callQuery(r *statev1.ListOpenCallsRequest) store.CallQuery {
 		}
 	}
 	if r.GetCursor() != "" {
-		q.After = x.callPlace(r.GetCursor())
+		q.After = readCallPlace(x, r.GetCursor())
 	}
 	return q
 }
@@ -108,9 +108,9 @@ func callCursor(p store.CallPlace) string {
 	return encodeCursor(callCursors, p.CreatedAt, p.RootID+"\x00"+p.CallID)
 }
 
-// callPlace gives Invalid (CURSOR_INVALID).
-func (x *reader) callPlace(cursor string) store.CallPlace {
-	at, id := x.cursor(callCursors, cursor)
+// readCallPlace gives Invalid (CURSOR_INVALID).
+func readCallPlace(x *reader, cursor string) store.CallPlace {
+	at, id := readCursor(x, callCursors, cursor)
 	root, call, _ := strings.Cut(id, "\x00")
 	if idProblem(root) != "" || idProblem(call) != "" {
 		x.fail(errCursor)

@@ -14,7 +14,7 @@ import (
 const poll = 200 * time.Millisecond
 
 // withOrphanedAgent tests in a bubble of fake time. The agent "support" is known, and no
-// executor announces it.
+// readExecutor announces it.
 func withOrphanedAgent(t *testing.T, after time.Duration, test func(b *bench)) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBenchOn(t, sqlitetest.Open(t), func(c *Config) {

@@ -1,10 +1,10 @@
 package server
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
-	"math"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
@@ -165,21 +166,6 @@ func number[N int32 | int64](x *reader, reason, field string, n, highest N, advi
 	return n
 }
 
-// pageLimit returns the limit of a page: 1 to 200, 50 for 0. Invalid (LIMIT_INVALID).
-func (x *reader) pageLimit(limit int32) int {
-	const highest, byDefault = 200, 50
-	return int(cmp.Or(number(x, "LIMIT_INVALID", "limit", limit, highest, "give 1 to 200, or 0 for 50"), byDefault))
-}
-
-func (x *reader) offset(offset int32) int {
-	return int(number(x, "LIMIT_INVALID", "offset", offset, math.MaxInt32, "the first one is 0"))
-}
-
-// splitPage splits a page from rows. One row beyond the limit means more follow.
-func splitPage[R any](rows []R, limit int) (page []R, more bool) {
-	return rows[:min(limit, len(rows))], len(rows) > limit
-}
-
 // deadline returns when a timeout from now ends; 0 for none. Invalid (TIMEOUT_INVALID).
 func (x *reader) deadline(timeoutMS int64) session.Millis {
 	const longest = 30 * 24 * time.Hour
@@ -241,14 +227,6 @@ func (x *reader) tags(tags []string) []string {
 	return tags
 }
 
-// title gives Invalid (TITLE_INVALID).
-func (x *reader) title(title *string) *string {
-	if t := title; t != nil && (len(*t) > x.limits.TitleBytes || !utf8.ValidString(*t) || strings.ContainsFunc(*t, unicode.IsControl)) {
-		x.refuse("TITLE_INVALID", "the title is longer than %d bytes, is not UTF-8, or has control characters", x.limits.TitleBytes)
-	}
-	return title
-}
-
 // state gives Invalid (STATE_INVALID), TooLarge (STATE_SIZE_EXCEEDED).
 func (x *reader) state(state string) string {
 	switch {
@@ -292,36 +270,13 @@ func (x *reader) mode(m statev1.SubSessionMode) session.ChildMode {
 	return mode
 }
 
-// busy returns an empty policy for an unspecified one. Invalid (BUSY_POLICY_INVALID).
-func (x *reader) busy(p statev1.BusyPolicy) session.BusyPolicy {
+// readBusyPolicy returns an empty policy for an unspecified one. Invalid (BUSY_POLICY_INVALID).
+func readBusyPolicy(x *reader, p statev1.BusyPolicy) session.BusyPolicy {
 	policy, known := busyIn[p]
 	if !known && p != statev1.BusyPolicy_BUSY_POLICY_UNSPECIFIED {
 		x.refuse("BUSY_POLICY_INVALID", "%s is not a policy; the policies are REJECT, ENQUEUE, INTERRUPT and ROLLBACK", p)
 	}
 	return policy
-}
-
-// subSession reads a reference to a sub-session. Invalid (ID_INVALID, STATUS_INVALID, SUB_SESSION_INVALID).
-func (x *reader) subSession(c *statev1.SubSession) session.Child {
-	child := session.Child{
-		SessionID: x.id("sub_session.session_id", c.GetSessionId()), AgentType: x.optionalID("agent_type", c.GetAgentType()),
-		CallID: x.optionalID("parent_tool_call_id", c.GetParentToolCallId()), Name: x.optionalID("name", c.GetName()), Mode: x.mode(c.GetMode()),
-		Remote: c.GetRemote(), StartedAt: session.Millis(c.GetStartedAt()), CompletedAt: session.Millis(c.GetCompletedAt()),
-	}
-	var statusKnown, locationKnown bool
-	child.Status, statusKnown = statusIn[c.GetStatus()]
-	child.Location, locationKnown = locationIn[c.GetLocation()]
-	switch {
-	case !statusKnown:
-		x.refuse("STATUS_INVALID", "%s is not a status of a sub-session", c.GetStatus())
-	case !locationKnown:
-		x.refuse("SUB_SESSION_INVALID", "%s is not a location; a sub-session is local or remote", c.GetLocation())
-	case child.Remote != "" && child.Location == session.Local:
-		x.refuse("SUB_SESSION_INVALID", "a local sub-session has no remote")
-	case len(child.Remote) > x.limits.MetadataBytes || !isJSONOrEmpty(child.Remote):
-		x.refuse("SUB_SESSION_INVALID", "remote is not one JSON text of at most %d bytes", x.limits.MetadataBytes)
-	}
-	return child
 }
 
 // statuses gives Invalid (STATUS_INVALID).
@@ -335,31 +290,6 @@ func (x *reader) statuses(statuses []statev1.SessionStatus) []session.Status {
 		list = append(list, status)
 	}
 	return list
-}
-
-// failure returns nil for nil.
-func (x *reader) failure(f *statev1.Failure) *session.Failure {
-	if f == nil {
-		return nil
-	}
-	return &session.Failure{
-		Error: truncate(f.GetError(), x.limits.ErrorBytes), Detail: truncate(f.GetDetail(), x.limits.ErrorBytes), Code: f.GetCode(), Retryable: f.GetRetryable(),
-	}
-}
-
-// truncate shortens a text for people to at most limit bytes, between characters. It removes zero characters: databases
-// do not store them. Refusing an error text would keep its run from ending.
-func truncate(text string, limit int) string {
-	const mark = "…"
-	text = strings.ReplaceAll(text, "\x00", "")
-	if len(text) <= limit {
-		return text
-	}
-	end := max(limit-len(mark), 0)
-	for end > 0 && !utf8.RuneStart(text[end]) {
-		end--
-	}
-	return text[:end] + mark
 }
 
 // trace returns a trace context without its invalid parts. An invalid trace does not stop a run.
@@ -403,4 +333,387 @@ func encode(m proto.Message) ([]byte, error) {
 		return nil, fmt.Errorf("encode %s: %w", m.ProtoReflect().Descriptor().FullName(), err)
 	}
 	return body, nil
+}
+
+// origin has the defaults for empty fields of a message.
+type origin struct {
+	runID  string
+	step   int32
+	ownRun bool // the message belongs to the run, whichever it names
+}
+
+// maxUIMetadata bounds the metadata and the data parts of a client's message, in bytes each.
+const maxUIMetadata = 64 << 10
+
+func (x *reader) messageInvalid(format string, args ...any) {
+	x.refuse("MESSAGE_INVALID", format, args...)
+}
+
+// checkMessage checks the common fields of all messages. Invalid (METADATA_INVALID, ID_INVALID), TooLarge
+// (MESSAGE_TOO_LARGE).
+func (x *reader) checkMessage(m *eventv1.Message, limit int) {
+	if size := proto.Size(m); size > limit {
+		x.fail(tooLarge("MESSAGE_TOO_LARGE", fmt.Sprintf("message %q", m.GetId()), size, limit))
+	}
+	if text := m.GetUiMetadata(); len(text) > maxUIMetadata || !isJSONOrEmpty(text) {
+		x.refuse("METADATA_INVALID", "the ui_metadata of message %q is not one JSON text of at most %d bytes", m.GetId(), maxUIMetadata)
+	}
+	if text := m.GetUiParts(); len(text) > maxUIMetadata || !isJSONOrEmpty(text) {
+		x.refuse("METADATA_INVALID", "the ui_parts of message %q are not one JSON text of at most %d bytes", m.GetId(), maxUIMetadata)
+	}
+	x.optionalID("a message's run_id", m.GetRunId())
+	x.metadata(m.GetMetadata())
+}
+
+// message reads a message of at most limit bytes. It fills in the empty fields of a copy.
+func (x *reader) message(m *eventv1.Message, limit int, from origin) session.Message {
+	x.checkMessage(m, limit)
+	if x.err != nil {
+		return session.Message{}
+	}
+	m = proto.CloneOf(m)
+	if m.Id == "" {
+		m.Id = x.ids.message()
+	}
+	if m.RunId == "" || from.ownRun {
+		m.RunId = from.runID
+	}
+	if m.Step == 0 {
+		m.Step = from.step
+	}
+	if m.CreatedAt == 0 {
+		m.CreatedAt = int64(x.now)
+	}
+	row := session.Message{
+		ID: m.Id, Role: roleNames[m.Role], RunID: m.RunId, Step: m.Step, CreatedAt: session.Millis(m.CreatedAt), Body: x.encode(m),
+	}
+	for _, p := range m.GetParts() {
+		if id, ok := eventv1.FileID(p.GetFile().GetUrl()); ok {
+			row.FileIDs = append(row.FileIDs, x.id("a file id", id))
+		}
+	}
+	x.fileIDs = append(x.fileIDs, row.FileIDs...)
+	return row
+}
+
+// messageCount gives TooLarge (TOO_MANY_MESSAGES).
+func (x *reader) messageCount(n int) {
+	if n > x.limits.Messages {
+		x.fail(fault.New(fault.TooLarge, "TOO_MANY_MESSAGES",
+			"the request has %d messages; the limit is %d: send them in several requests", n, x.limits.Messages).
+			With("count", strconv.Itoa(n)).With("limit", strconv.Itoa(x.limits.Messages)))
+	}
+}
+
+// userMessages reads the messages of a StartRun. Invalid (MESSAGE_INVALID, ID_INVALID, METADATA_INVALID), TooLarge
+// (MESSAGE_TOO_LARGE, TOO_MANY_MESSAGES).
+func (x *reader) userMessages(messages []*eventv1.Message, mayBeEmpty bool, runID string) []session.Message {
+	x.messageCount(len(messages))
+	if len(messages) == 0 && !mayBeEmpty {
+		x.messageInvalid("messages is empty; a run begins with at least one user message")
+	}
+	rows := make([]session.Message, 0, len(messages))
+	for i, m := range messages {
+		if m.GetRole() != eventv1.Role_ROLE_USER {
+			x.messageInvalid("messages[%d] has the role %s; only user messages start a run", i, m.GetRole())
+		}
+		x.optionalID("a message's id", m.GetId())
+		content := false
+		for _, part := range m.GetParts() {
+			switch p := part.GetPart().(type) {
+			case *eventv1.Part_Text:
+				content = content || strings.TrimSpace(p.Text.GetText()) != ""
+			case *eventv1.Part_File:
+				content = content || p.File.GetUrl() != ""
+			default:
+				x.messageInvalid("messages[%d] has a part that is neither text nor a file", i)
+			}
+		}
+		if !content {
+			x.messageInvalid("messages[%d] has no content; give it a text or a file", i)
+		}
+		rows = append(rows, x.message(m, x.limits.MessageBytes, origin{runID: runID}))
+		if x.err != nil {
+			break
+		}
+	}
+	return rows
+}
+
+// appended reads messages of any role from a host. Faults as userMessages.
+func (x *reader) appended(messages []*eventv1.Message) []session.Message {
+	x.messageCount(len(messages))
+	return x.conversation(messages, "")
+}
+
+// conversation reads any number of messages of any role. Those of users belong to the run; an empty id leaves them as
+// they are.
+func (x *reader) conversation(messages []*eventv1.Message, userRunID string) []session.Message {
+	rows := make([]session.Message, 0, len(messages))
+	for i, m := range messages {
+		if roleNames[m.GetRole()] == "" {
+			x.messageInvalid("messages[%d] has no role", i)
+		}
+		if len(m.GetParts()) == 0 {
+			x.messageInvalid("messages[%d] has no content; give it a part", i)
+		}
+		x.optionalID("a message's id", m.GetId())
+		from := origin{}
+		if m.GetRole() == eventv1.Role_ROLE_USER && userRunID != "" {
+			from = origin{runID: userRunID, ownRun: true}
+		}
+		rows = append(rows, x.message(m, x.limits.MessageBytes, from))
+		if x.err != nil {
+			break
+		}
+	}
+	return rows
+}
+
+// history reads the conversation of a client. Its users' messages belong to the first run: an edit of one goes back to
+// the state at the start of that run. Faults as userMessages, and TooLarge (HISTORY_TOO_LARGE).
+func (x *reader) history(messages []*eventv1.Message, runID string) []session.Message {
+	if len(messages) > x.limits.HistoryMessages {
+		x.fail(fault.New(fault.TooLarge, "HISTORY_TOO_LARGE",
+			"the conversation so far has %d messages; the limit is %d", len(messages), x.limits.HistoryMessages))
+	}
+	size := 0
+	for i, m := range messages {
+		if m.GetRole() == eventv1.Role_ROLE_CONTEXT || m.GetStep() != 0 || m.GetHidden() {
+			x.messageInvalid("history[%d] has the role %s, or fields of the runtime", i, m.GetRole())
+		}
+		size += proto.Size(m)
+	}
+	if size > x.limits.HistoryBytes {
+		x.fail(tooLarge("HISTORY_TOO_LARGE", "the conversation so far", size, x.limits.HistoryBytes))
+	}
+	return x.conversation(messages, runID)
+}
+
+// stepMessages reads the messages of a committed step. Faults as userMessages.
+func (x *reader) stepMessages(messages []*eventv1.Message, from origin) []session.Message {
+	rows := make([]session.Message, 0, len(messages))
+	for _, m := range messages {
+		x.id("a message's id", m.GetId())
+		if m.GetRole() == eventv1.Role_ROLE_UNSPECIFIED {
+			x.messageInvalid("message %q has no role", m.GetId())
+		}
+		rows = append(rows, x.message(m, x.limits.StepBytes, from))
+		if x.err != nil {
+			break
+		}
+	}
+	return rows
+}
+
+// answer reads the answer to a call. Invalid (ID_INVALID, ANSWER_INVALID). An oversized answer gets the Refusal
+// TooLarge (RESULT_TOO_LARGE).
+func (x *reader) answer(callID string, given *statev1.CallAnswer) session.Answer {
+	a := session.Answer{CallID: x.id("tool_call_id", callID)}
+	oversized := func(size, limit int) {
+		if size > limit {
+			a.Refusal = tooLarge("RESULT_TOO_LARGE", "the answer", size, limit)
+		}
+	}
+	switch answer := given.GetAnswer().(type) {
+	case *statev1.CallAnswer_Result:
+		a.Kind = session.ClientTool
+		if oversized(len(answer.Result), x.limits.ResultBytes); a.Refusal == nil && !isJSON(answer.Result) {
+			x.refuse("ANSWER_INVALID", "the result is not one JSON text")
+		}
+	case *statev1.CallAnswer_Error:
+		oversized(len(answer.Error), x.limits.ErrorBytes)
+		if answer.Error == "" {
+			x.refuse("ANSWER_INVALID", "the error has no text; say what went wrong")
+		}
+	case *statev1.CallAnswer_Approval:
+		a.Kind, a.ApprovalID, a.Approves = session.Approval, answer.Approval.GetApprovalId(), answer.Approval.GetApproved()
+		if p := idProblem(a.ApprovalID); p != "" {
+			x.refuse("ANSWER_INVALID", "approval_id %s; name the approval that is answered", p)
+		}
+		oversized(len(answer.Approval.GetReason()), x.limits.ErrorBytes)
+	default:
+		x.refuse("ANSWER_INVALID", "the answer is empty; give a result, an error or an approval")
+	}
+	if x.err != nil || a.Refusal != nil {
+		return a
+	}
+	response, err := encodeAnswer(given, statev1.AnswerSource_ANSWER_SOURCE_CLIENT)
+	x.fail(err)
+	a.Response = response
+	return a
+}
+
+// answers reads the answers of a request. Invalid (TOO_MANY_ANSWERS), and the faults of answer. The refusal of an
+// oversized answer counts only if its call accepts an answer: it may repeat the result of a server tool, which has a
+// limit of its own.
+func (x *reader) answers(given []*statev1.SubmittedAnswer) []session.Answer {
+	if len(given) > maxAnswers {
+		x.refuse("TOO_MANY_ANSWERS", "the request has %d answers; the limit is %d: send the rest in another request", len(given), maxAnswers)
+	}
+	answers := make([]session.Answer, len(given))
+	for i, g := range given {
+		if answers[i] = x.answer(g.GetToolCallId(), g.GetAnswer()); x.err != nil {
+			return nil
+		}
+	}
+	return answers
+}
+
+// addition reads the messages to append, and the state to write, before a run begins. Faults as appended and ops.
+func (x *reader) addition(r interface {
+	GetAppendMessages() []*eventv1.Message
+	GetStateOps() []*statev1.StateOp
+}) session.Addition {
+	return session.Addition{Append: x.appended(r.GetAppendMessages()), Ops: x.ops(r.GetStateOps())}
+}
+
+// claim reads the reference of an executor's write, and checks its grant.
+func (x *reader) claim(g *grants, r *statev1.RunRef) session.ClaimRef {
+	ref := session.ClaimRef{Key: x.key(r), RunID: x.id("run_id", r.GetRunId()), Epoch: r.GetEpoch()}
+	if x.err == nil {
+		x.err = g.covers(ref, r.GetGrant())
+	}
+	return ref
+}
+
+// ops gives Invalid (STATE_INVALID) and TooLarge (STATE_SIZE_EXCEEDED).
+func (x *reader) ops(ops []*statev1.StateOp) []session.StateOp {
+	if len(ops) > x.limits.Ops {
+		x.refuse("STATE_INVALID", "there are %d state writes; the limit is %d: write each key once, with all its items", len(ops), x.limits.Ops)
+	}
+	rows := slices.Grow([]session.StateOp(nil), len(ops))
+	for i, op := range ops {
+		row, problem := opIn(op)
+		if problem != "" {
+			x.refuse("STATE_INVALID", "ops[%d] on key %q %s", i, op.GetKey(), problem)
+			return nil
+		}
+		rows = append(rows, row)
+	}
+	if size := session.OpsBytes(rows); size > x.limits.StagedBytes {
+		x.fail(session.StateTooLarge(size, x.limits.StagedBytes, rows))
+	}
+	return rows
+}
+
+// opIn converts a state write, or describes its fault.
+func opIn(op *statev1.StateOp) (row session.StateOp, problem string) {
+	if p := idProblem(op.GetKey()); p != "" {
+		return row, "has a key that " + p
+	}
+	row.Key = op.GetKey()
+	switch o := op.GetOp().(type) {
+	case *statev1.StateOp_Replace:
+		row.Kind, row.Value = session.OpReplace, o.Replace
+	case *statev1.StateOp_Append:
+		row.Kind, row.Value = session.OpAppend, o.Append
+		if !beginsWith(o.Append, '[') {
+			return row, "appends a value that is not a JSON array"
+		}
+	case *statev1.StateOp_Delete:
+		row.Kind = session.OpDelete
+		if !o.Delete {
+			return row, "has delete: false, which has no meaning"
+		}
+		return row, ""
+	default:
+		return row, "has no op"
+	}
+	if !isJSON(row.Value) {
+		return row, "has a value that is not JSON"
+	}
+	return row, ""
+}
+
+func (x *reader) outcomeInvalid(format string, args ...any) {
+	x.refuse("OUTCOME_INVALID", format, args...)
+}
+
+// outcome gives Invalid (OUTCOME_INVALID).
+func (x *reader) outcome(o *statev1.Outcome, maySuspend bool) session.Outcome {
+	const maxFinishReason = 64
+	out := session.Outcome{
+		Status: runStatusIn[o.GetStatus()], Output: o.GetOutput(), CompletionReason: o.GetCompletionReason(), FinishReason: o.GetFinishReason(),
+		Failure: x.failure(o.GetFailure()),
+	}
+	if u := o.GetUsage(); u != nil {
+		out.Usage = &session.Tokens{
+			Prompt: u.GetPromptTokens(), Completion: u.GetCompletionTokens(), Reasoning: u.GetReasoningTokens(),
+			Cached: u.GetCachedTokens(), Total: u.GetTotalTokens(),
+		}
+	}
+	suspended := session.Status(out.Status).Suspended()
+	switch {
+	case suspended && !maySuspend:
+		x.outcomeInvalid("a suspended outcome comes with the commit of the step that leaves calls open")
+	case out.Status == session.RunFailed && o.GetFailure().GetError() == "":
+		x.outcomeInvalid("a failed run needs a failure with an error text")
+	case !suspended && out.Status != session.RunFailed && out.Status != session.RunCompleted && out.Status != session.RunInterrupted:
+		x.outcomeInvalid("a run cannot end as %s; valid outcomes are COMPLETED, FAILED and INTERRUPTED", o.GetStatus())
+	case len(out.Output) > x.limits.StepBytes:
+		x.outcomeInvalid("the output has %d bytes; the limit is %d", len(out.Output), x.limits.StepBytes)
+	case !isJSONOrEmpty(out.Output):
+		x.outcomeInvalid("the output is not one JSON text")
+	case len(out.FinishReason) > maxFinishReason:
+		x.outcomeInvalid("the finish_reason has %d bytes; the limit is %d: give a short reason, such as stop or length",
+			len(out.FinishReason), maxFinishReason)
+	}
+	for _, name := range [...]struct{ field, text string }{
+		{"completion_reason", out.CompletionReason}, {"failure.code", o.GetFailure().GetCode()}, {"finish_reason", out.FinishReason},
+	} {
+		if p := idProblem(name.text); name.text != "" && p != "" {
+			x.outcomeInvalid("%s %s", name.field, p)
+		}
+	}
+	return out
+}
+
+// subSession reads a reference to a sub-session. Invalid (ID_INVALID, STATUS_INVALID, SUB_SESSION_INVALID).
+func (x *reader) subSession(c *statev1.SubSession) session.Child {
+	child := session.Child{
+		SessionID: x.id("sub_session.session_id", c.GetSessionId()), AgentType: x.optionalID("agent_type", c.GetAgentType()),
+		CallID: x.optionalID("parent_tool_call_id", c.GetParentToolCallId()), Name: x.optionalID("name", c.GetName()), Mode: x.mode(c.GetMode()),
+		Remote: c.GetRemote(), StartedAt: session.Millis(c.GetStartedAt()), CompletedAt: session.Millis(c.GetCompletedAt()),
+	}
+	var statusKnown, locationKnown bool
+	child.Status, statusKnown = statusIn[c.GetStatus()]
+	child.Location, locationKnown = locationIn[c.GetLocation()]
+	switch {
+	case !statusKnown:
+		x.refuse("STATUS_INVALID", "%s is not a status of a sub-session", c.GetStatus())
+	case !locationKnown:
+		x.refuse("SUB_SESSION_INVALID", "%s is not a location; a sub-session is local or remote", c.GetLocation())
+	case child.Remote != "" && child.Location == session.Local:
+		x.refuse("SUB_SESSION_INVALID", "a local sub-session has no remote")
+	case len(child.Remote) > x.limits.MetadataBytes || !isJSONOrEmpty(child.Remote):
+		x.refuse("SUB_SESSION_INVALID", "remote is not one JSON text of at most %d bytes", x.limits.MetadataBytes)
+	}
+	return child
+}
+
+// failure returns nil for nil.
+func (x *reader) failure(f *statev1.Failure) *session.Failure {
+	if f == nil {
+		return nil
+	}
+	return &session.Failure{
+		Error: truncate(f.GetError(), x.limits.ErrorBytes), Detail: truncate(f.GetDetail(), x.limits.ErrorBytes),
+		Code: f.GetCode(), Retryable: f.GetRetryable(),
+	}
+}
+
+// truncate shortens a text for people to at most limit bytes, between characters. It removes zero characters: databases
+// do not store them. Refusing an error text would keep its run from ending.
+func truncate(text string, limit int) string {
+	const mark = "…"
+	text = strings.ReplaceAll(text, "\x00", "")
+	if len(text) <= limit {
+		return text
+	}
+	end := max(limit-len(mark), 0)
+	for end > 0 && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + mark
 }

@@ -63,7 +63,7 @@ func TestAnAnnouncedSchemaHasALimitAndCompiles(t *testing.T) {
 		padded(agent.MaxStateSchema): true, padded(agent.MaxStateSchema + 1): false, `{"type":"nothing"}`: false, `{`: false,
 	} {
 		var x reader
-		x.executor(&statev1.ClaimRunsRequest{ExecutorId: "e", Agents: []*statev1.Agent{{AgentType: "a", StateSchema: schema}}})
+		readExecutor(&x, &statev1.ClaimRunsRequest{ExecutorId: "e", Agents: []*statev1.Agent{{AgentType: "a", StateSchema: schema}}})
 		if (x.err == nil) != ok {
 			t.Errorf("a schema of %d bytes: %v", len(schema), x.err)
 		}

@@ -6,7 +6,10 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
@@ -129,7 +132,7 @@ func deletion(x *reader, key session.Key) session.Command[session.Removed] {
 func (s *sessionService) UpdateSession(ctx context.Context, r *statev1.UpdateSessionRequest) (*statev1.UpdateSessionResponse, error) {
 	x := s.runner.read(r)
 	command := session.UpdateSession{
-		Key: x.key(r), Title: x.title(r.Title), UserID: r.UserId, OrganizationID: r.OrganizationId, ExpectedVersion: r.GetExpectedVersion(), Now: x.now,
+		Key: x.key(r), Title: readTitle(x, r.Title), UserID: r.UserId, OrganizationID: r.OrganizationId, ExpectedVersion: r.GetExpectedVersion(), Now: x.now,
 	}
 	x.optionalID("user_id", r.GetUserId())
 	x.optionalID("organization_id", r.GetOrganizationId())
@@ -259,4 +262,12 @@ func (s *sessionService) ListAgents(ctx context.Context, r *statev1.ListAgentsRe
 		a.QueuedRuns, a.OldestQueuedAt = of.Runs, int64(of.Oldest)
 	}
 	return answer, nil
+}
+
+// readTitle gives Invalid (TITLE_INVALID).
+func readTitle(x *reader, title *string) *string {
+	if t := title; t != nil && (len(*t) > x.limits.TitleBytes || !utf8.ValidString(*t) || strings.ContainsFunc(*t, unicode.IsControl)) {
+		x.refuse("TITLE_INVALID", "the title is longer than %d bytes, is not UTF-8, or has control characters", x.limits.TitleBytes)
+	}
+	return title
 }

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
-	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
@@ -53,7 +52,8 @@ func (s *runService) StartRun(ctx context.Context, r *statev1.StartRunRequest) (
 	return &statev1.StartRunResponse{
 		Session: sessionOut(&started.Session), Run: runOut(key, &started.Run), MessageRuns: runsOut(key, runs),
 		SessionCreated: started.Created, Repeated: started.Repeated, Waiting: started.Waiting,
-		AbandonedCalls: started.Abandoned, UnknownMessages: int32(started.Unknown), RemovedMessages: started.Removed, MissingMessages: int32(started.Missing),
+		AbandonedCalls: started.Abandoned, UnknownMessages: int32(started.Unknown), RemovedMessages: started.Removed,
+		MissingMessages: int32(started.Missing),
 	}, nil
 }
 
@@ -81,22 +81,42 @@ func (s *runService) start(ctx context.Context, r *statev1.StartRunRequest, c se
 	}
 }
 
+// highestPriority bounds the priority of a run, above and below 0.
+const highestPriority = 100
+
 // readStart returns the command of the request's intent.
 func (s *runService) readStart(x *reader, r *statev1.StartRunRequest, defaultAgent string) session.Command[session.Started] {
 	sends := r.GetIntent() == nil || r.GetEdit() != nil
 	post := session.RunRequest{
 		Key: session.Key{Tenant: x.id("tenant", r.GetTenant()), SessionID: x.optionalID("session_id", r.GetSessionId())}, By: x.by,
-		AgentType: x.optionalID("agent_type", r.GetAgentType()), DefaultAgent: defaultAgent, RequestKey: x.optionalID("request_key", r.GetRequestKey()),
-		RunID: x.ids.run(), MessageID: x.ids.message(),
-		LastSeenRunID: x.optionalID("seen_run_id", r.GetSeenRunId()), MustExist: r.GetMustExist(), RefuseUnknownAnswers: r.GetRefuseUnknownAnswers(),
-		DeadlineAt: x.deadline(r.GetTimeoutMs()), Priority: x.priority(r.GetPriority()),
-		OnBusy: x.busy(r.GetOnBusy()), DefaultOnBusy: x.busy(r.GetDefaultOnBusy()),
+		AgentType: x.optionalID("agent_type", r.GetAgentType()), DefaultAgent: defaultAgent,
+		RequestKey: x.optionalID("request_key", r.GetRequestKey()),
+		RunID:      x.ids.run(), MessageID: x.ids.message(),
+		LastSeenRunID: x.optionalID("seen_run_id", r.GetSeenRunId()), MustExist: r.GetMustExist(),
+		RefuseUnknownAnswers: r.GetRefuseUnknownAnswers(),
+		DeadlineAt:           x.deadline(r.GetTimeoutMs()), Priority: r.GetPriority(),
+		OnBusy: readBusyPolicy(x, r.GetOnBusy()), DefaultOnBusy: readBusyPolicy(x, r.GetDefaultOnBusy()),
 		Limits: x.limits.sessionLimits(), Schemas: s.runner.schemas, Now: x.now, Bodies: bodies,
 	}
-	if post.SessionID == "" {
-		post.SessionID = x.newSessionID(r)
+	switch {
+	case post.SessionID != "":
+	case post.RequestKey == "":
+		post.SessionID = x.ids.session()
+	default: // a repeated request finds the same session
+		names := []string{post.Tenant, post.RequestKey}
+		if branch := r.GetBranch(); branch != nil {
+			names = []string{post.Tenant, branch.GetFromSessionId(), branch.GetCheckpointId(), post.RequestKey}
+		}
+		if x.by.Owner != "" { // users may choose the same key
+			names = append(names, x.by.Owner)
+		}
+		digest := sha256.Sum256([]byte(strings.Join(names, "\x00")))
+		post.SessionID = "ses_" + hex.EncodeToString(digest[:16])
 	}
 	post.Traceparent, post.Tracestate = trace(r.GetTraceparent(), r.GetTracestate())
+	if post.Priority < -highestPriority || post.Priority > highestPriority {
+		x.refuse("PRIORITY_INVALID", "priority is %d; it must be -%d to %d", post.Priority, highestPriority, highestPriority)
+	}
 	missing, known := missingIn[r.GetMissing()]
 	if !known {
 		x.refuse("MISSING_POLICY_INVALID", "%s is not a policy for missing messages; the policies are REWIND and REFUSE", r.GetMissing())
@@ -113,16 +133,31 @@ func (s *runService) readStart(x *reader, r *statev1.StartRunRequest, defaultAge
 		x.messageInvalid("earlier_message_ids has %d ids; the limit is %d", n, maxEarlier)
 	}
 	post.EarlierIDs = x.eachID("an id in earlier_message_ids", r.GetEarlierMessageIds())
-	post.Expect = x.expect(r.GetExpect())
+	if e := r.GetExpect(); e != nil {
+		x.optionalID("current_run_id", e.GetCurrentRunId())
+		post.Expect = session.Expect{Statuses: x.statuses(e.GetStatuses()), Version: e.GetVersion(), RunID: e.CurrentRunId}
+	}
 	post.Answers = x.answers(r.GetAnswers())
-	post.RequestHash = x.fingerprint(r)
+	// Equal requests have equal hashes: of the messages as they were sent, and of the intent unless it sends or edits.
+	hash := sha256.New()
+	for _, m := range r.GetMessages() {
+		body := x.encode(m)
+		hash.Write(binary.AppendUvarint(nil, uint64(len(body))))
+		hash.Write(body)
+	}
+	post.RequestHash = hash.Sum(nil)
+	if !sends {
+		digest := sha256.Sum256(append(post.RequestHash, x.encode(&statev1.StartRunRequest{Intent: r.GetIntent()})...))
+		post.RequestHash = digest[:]
+	}
 	send := session.Send{RunRequest: post, History: history, Missing: missing, NewSession: session.Create{
 		ParentID: x.parentID(r.GetParent()), Child: x.child(r.GetParent()), Owner: x.by.Owner, MaxTree: x.limits.Tree,
 		UserID: x.user(x.optionalID("user_id", r.GetUserId())), OrganizationID: x.optionalID("organization_id", r.GetOrganizationId()),
 		Tags: x.tags(r.GetTags()), Metadata: x.textMetadata(r.GetMetadata()), State: x.initialState(r.GetCustomState()),
 	}}
 
-	begin := func(action session.AuditAction, need session.Need, decide func(...*session.View) (*session.Change, session.Started, error)) session.Command[session.Started] {
+	type decision = func(...*session.View) (*session.Change, session.Started, error)
+	begin := func(action session.AuditAction, need session.Need, decide decision) session.Command[session.Started] {
 		c := onViews(x, session.Target{Key: post.Key, Need: need, Owner: x.by.Owner}, decide)
 		c.Intent, c.HandsOver, c.AgentType = action, true, cmp.Or(post.AgentType, defaultAgent)
 		c.Amend = func(views []*session.View, changes []*session.Change, started *session.Started) {
@@ -144,7 +179,9 @@ func (s *runService) readStart(x *reader, r *statev1.StartRunRequest, defaultAge
 		}
 		return begin(session.ActionRegenerated, c.Need(), c.Decide)
 	case *statev1.StartRunRequest_Resume:
-		c := session.Resume{RunRequest: post, CheckpointID: x.optionalCheckpointID(intent.Resume.GetCheckpointId()), Addition: x.addition(intent.Resume)}
+		c := session.Resume{
+			RunRequest: post, CheckpointID: x.optionalCheckpointID(intent.Resume.GetCheckpointId()), Addition: x.addition(intent.Resume),
+		}
 		return begin(session.ActionResumed, c.Need(), c.Decide)
 	case *statev1.StartRunRequest_Retry:
 		c := session.Retry{RunRequest: post, Addition: x.addition(intent.Retry)}
@@ -167,68 +204,6 @@ func (s *runService) readStart(x *reader, r *statev1.StartRunRequest, defaultAge
 	}
 }
 
-// priority gives Invalid (PRIORITY_INVALID).
-func (x *reader) priority(priority int32) int32 {
-	const highest = 100
-	if priority < -highest || priority > highest {
-		x.refuse("PRIORITY_INVALID", "priority is %d; it must be -%d to %d", priority, highest, highest)
-	}
-	return priority
-}
-
-// expect gives Invalid (STATUS_INVALID, ID_INVALID). nil expects nothing.
-func (x *reader) expect(e *statev1.Expectation) session.Expect {
-	if e == nil {
-		return session.Expect{}
-	}
-	x.optionalID("current_run_id", e.GetCurrentRunId())
-	return session.Expect{Statuses: x.statuses(e.GetStatuses()), Version: e.GetVersion(), RunID: e.CurrentRunId}
-}
-
-// addition reads the messages to append, and the state to write, before a run begins. Faults as appended and ops.
-func (x *reader) addition(r interface {
-	GetAppendMessages() []*eventv1.Message
-	GetStateOps() []*statev1.StateOp
-}) session.Addition {
-	return session.Addition{Append: x.appended(r.GetAppendMessages()), Ops: x.ops(r.GetStateOps())}
-}
-
-// newSessionID makes the id of a session that the request does not name: from the request key, so that a repeated
-// request finds the same session, or at random.
-func (x *reader) newSessionID(r *statev1.StartRunRequest) string {
-	if r.GetRequestKey() == "" {
-		return x.ids.session()
-	}
-	names := []string{r.GetTenant(), r.GetRequestKey()}
-	if branch := r.GetBranch(); branch != nil {
-		names = []string{r.GetTenant(), branch.GetFromSessionId(), branch.GetCheckpointId(), r.GetRequestKey()}
-	}
-	if x.by.Owner != "" { // users may choose the same key
-		names = append(names, x.by.Owner)
-	}
-	digest := sha256.Sum256([]byte(strings.Join(names, "\x00")))
-	return "ses_" + hex.EncodeToString(digest[:16])
-}
-
-// fingerprint is equal for equal requests: of the messages as they were sent, and of the intent unless it sends or
-// edits.
-func (x *reader) fingerprint(r *statev1.StartRunRequest) []byte {
-	if x.err != nil {
-		return nil
-	}
-	hash := sha256.New()
-	for _, m := range r.GetMessages() {
-		body := x.encode(m)
-		hash.Write(binary.AppendUvarint(nil, uint64(len(body))))
-		hash.Write(body)
-	}
-	if r.GetIntent() == nil || r.GetEdit() != nil {
-		return hash.Sum(nil)
-	}
-	digest := sha256.Sum256(append(hash.Sum(nil), x.encode(&statev1.StartRunRequest{Intent: r.GetIntent()})...))
-	return digest[:]
-}
-
 // onlyAgent returns the only announced agent. Invalid (AGENT_REQUIRED) if there is not exactly one.
 func onlyAgent(ctx context.Context, registry store.Registry) (string, error) {
 	agents, err := registry.Agents(ctx)
@@ -242,7 +217,8 @@ func onlyAgent(ctx context.Context, registry store.Registry) (string, error) {
 	for i, a := range agents {
 		names[i] = a.Type
 	}
-	return "", invalid("AGENT_REQUIRED", "the session is new and there is no default agent: name an agentType (known: %s), or configure a default agent", strings.Join(names, ", "))
+	return "", invalid("AGENT_REQUIRED",
+		"the session is new and there is no default agent: name an agentType (known: %s), or configure a default agent", strings.Join(names, ", "))
 }
 
 // withKnownAgents adds at most limit known agents to the fault.

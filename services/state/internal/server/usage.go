@@ -2,6 +2,8 @@ package server
 
 import (
 	"context"
+	"math"
+	"slices"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
@@ -33,8 +35,8 @@ func (s *usageService) RecordUsage(ctx context.Context, r *statev1.RecordUsageRe
 	return &statev1.RecordUsageResponse{}, nil
 }
 
-// usageKinds gives Invalid (QUERY_INVALID).
-func (x *reader) usageKinds(kinds []eventv1.UsageKind) []session.UsageKind {
+// readUsageKinds gives Invalid (QUERY_INVALID).
+func readUsageKinds(x *reader, kinds []eventv1.UsageKind) []session.UsageKind {
 	var list []session.UsageKind
 	for _, k := range kinds {
 		kind, known := usageKindIn[k]
@@ -49,7 +51,7 @@ func (x *reader) usageKinds(kinds []eventv1.UsageKind) []session.UsageKind {
 // ListUsage implements statev1.UsageServiceServer.
 func (s *usageService) ListUsage(ctx context.Context, r *statev1.ListUsageRequest) (*statev1.ListUsageResponse, error) {
 	x := s.runner.read(r)
-	key, kinds, limit, offset := x.key(r), x.usageKinds(r.GetKinds()), x.pageLimit(r.GetLimit()), x.offset(r.GetOffset())
+	key, kinds, limit, offset := x.key(r), readUsageKinds(x, r.GetKinds()), x.pageLimit(r.GetLimit()), x.offset(r.GetOffset())
 	if x.err != nil {
 		return nil, x.err
 	}
@@ -82,7 +84,8 @@ func (s *usageService) GetUsageRollup(ctx context.Context, r *statev1.GetUsageRo
 	if err != nil {
 		return nil, err
 	}
-	family, err := s.sums(ctx, key.Tenant, store.UsageQuery{Family: key.SessionID, UserID: user, Kinds: []session.UsageKind{session.UsageTokens}})
+	tokens := []session.UsageKind{session.UsageTokens}
+	family, err := s.sums(ctx, key.Tenant, store.UsageQuery{Family: key.SessionID, UserID: user, Kinds: tokens})
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +113,7 @@ func (s *usageService) sums(ctx context.Context, tenant string, q store.UsageQue
 // QueryUsage implements statev1.UsageServiceServer.
 func (s *usageService) QueryUsage(ctx context.Context, r *statev1.QueryUsageRequest) (*statev1.QueryUsageResponse, error) {
 	x := s.runner.read(r)
-	q := x.usageQuery(r)
+	q := readUsageQuery(x, r)
 	if x.err != nil {
 		return nil, x.err
 	}
@@ -130,8 +133,8 @@ func (s *usageService) QueryUsage(ctx context.Context, r *statev1.QueryUsageRequ
 	return answer, nil
 }
 
-// usageQuery reads the conditions. Invalid (ID_INVALID, QUERY_INVALID), Denied (OWNER_REFUSED).
-func (x *reader) usageQuery(r *statev1.QueryUsageRequest) store.UsageQuery {
+// readUsageQuery reads the conditions. Invalid (ID_INVALID, QUERY_INVALID), Denied (OWNER_REFUSED).
+func readUsageQuery(x *reader, r *statev1.QueryUsageRequest) store.UsageQuery {
 	const reason, shortestBucket, maxQueried = "QUERY_INVALID", 1000, 1000
 	from, before, bucket := r.GetRecordedFrom(), r.GetRecordedBefore(), r.GetBucketMs()
 	switch {
@@ -145,7 +148,79 @@ func (x *reader) usageQuery(r *statev1.QueryUsageRequest) store.UsageQuery {
 	x.id("tenant", r.GetTenant())
 	return store.UsageQuery{
 		UserID: x.user(x.optionalID("user_id", r.GetUserId())), AgentType: x.optionalID("agent_type", r.GetAgentType()),
-		Sessions: x.eachID("a session id", r.GetSessionIds()), Models: x.eachID("a model", r.GetModels()), Kinds: x.usageKinds(r.GetKinds()),
+		Sessions: x.eachID("a session id", r.GetSessionIds()), Models: x.eachID("a model", r.GetModels()), Kinds: readUsageKinds(x, r.GetKinds()),
 		From: session.Millis(from), Before: session.Millis(before), Bucket: session.Millis(bucket),
 	}
+}
+
+const (
+	maxUsageNumber = 1_000_000_000_000 // of each number of an entry: nine million of them can be added up
+	maxUsageValue  = 1e15              // of a custom entry, absolute: sums stay far below the limit of a float
+)
+
+// usageSources are the valid sources. The first is the default.
+var usageSources = []string{"agent", "tool", "subagent"}
+
+// usage gives Invalid (USAGE_INVALID).
+func (x *reader) usage(entries []*eventv1.UsageEntry) []session.Usage {
+	if len(entries) > x.limits.UsageEntries {
+		x.refuse("USAGE_INVALID", "there are %d usage entries; the limit of one request is %d", len(entries), x.limits.UsageEntries)
+	}
+	rows := slices.Grow([]session.Usage(nil), len(entries))
+	for i, e := range entries {
+		row, problem := usageEntryIn(e)
+		if problem != "" {
+			x.refuse("USAGE_INVALID", "usage[%d] %s", i, problem)
+			return nil
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// usageEntryIn converts an entry, or describes its fault.
+func usageEntryIn(e *eventv1.UsageEntry) (u session.Usage, problem string) {
+	switch entry := e.GetEntry().(type) {
+	case *eventv1.UsageEntry_Tokens:
+		t := entry.Tokens
+		u = session.Usage{
+			Kind: session.UsageTokens, Model: t.GetModel(), PromptTokens: t.GetPromptTokens(), CompletionTokens: t.GetCompletionTokens(),
+			ReasoningTokens: t.GetReasoningTokens(), CachedTokens: t.GetCachedTokens(), TotalTokens: t.GetTotalTokens(),
+		}
+	case *eventv1.UsageEntry_Tool:
+		t := entry.Tool
+		u = session.Usage{Kind: session.UsageTool, Tool: t.GetToolName(), Success: t.GetSuccess(), DurationMS: t.GetDurationMs()}
+	case *eventv1.UsageEntry_SubAgent:
+		s := entry.SubAgent
+		u = session.Usage{Kind: session.UsageSubAgent, Tool: s.GetToolName(), Success: s.GetSuccess(), DurationMS: s.GetDurationMs()}
+	case *eventv1.UsageEntry_Custom:
+		u = session.Usage{Kind: session.UsageCustom, Type: entry.Custom.GetType(), Name: entry.Custom.GetName(), Value: entry.Custom.GetValue()}
+	default:
+		return u, "has no measurement; give tokens, a tool, a sub-agent or a custom value"
+	}
+	if u.Source = e.GetSource(); u.Source == "" {
+		u.Source = usageSources[0]
+	}
+	if !slices.Contains(usageSources, u.Source) {
+		return u, "has an unknown source; give agent, tool or subagent"
+	}
+	name := u.Model + u.Tool
+	if u.Kind == session.UsageCustom {
+		name = u.Name
+		if p := idProblem(u.Type); p != "" {
+			return u, "has a model, tool, type or name that " + p
+		}
+	}
+	if p := idProblem(name); p != "" {
+		return u, "has a model, tool, type or name that " + p
+	}
+	for _, n := range []int64{u.PromptTokens, u.CompletionTokens, u.ReasoningTokens, u.CachedTokens, u.TotalTokens, u.DurationMS} {
+		if n < 0 || n > maxUsageNumber {
+			return u, "has a number that is negative or above 10^12"
+		}
+	}
+	if math.IsNaN(u.Value) || math.Abs(u.Value) > maxUsageValue {
+		return u, "has a value that is not a number or beyond 10^15"
+	}
+	return u, ""
 }

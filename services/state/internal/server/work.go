@@ -31,7 +31,7 @@ type workService struct {
 func (s *workService) RecordPlan(ctx context.Context, r *statev1.RecordPlanRequest) (*statev1.RecordPlanResponse, error) {
 	x := s.runner.read(r)
 	command := session.RecordPlan{
-		ClaimRef: x.claim(s.grants, r.GetRun()), Step: r.GetStep(), CallIDs: x.plannedCalls(r.GetPlan()), Usage: x.usage(r.GetUsage()),
+		ClaimRef: x.claim(s.grants, r.GetRun()), Step: r.GetStep(), CallIDs: readPlannedCalls(x, r.GetPlan()), Usage: x.usage(r.GetUsage()),
 		Ops: x.ops(r.GetOps()), Limits: x.limits.sessionLimits(),
 	}
 	if x.err == nil {
@@ -55,9 +55,9 @@ func (s *workService) RecordPlan(ctx context.Context, r *statev1.RecordPlanReque
 	return &statev1.RecordPlanResponse{}, nil
 }
 
-// plannedCalls checks a plan, and returns the ids of its calls. Invalid (MESSAGE_INVALID, ID_INVALID, METADATA_INVALID),
+// readPlannedCalls checks a plan, and returns the ids of its calls. Invalid (MESSAGE_INVALID, ID_INVALID, METADATA_INVALID),
 // TooLarge (MESSAGE_TOO_LARGE).
-func (x *reader) plannedCalls(m *eventv1.Message) (ids []string) {
+func readPlannedCalls(x *reader, m *eventv1.Message) (ids []string) {
 	if m.GetRole() != eventv1.Role_ROLE_ASSISTANT {
 		x.messageInvalid("the plan has the role %s; it is the assistant's message", m.GetRole())
 	}
