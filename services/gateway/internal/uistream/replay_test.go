@@ -156,7 +156,8 @@ func TestAMessageThatIsContinuedIsTheOneThatAClientHas(t *testing.T) {
 			asked := []uistream.UIMessage{from}
 			uistream.ShowPending(asked, s.openAfter(c.Sequence))
 			before := shown(t, from)
-			if got, want := shown(t, uistream.Continue(asked[0], chunks[i:])), shown(t, w.c.dropUndecided().whole()); got != want {
+			got, want := shown(t, uistream.Continue(asked[0], chunks[i:])), shown(t, w.c.dropUndecided().whole())
+			if mergeEmptySteps(got) != mergeEmptySteps(want) {
 				t.Fatalf("from step %d\ngot  %s\nwant %s", c.Chunk.GetStep(), got, want)
 			}
 			if shown(t, from) != before {
@@ -164,6 +165,16 @@ func TestAMessageThatIsContinuedIsTheOneThatAClientHas(t *testing.T) {
 			}
 		}
 	})
+}
+
+// mergeEmptySteps leaves one of several step-starts in a row. A step may only replace a data part of an earlier one. A
+// stored message then ends with the step-start, as after a step that has shown nothing, and the next step uses it again.
+func mergeEmptySteps(message string) string {
+	const start = `{"type":"step-start"}`
+	for strings.Contains(message, start+","+start) {
+		message = strings.ReplaceAll(message, start+","+start, start)
+	}
+	return message
 }
 
 // whole is the message as the gateway builds it: an incomplete input is text, and an ended call has
