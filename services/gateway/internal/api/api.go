@@ -76,7 +76,9 @@ func ask[Q, A any](ctx context.Context, s *Server, method func(context.Context, 
 
 // askIf is ask for a request that is perhaps not safe to repeat: after a lost answer, a repetition would count twice,
 // or be refused because of the first.
-func askIf[Q, A any](ctx context.Context, s *Server, safe bool, method func(context.Context, Q, ...grpc.CallOption) (A, error), request Q) (A, error) {
+func askIf[Q, A any](
+	ctx context.Context, s *Server, safe bool, method func(context.Context, Q, ...grpc.CallOption) (A, error), request Q,
+) (A, error) {
 	policy := s.Policy
 	if !safe {
 		policy.Limit = 0

@@ -59,7 +59,8 @@ func (s *Server) startRequest(ctx context.Context, tenant string, r *agentv1.Sta
 	messages = append(messages, userMessage(r.GetMessage())...)
 	start := &statev1.StartRunRequest{
 		Tenant: tenant, SessionId: r.GetSessionId(), AgentType: r.GetAgentType(), RequestKey: r.GetRequestKey(),
-		DefaultAgentType: s.Sessions.DefaultAgent, UserId: r.GetUserId(), OrganizationId: r.GetOrganizationId(), Tags: r.GetTags(), Metadata: r.GetMetadata(), CustomState: r.GetState(),
+		DefaultAgentType: s.Sessions.DefaultAgent, UserId: r.GetUserId(), OrganizationId: r.GetOrganizationId(),
+		Tags: r.GetTags(), Metadata: r.GetMetadata(), CustomState: r.GetState(),
 		Messages: messages, OnBusy: busyPolicies[r.GetOnBusy()], TimeoutMs: r.GetTimeoutMs(), Priority: r.GetPriority(),
 	}
 	// With an id and a key the start is safe to repeat.

@@ -158,5 +158,8 @@ func (p *post) exchange(path string, session *statev1.Session, runs []*statev1.R
 	if path == "" {
 		path = pathOf(run)
 	}
-	return &Exchange{chat: p.chat, path: path, session: session, run: run, runs: runs, major: p.chat.majorOr(p.request.Major), effects: p.effects()}
+	return &Exchange{
+		chat: p.chat, path: path, session: session, run: run, runs: runs,
+		major: p.chat.majorOr(p.request.Major), effects: p.effects(),
+	}
 }

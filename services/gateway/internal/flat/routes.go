@@ -107,8 +107,14 @@ func sessionRoutes(s *api.Server, limits httpapi.Limits) []httpapi.Route {
 	}, limits, s.SetStatus, nil)
 	answer := (&agentv1.SetStatusResponse{}).ProtoReflect().Descriptor()
 	setStatus.About.Answers[0].Body = OneOf{
-		{Name: "StatusSet", Message: answer, Without: []string{"currentStatus", "currentVersion"}, Required: []string{"newVersion"}, Fixed: map[string]bool{"ok": true}},
-		{Name: "StatusConflict", Message: answer, Without: []string{"newVersion"}, Required: []string{"currentStatus", "currentVersion"}, Fixed: map[string]bool{"ok": false}},
+		{
+			Name: "StatusSet", Message: answer, Without: []string{"currentStatus", "currentVersion"},
+			Required: []string{"newVersion"}, Fixed: map[string]bool{"ok": true},
+		},
+		{
+			Name: "StatusConflict", Message: answer, Without: []string{"newVersion"},
+			Required: []string{"currentStatus", "currentVersion"}, Fixed: map[string]bool{"ok": false},
+		},
 	}
 	return []httpapi.Route{
 		route(definition{

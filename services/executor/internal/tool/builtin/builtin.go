@@ -62,7 +62,8 @@ func wait() agent.Tool {
 	wait := func(ctx context.Context, _ *agent.Call, in input) (output, error) {
 		return output{in.Milliseconds}, pause(ctx, in.Milliseconds)
 	}
-	return agent.NewTool("wait", "Waits for a number of milliseconds, 60000 at most.", wait, agent.Safe(), agent.Timeout(maxPause+5*time.Second))
+	return agent.NewTool("wait", "Waits for a number of milliseconds, 60000 at most.", wait,
+		agent.Safe(), agent.Timeout(maxPause+5*time.Second))
 }
 
 // pause waits for this number of milliseconds.
