@@ -88,7 +88,7 @@ func TestReadersOfAllKindsReceiveEverythingOnceThroughCuts(t *testing.T) {
 	}
 	want := readerResult{ended: true}
 	begin()
-	child := run.Child("c1")
+	child := run.Child("child")
 	for i := range 120 {
 		word := fmt.Sprint(i, " ")
 		run.Show(1, Text(word))
@@ -100,7 +100,7 @@ func TestReadersOfAllKindsReceiveEverythingOnceThroughCuts(t *testing.T) {
 			child.Show(1, Text("below"))
 		case 2:
 			child.Complete()
-			child = run.Child(fmt.Sprint("c", i))
+			child = run.Child(fmt.Sprint("child-", i))
 		}
 		if i%40 == 20 {
 			begin()
