@@ -7,7 +7,7 @@
 //   - The run continues when the connection breaks.
 //   - A body with a clean end is whole: it ends with [DONE], after a finish or an error part. If a
 //     stream cannot be finished, the connection breaks, and clients resume.
-//   - Every event has an id, the place behind it: the sequence of its chunk, or SEQUENCE.N behind
+//   - Every event has an id, the cursor behind it: the sequence of its chunk, or SEQUENCE.N behind
 //     the Nth part of a chunk with more parts. With it (Last-Event-ID or fromSequence) a client
 //     receives the rest. Parts outside of chunks repeat the id before them, and may come again;
 //     clients replace them. Without an id, the client receives
@@ -159,7 +159,7 @@ func (c *Chat) Resume(w http.ResponseWriter, r *http.Request, tenant string) err
 	}
 	request := ReopenRequest{Tenant: tenant, SessionID: r.PathValue("id"), RunID: r.URL.Query().Get("runId"), Major: major}
 	var ok bool
-	if request.After, request.HasAfter, ok = placeOf(r); !ok {
+	if request.After, request.HasAfter, ok = cursorOf(r); !ok {
 		return fault.New(fault.Invalid, "CURSOR_INVALID", "Last-Event-ID and fromSequence take the id of an event")
 	}
 	ctx, release, err := c.streams.Open(r.Context(), httpapi.ProtocolChat)

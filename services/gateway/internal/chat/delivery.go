@@ -44,7 +44,7 @@ type delivery struct {
 	following  *follow.Follow
 	passed     bool                        // the frame at after was seen
 	cursor     int64                       // position of the read
-	behind     Place                       // of the last part
+	behind     Cursor                       // of the last part
 	current    *frame.Frame                // frame of the current chunk; nil before the first
 	loaded     *statev1.GetSessionResponse // the session when it was first loaded; nil before
 	readFailed bool                        // the first load failed
@@ -89,7 +89,7 @@ func (d *delivery) deliver() error {
 func (d *delivery) begin() error {
 	hasStart := d.after == d.behindStart()
 	if d.after.Sequence <= d.start {
-		d.after = Place{}
+		d.after = Cursor{}
 	}
 	d.behind = d.after
 	switch {
@@ -114,8 +114,8 @@ func (d *delivery) updateMetadata() {
 	}
 }
 
-// behindStart returns the place behind the start part, which comes before all chunks.
-func (d *delivery) behindStart() Place { return Place{Sequence: d.start, Start: true} }
+// behindStart returns the cursor behind the start part, which comes before all chunks.
+func (d *delivery) behindStart() Cursor { return Cursor{Sequence: d.start, Start: true} }
 
 // putStart writes the start part.
 func (d *delivery) putStart() {
@@ -269,7 +269,7 @@ func (d *delivery) checkPosition(f *frame.Frame) error {
 		d.passed = true // only the end of the run comes after its last chunk
 		d.updateMetadata()
 	case f.Sequence > after || f.CaughtUp:
-		d.after = Place{}
+		d.after = Cursor{}
 		d.reset()
 		d.putStart()
 		d.cursor = d.start
@@ -290,7 +290,7 @@ func (d *delivery) rewound(at int64) error {
 		return errVoid
 	}
 	if d.after.Sequence == 0 || d.passed { // otherwise the client has nothing void, or begins again
-		// The reset has the id before it, which is void now. At no valid place does a client have the start of a void step.
+		// The reset has the id before it, which is void now. At no valid cursor does a client have the start of a void step.
 		d.put(d.copy.rest(d.currentRun(), parts, d.major >= uistream.DefaultMajor))
 	}
 	d.cursor = at
@@ -310,7 +310,7 @@ func (d *delivery) write(sequence int64, parts []uistream.Part) {
 	d.putFrom(sequence, had, rest)
 }
 
-// had returns how many of the record's parts the client has, by its place. ok is false for all.
+// had returns how many of the record's parts the client has, by its cursor. ok is false for all.
 func (d *delivery) had(sequence int64, parts int) (had int, ok bool) {
 	switch {
 	case sequence == 0 || sequence > d.after.Sequence:
@@ -344,9 +344,9 @@ func (d *delivery) putFrom(sequence int64, had int, parts []uistream.Part) {
 		switch {
 		case sequence == 0: // comes again
 		case i == len(parts)-1:
-			d.behind = Place{Sequence: sequence}
+			d.behind = Cursor{Sequence: sequence}
 		case had != unknownPart:
-			d.behind = Place{Sequence: sequence, Parts: had + i + 1}
+			d.behind = Cursor{Sequence: sequence, Parts: had + i + 1}
 		}
 		d.out.Part(d.behind, text)
 	}

@@ -40,7 +40,7 @@ type ReopenRequest struct {
 	SessionID string
 	RunID     string         // whose message is read, up to its newest run; "" for the newest message
 	Major     uistream.Major // as in Request
-	After     Place          // of the client in the stream; zero for its start
+	After     Cursor          // of the client in the stream; zero for its start
 	HasAfter  bool           // the client has sent After, even if it is zero
 }
 
@@ -49,10 +49,10 @@ type Output interface {
 	// Begin is called once, first.
 	Begin()
 	// Part adds a part: one line of JSON, valid until the call returns. A client that resumes at the
-	// place behind the part receives what follows it.
-	Part(behind Place, json []byte)
-	// Done adds the end, which has the place of the last part. Nothing follows it.
-	Done(behind Place)
+	// cursor behind the part receives what follows it.
+	Part(behind Cursor, json []byte)
+	// Done adds the end, which has the cursor of the last part. Nothing follows it.
+	Done(behind Cursor)
 	// Flush sends the added parts. It is called whenever no more are ready.
 	Flush() error
 	// Beat is called after a quiet period.
@@ -67,7 +67,7 @@ type Exchange struct {
 	run     *statev1.Run
 	runs    []*statev1.Run // of the message, the newest last
 	major   uistream.Major
-	after   Place
+	after   Cursor
 	effects Effects
 	// beginsRun: this request has begun the run.
 	beginsRun bool

@@ -113,13 +113,13 @@ func FuzzAPlaceIsReadAsItIsWritten(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		r := httptest.NewRequest(http.MethodGet, "/chat/s/stream?fromSequence="+url.QueryEscape(text), nil)
-		p, given, ok := placeOf(r)
+		p, given, ok := cursorOf(r)
 		if !ok || !given {
 			return
 		}
 		r = httptest.NewRequest(http.MethodGet, "/chat/s/stream", nil)
 		r.Header.Set("Last-Event-ID", p.String())
-		if again, given, ok := placeOf(r); again != p || !given || !ok {
+		if again, given, ok := cursorOf(r); again != p || !given || !ok {
 			t.Errorf("%q is %+v, which is written %s and read %+v, %v, %v", text, p, p, again, given, ok)
 		}
 	})

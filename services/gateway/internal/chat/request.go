@@ -42,7 +42,7 @@ type excerpt struct {
 
 	raw        []rawValue // the messages, of a long list the newest; nil once the run has started
 	count      int        // how many there are
-	questionAt int        // the place of the question in raw
+	questionAt int        // the index of the question in raw
 	system     bool       // there is a system message
 }
 

@@ -52,7 +52,7 @@ func (c *connection) acknowledge(f received) error {
 		r.RunID = next.run
 		if next.adds {
 			t.kind = continuation
-			r.After, r.HasAfter = chat.Place{Sequence: next.after}, true
+			r.After, r.HasAfter = chat.Cursor{Sequence: next.after}, true
 		}
 	case current != nil:
 		r.RunID = current.run

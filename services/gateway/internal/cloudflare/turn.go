@@ -85,7 +85,7 @@ type output struct {
 // Begin implements chat.Output.
 func (o *output) Begin() {
 	if o.kind == continuation {
-		o.Part(chat.Place{}, []byte(`{"type":"start"}`))
+		o.Part(chat.Cursor{}, []byte(`{"type":"start"}`))
 	}
 }
 
@@ -96,7 +96,7 @@ type partHead struct {
 }
 
 // Part implements chat.Output.
-func (o *output) Part(_ chat.Place, part []byte) {
+func (o *output) Part(_ chat.Cursor, part []byte) {
 	var head partHead
 	_ = json.Unmarshal(part, &head) // parts are valid
 	switch {
@@ -115,7 +115,7 @@ func (o *output) Part(_ chat.Place, part []byte) {
 }
 
 // Done implements chat.Output.
-func (o *output) Done(chat.Place) { o.done = true }
+func (o *output) Done(chat.Cursor) { o.done = true }
 
 // Flush implements chat.Output. A replay ends with the first parts behind the start. They were stored, and later parts
 // are live.

@@ -123,13 +123,13 @@ func (o *output) Begin() { o.waiting = append(o.waiting, encodeStart(o.RequestID
 
 // Part implements chat.Output. It ignores the sequences of records, because a resume sends a
 // message from its start.
-func (o *output) Part(_ chat.Place, part []byte) {
+func (o *output) Part(_ chat.Cursor, part []byte) {
 	o.waiting = append(o.waiting, encodeChunk(o.RequestID, o.sequence, part))
 	o.sequence++
 }
 
 // Done implements chat.Output.
-func (o *output) Done(chat.Place) {
+func (o *output) Done(chat.Cursor) {
 	o.waiting = append(o.waiting, encodeReply(typeEnd, o.RequestID))
 	o.done = true
 }
