@@ -10,6 +10,6 @@ func (s *Service) Routes() []httpapi.Route { return s.described }
 
 // HoldBody holds the memory of a request body of the tenant, of that many bytes, until release is called.
 func (s *Service) HoldBody(tenant string, bytes int64) (release func(), err error) {
-	held := s.bodies.Hold(tenant)
+	held := s.bodies.Reserve(tenant)
 	return held.Release, held.Grow(bytes)
 }

@@ -43,9 +43,9 @@ func (s *Server) admit(next http.Handler) http.Handler {
 			refuse(w, r, err)
 			return
 		}
-		held := s.Bodies.Hold(caller.Tenant)
-		defer held.Release()
-		body := &boundedBody{ReadCloser: r.Body, held: held, limit: s.MaxBytes, remaining: s.MaxBytes, leave: func() { abandonBody(w, r) }}
+		reservation := s.Bodies.Reserve(caller.Tenant)
+		defer reservation.Release()
+		body := &boundedBody{ReadCloser: r.Body, reservation: reservation, limit: s.MaxBytes, remaining: s.MaxBytes, leave: func() { abandonBody(w, r) }}
 		if enveloped(r) {
 			w.Header().Set("Cache-Control", "no-cache, no-transform") // the answer may be a stream; middleware that compresses would hold it back
 			body.prefix, body.remaining = make([]byte, 0, envelope), s.MaxBytes+envelope
@@ -90,11 +90,11 @@ func enveloped(r *http.Request) bool {
 // whole body. Each call has one message, so its prefix has the size.
 type boundedBody struct {
 	io.ReadCloser
-	held      *httpapi.Held
-	limit     int    // of the message
-	remaining int    // bytes until the limit
-	prefix    []byte // read part of the prefix; capacity 0 for protocols without one
-	leave     func()
+	reservation *httpapi.Reservation
+	limit       int    // of the message
+	remaining   int    // bytes until the limit
+	prefix      []byte // read part of the prefix; capacity 0 for protocols without one
+	leave       func()
 }
 
 func (b *boundedBody) Read(p []byte) (int, error) {
@@ -108,7 +108,7 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 		b.leave()
 		return 0, readError(b.tooLarge())
 	}
-	if err := b.held.Grow(int64(b.limit - b.remaining)); err != nil {
+	if err := b.reservation.Grow(int64(b.limit - b.remaining)); err != nil {
 		b.leave()
 		if full, ok := fault.From(err); ok {
 			err = readError(full)

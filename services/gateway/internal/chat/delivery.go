@@ -44,7 +44,7 @@ type delivery struct {
 	following  *follow.Follow
 	passed     bool                        // the frame at after was seen
 	cursor     int64                       // position of the read
-	behind     Cursor                       // of the last part
+	behind     Cursor                      // of the last part
 	current    *frame.Frame                // frame of the current chunk; nil before the first
 	loaded     *statev1.GetSessionResponse // the session when it was first loaded; nil before
 	readFailed bool                        // the first load failed
@@ -211,13 +211,13 @@ func (d *delivery) writeDescendants(calls map[string]bool) {
 	if len(calls) == 0 {
 		return
 	}
-	whole, err := d.loadSession()
+	session, err := d.loadSession()
 	if err != nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(d.ctx, answeredTimeout)
 	defer cancel()
-	list, err := d.chat.sessions.Descendants(ctx, whole, calls)
+	list, err := d.chat.sessions.Descendants(ctx, session, calls)
 	if err != nil {
 		d.chat.log.WarnContext(d.ctx, "the sub-agents of sub-agents cannot be read", "session", d.SessionID(), "error", err)
 	}

@@ -40,7 +40,7 @@ type ReopenRequest struct {
 	SessionID string
 	RunID     string         // whose message is read, up to its newest run; "" for the newest message
 	Major     uistream.Major // as in Request
-	After     Cursor          // of the client in the stream; zero for its start
+	After     Cursor         // of the client in the stream; zero for its start
 	HasAfter  bool           // the client has sent After, even if it is zero
 }
 

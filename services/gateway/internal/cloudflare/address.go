@@ -62,10 +62,10 @@ func (s *Sockets) initialState(schema string) string {
 // clientWritable reports whether an agent lets its clients write the custom state: whether its state schema says
 // "x-client-writable": true.
 func clientWritable(schema string) bool {
-	var said struct {
+	var keywords struct {
 		Open bool `json:"x-client-writable"`
 	}
-	return json.Unmarshal([]byte(schema), &said) == nil && said.Open
+	return json.Unmarshal([]byte(schema), &keywords) == nil && keywords.Open
 }
 
 // findAgent finds the agent of a path: the one with this name, or else the one whose name the

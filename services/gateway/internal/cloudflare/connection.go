@@ -100,7 +100,7 @@ func (c *connection) receive() (f received, err error) {
 	var body []byte
 	text, isText, err := c.conn.Receive(c.Arrival, func(message io.Reader, progress func() error) (rest []byte, err error) {
 		rest, body, f.files, err = receive(message, c.MaxText, func(body io.Reader) ([]byte, error) {
-			return c.Files.ExtractWhole(c.ctx, c.tenant, body, progress)
+			return c.Files.ExtractAll(c.ctx, c.tenant, body, progress)
 		})
 		return rest, err
 	})

@@ -26,9 +26,9 @@ func (f *Files) ReadBody(ctx context.Context, w http.ResponseWriter, r *http.Req
 	if err := progress(); err != nil {
 		return err
 	}
-	held := f.limits.Bodies.Hold(tenant)
-	defer held.Release()
-	text, err := f.extract(ctx, tenant, http.MaxBytesReader(w, r.Body, f.limits.Body), progress, false, held)
+	reservation := f.limits.Bodies.Reserve(tenant)
+	defer reservation.Release()
+	text, err := f.extract(ctx, tenant, http.MaxBytesReader(w, r.Body, f.limits.Body), progress, false, reservation)
 	if err != nil {
 		return err
 	}
@@ -49,30 +49,30 @@ func extender(w http.ResponseWriter) func(until time.Time) error {
 	}
 }
 
-// ExtractWhole is Extract for a transport that has to know who asks: after a fault of a file it reads on, and returns
+// ExtractAll is Extract for a transport that has to know who asks: after a fault of a file it reads on, and returns
 // the text with the fault.
-func (f *Files) ExtractWhole(ctx context.Context, tenant string, from io.Reader, progress func() error) ([]byte, error) {
-	held := f.limits.Bodies.Hold(tenant)
-	defer held.Release()
-	return f.extract(ctx, tenant, from, progress, true, held)
+func (f *Files) ExtractAll(ctx context.Context, tenant string, from io.Reader, progress func() error) ([]byte, error) {
+	reservation := f.limits.Bodies.Reserve(tenant)
+	defer reservation.Release()
+	return f.extract(ctx, tenant, from, progress, true, reservation)
 }
 
 // Extract reads a JSON text with messages, and returns it with references to their files: the values of the url of the parts of
 // messages, and of message. It calls progress after each file and after each progressBytes. The faults are those of ReadBody. It
 // does not validate the text.
 func (f *Files) Extract(ctx context.Context, tenant string, from io.Reader, progress func() error) ([]byte, error) {
-	held := f.limits.Bodies.Hold(tenant)
-	defer held.Release()
-	return f.extract(ctx, tenant, from, progress, false, held)
+	reservation := f.limits.Bodies.Reserve(tenant)
+	defer reservation.Release()
+	return f.extract(ctx, tenant, from, progress, false, reservation)
 }
 
 func (f *Files) extract(
-	ctx context.Context, tenant string, from io.Reader, progress func() error, whole bool, held *httpapi.Held,
+	ctx context.Context, tenant string, from io.Reader, progress func() error, readOn bool, reservation *httpapi.Reservation,
 ) ([]byte, error) {
 	counted := &countingReader{from: from, progress: progress}
 	b := &body{
 		Files: f, ctx: ctx, tenant: tenant, progress: progress, src: bufio.NewReaderSize(counted, readBytes),
-		file: &content{files: f, tenant: tenant}, whole: whole, held: held,
+		file: &content{files: f, tenant: tenant}, readOn: readOn, reservation: reservation,
 	}
 	defer b.file.release()
 	err := b.copy()
@@ -120,13 +120,13 @@ func (c *countingReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// place is where a value is in the body.
-type place uint8
+// location is where a value is in the body.
+type location uint8
 
-// The places on the way to the URL of a file.
+// The locations on the way to the URL of a file.
 const (
-	elsewhere place = iota
-	whole
+	elsewhere location = iota
+	root
 	messages
 	message
 	parts
@@ -134,25 +134,25 @@ const (
 	url
 )
 
-// value returns the place of the value of a key in an object.
-func (p place) value(key string) place {
+// value returns the location of the value of a key in an object.
+func (l location) value(key string) location {
 	switch {
-	case p == whole && key == "messages":
+	case l == root && key == "messages":
 		return messages
-	case p == whole && key == "message":
+	case l == root && key == "message":
 		return message
-	case p == message && key == "parts":
+	case l == message && key == "parts":
 		return parts
-	case p == part && key == "url":
+	case l == part && key == "url":
 		return url
 	default:
 		return elsewhere
 	}
 }
 
-// entry returns the place of the entries of a list.
-func (p place) entry() place {
-	switch p {
+// entry returns the location of the entries of a list.
+func (l location) entry() location {
+	switch l {
 	case messages:
 		return message
 	case parts:
@@ -168,25 +168,25 @@ const maxNesting = 10_000
 // open is an object or list that has begun.
 type open struct {
 	object bool
-	at     place
-	next   place // of the next value
-	isKey  bool  // the next text is a key
+	at     location
+	next   location // of the next value
+	isKey  bool     // the next text is a key
 }
 
 // body copies a JSON text, without the files in it.
 type body struct {
 	*Files
-	ctx      context.Context //nolint:containedctx // of the call
-	tenant   string
-	progress func() error
-	src      *bufio.Reader
-	out      []byte
-	stack    []open
-	file     *content
-	held     *httpapi.Held
-	count    int // of files
-	whole    bool
-	failed   error // the first fault of a file, if whole is set
+	ctx         context.Context //nolint:containedctx // of the call
+	tenant      string
+	progress    func() error
+	src         *bufio.Reader
+	out         []byte
+	stack       []open
+	file        *content
+	reservation *httpapi.Reservation
+	count       int   // of files
+	readOn      bool  // reads on after a fault of a file
+	failed      error // the first fault of a file, if readOn is set
 }
 
 // copy copies to the end. It returns EOF at any end: the decoder of the text finds what is missing.
@@ -225,7 +225,7 @@ func (b *body) copy() error {
 // top returns the innermost object or list that is open.
 func (b *body) top() *open {
 	if len(b.stack) == 0 {
-		return &open{next: whole}
+		return &open{next: root}
 	}
 	return &b.stack[len(b.stack)-1]
 }
@@ -261,7 +261,7 @@ func (b *body) add(p ...byte) error {
 			WithSizes(0, b.limits.Text)
 	}
 	if len(b.out)+len(p) > cap(b.out) {
-		if err := b.held.Grow(int64(len(b.out) + len(p))); err != nil {
+		if err := b.reservation.Grow(int64(len(b.out) + len(p))); err != nil {
 			return err
 		}
 	}
@@ -409,7 +409,7 @@ func (b *body) longURL(start []byte) error {
 }
 
 // cutRune cuts an incomplete character from the end of a text.
-func cutRune(text []byte) (whole, cut []byte) {
+func cutRune(text []byte) (complete, cut []byte) {
 	for at := len(text) - 1; at >= max(0, len(text)-utf8.UTFMax); at-- {
 		if utf8.RuneStart(text[at]) {
 			if utf8.FullRune(text[at:]) {
@@ -435,7 +435,7 @@ func (b *body) dataURL(start []byte) error {
 		if failed == nil {
 			_, failed = d.Write(p)
 		}
-		if b.whole {
+		if b.readOn {
 			return nil
 		}
 		return failed
@@ -447,7 +447,7 @@ func (b *body) dataURL(start []byte) error {
 	if failed == nil {
 		id, failed = b.storeFile(d)
 	}
-	if failed != nil && !b.whole {
+	if failed != nil && !b.readOn {
 		return failed
 	}
 	b.failed = cmp.Or(b.failed, failed)

@@ -17,49 +17,49 @@ func NewMemory(bytes int64, percent int, largest int64) *Memory {
 // freeBytes of each body are not counted, so that small requests pass when the memory is full.
 const freeBytes = 64 << 10
 
-// Held is the share of one body in a Memory. It must be released.
-type Held struct {
+// Reservation is the share of one body in a Memory. It must be released.
+type Reservation struct {
 	of     *Memory
 	tenant string
 	bytes  int64
 }
 
-// Hold returns a Held without bytes, for a body of the tenant.
-func (m *Memory) Hold(tenant string) *Held { return &Held{of: m, tenant: tenant} }
+// Reserve returns a Reservation without bytes, for a body of the tenant.
+func (m *Memory) Reserve(tenant string) *Reservation { return &Reservation{of: m, tenant: tenant} }
 
 // Grow makes room for a body that has become this large. Exhausted (BODY_MEMORY_FULL).
-func (h *Held) Grow(size int64) error {
-	if h.of == nil || size <= freeBytes || size <= h.bytes {
+func (r *Reservation) Grow(size int64) error {
+	if r.of == nil || size <= freeBytes || size <= r.bytes {
 		return nil
 	}
-	more := max(size, min(2*h.bytes, size+freeBytes)) - h.bytes
-	if !h.of.pool.Take(h.tenant, more) {
+	more := max(size, min(2*r.bytes, size+freeBytes)) - r.bytes
+	if !r.of.pool.Take(r.tenant, more) {
 		return fault.New(fault.Exhausted, "BODY_MEMORY_FULL", "other requests fill the memory for bodies; send it again in a moment, or raise HOLDFAST_GATEWAY_BODY_MEMORY")
 	}
-	h.bytes += more
+	r.bytes += more
 	return nil
 }
 
 // Release gives the bytes back.
-func (h *Held) Release() {
-	if h.bytes > 0 {
-		h.of.pool.Give(h.tenant, h.bytes)
-		h.bytes = 0
+func (r *Reservation) Release() {
+	if r.bytes > 0 {
+		r.of.pool.Give(r.tenant, r.bytes)
+		r.bytes = 0
 	}
 }
 
-// heldReader reads a body into memory.
-type heldReader struct {
-	from io.Reader
-	held *Held
-	read int64
+// countedReader reserves memory for what it reads.
+type countedReader struct {
+	from        io.Reader
+	reservation *Reservation
+	read        int64
 }
 
 // Read implements io.Reader. Exhausted (BODY_MEMORY_FULL).
-func (h *heldReader) Read(p []byte) (int, error) {
-	n, err := h.from.Read(p)
-	h.read += int64(n)
-	if full := h.held.Grow(h.read); full != nil {
+func (c *countedReader) Read(p []byte) (int, error) {
+	n, err := c.from.Read(p)
+	c.read += int64(n)
+	if full := c.reservation.Grow(c.read); full != nil {
 		return 0, full
 	}
 	return n, err

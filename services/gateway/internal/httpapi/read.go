@@ -45,9 +45,9 @@ type Limits struct {
 // ReadJSON decodes the body into target, whatever its content type is. TooLarge (BODY_TOO_LARGE),
 // Invalid (BODY_INVALID), Exhausted (BODY_MEMORY_FULL), or a fault of target's UnmarshalJSON.
 func ReadJSON(w http.ResponseWriter, r *http.Request, l Limits, target any) error {
-	held := l.Memory.Hold(tenantOf(r))
-	defer held.Release()
-	text, err := read(w, r, l, held)
+	reservation := l.Memory.Reserve(tenantOf(r))
+	defer reservation.Release()
+	text, err := read(w, r, l, reservation)
 	if err != nil {
 		return err
 	}
@@ -71,21 +71,21 @@ func DecodeJSON(text []byte, target any) error {
 
 // ReadOptionalJSON is ReadJSON for an optional body.
 func ReadOptionalJSON(w http.ResponseWriter, r *http.Request, l Limits, target any) error {
-	held := l.Memory.Hold(tenantOf(r))
-	defer held.Release()
-	text, err := read(w, r, l, held)
+	reservation := l.Memory.Reserve(tenantOf(r))
+	defer reservation.Release()
+	text, err := read(w, r, l, reservation)
 	if err != nil || len(bytes.TrimSpace(text)) == 0 {
 		return err
 	}
 	return DecodeJSON(text, target)
 }
 
-func read(w http.ResponseWriter, r *http.Request, l Limits, held *Held) ([]byte, error) {
+func read(w http.ResponseWriter, r *http.Request, l Limits, reservation *Reservation) ([]byte, error) {
 	control := http.NewResponseController(w)
 	if err := control.SetReadDeadline(l.Now().Add(l.Timeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return nil, err
 	}
-	text, err := io.ReadAll(&heldReader{from: http.MaxBytesReader(w, r.Body, l.MaxBytes), held: held})
+	text, err := io.ReadAll(&countedReader{from: http.MaxBytesReader(w, r.Body, l.MaxBytes), reservation: reservation})
 	if _, large := errors.AsType[*http.MaxBytesError](err); large {
 		return nil, fault.New(fault.TooLarge, "BODY_TOO_LARGE", "a request may have %d bytes here; %s", l.MaxBytes, l.Advice).
 			WithSizes(max(r.ContentLength, 0), l.MaxBytes)

@@ -62,7 +62,7 @@ func (c *connection) keepAlive() {
 func (c *connection) listen() error {
 	for {
 		text, isText, failed := c.conn.Receive(c.Arrival, func(message io.Reader, progress func() error) ([]byte, error) {
-			return c.Files.ExtractWhole(c.ctx, c.tenant, message, progress)
+			return c.Files.ExtractAll(c.ctx, c.tenant, message, progress)
 		})
 		if errors.Is(failed, socket.ErrDisconnected) {
 			return failed
