@@ -114,7 +114,7 @@ var (
 // Begin loads the session, the run and the first stored steps behind Request.After. NotFound (SESSION_NOT_FOUND,
 // RUN_NOT_FOUND).
 func (f *Follower) Begin(ctx context.Context, r Request) (*Follow, error) {
-	first, err := f.listSteps(ctx, r.Tenant, r.SessionID, lastWholeStep(r.After))
+	first, err := f.listSteps(ctx, r.Tenant, r.SessionID, lastCompleteStep(r.After))
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +128,7 @@ func (f *Follower) Begin(ctx context.Context, r Request) (*Follow, error) {
 		return nil, fault.New(fault.NotFound, "RUN_NOT_FOUND", "the session has no run")
 	}
 	follow := f.FollowRun(r, first.GetSession(), run)
-	if follow.root.step == lastWholeStep(r.After) { // otherwise the run alone is sent, from a later step
+	if follow.root.step == lastCompleteStep(r.After) { // otherwise the run alone is sent, from a later step
 		follow.root.firstPage = first
 	}
 	return follow, nil
@@ -144,7 +144,7 @@ func (f *Follower) FollowRun(r Request, session *statev1.Session, run *statev1.R
 		after = max(after, run.GetStartPosition())
 	}
 	follow := &Follow{Follower: f, request: r, run: run, descendants: map[string]*track{}}
-	follow.root = &track{follow: follow, ref: Ref(session), cursor: after, step: lastWholeStep(after), delivered: r.After}
+	follow.root = &track{follow: follow, ref: Ref(session), cursor: after, step: lastCompleteStep(after), delivered: r.After}
 	follow.root.know(session)
 	if after == session.GetPosition() && run != nil && !hasEnded(run) {
 		follow.upToDate = true
@@ -258,17 +258,17 @@ func (f *Follow) awaitSubAgents(ctx context.Context) (bool, error) {
 	if !awaitsSubAgents(f.run) || f.request.OnlyRun || f.request.StoredOnly {
 		return false, nil
 	}
-	whole, err := f.Sessions.SessionOfMessage(ctx, f.request.Tenant, f.request.SessionID, f.run.GetRunId())
+	session, err := f.Sessions.SessionOfMessage(ctx, f.request.Tenant, f.request.SessionID, f.run.GetRunId())
 	switch {
 	case err != nil:
 		return false, err
-	case whole.GetCurrentRun().GetRunId() == f.run.GetRunId():
-		f.awaiting = conversation.AwaitsSubAgents(whole)
+	case session.GetCurrentRun().GetRunId() == f.run.GetRunId():
+		f.awaiting = conversation.AwaitsSubAgents(session)
 		return f.awaiting, nil
-	case len(whole.GetMessageRuns()) == 0:
+	case len(session.GetMessageRuns()) == 0:
 		return false, nil
 	}
-	next := whole.GetMessageRuns()[len(whole.GetMessageRuns())-1]
+	next := session.GetMessageRuns()[len(session.GetMessageRuns())-1]
 	switch {
 	case !f.continueWith(next):
 		return false, nil

@@ -242,23 +242,23 @@ func (t *track) replayAttempt(ctx context.Context, step *statev1.StoredStep, run
 		return nil
 	}
 	var records []*live.Record
-	isWhole := false
+	isComplete := false
 	last := position.Position{Step: shown.Step, Attempt: shown.Attempt}.Sequence()
 	_ = t.follow.Live.ReadStored(ctx, t.ref, last, false, func(r *live.Record) error { // without it, the step is sent as stored
 		if r.Boundary != nil {
-			isWhole = r.Boundary.GetLast() == last
+			isComplete = r.Boundary.GetLast() == last
 		} else if r.First != last+1 {
 			return errReadSteps
 		}
 		records = append(records, r)
 		last = r.Last
-		if isWhole {
+		if isComplete {
 			return errDone
 		}
 		return nil
 	})
 	for _, r := range records {
-		if !isWhole {
+		if !isComplete {
 			break
 		}
 		if err := t.sendRecord(r); err != nil {

@@ -32,8 +32,8 @@ type track struct {
 	claims claims
 }
 
-// lastWholeStep returns the last step that a reader at the position certainly has completely.
-func lastWholeStep(at int64) int32 {
+// lastCompleteStep returns the last step that a reader at the position certainly has completely.
+func lastCompleteStep(at int64) int32 {
 	step := position.Of(at).Step
 	if at < position.Ended(step) {
 		step--
@@ -186,7 +186,7 @@ func (f *Follow) followDescendant(ctx context.Context, r *live.Record) (*track, 
 		if r.Boundary != nil {
 			t.cursor = r.Boundary.GetLast()
 		}
-		t.step, t.delivered = lastWholeStep(t.cursor), t.cursor
+		t.step, t.delivered = lastCompleteStep(t.cursor), t.cursor
 		return t, nil
 	}
 	if f.caughtUp && r.Attempt != nil && r.Attempt.GetStands() == 0 && r.Attempt.GetReason() == "" && position.Of(r.First).N == 1 {
@@ -201,12 +201,12 @@ func (f *Follow) followDescendant(ctx context.Context, r *live.Record) (*track, 
 		return nil, err
 	case !f.caughtUp && !conversation.Executing(run):
 		t.cursor = session.GetPosition()
-		t.step = lastWholeStep(t.cursor)
+		t.step = lastCompleteStep(t.cursor)
 		t.know(session)
 		return t, nil
 	}
 	t.know(session)
-	t.step, t.delivered = lastWholeStep(run.GetStartPosition()), math.MaxInt64
+	t.step, t.delivered = lastCompleteStep(run.GetStartPosition()), math.MaxInt64
 	if err := t.rewind(run.GetStartPosition()); err != nil {
 		return nil, err
 	}
@@ -216,8 +216,8 @@ func (f *Follow) followDescendant(ctx context.Context, r *live.Record) (*track, 
 // resync catches up with a session below the root. The next attempt or the step brings the chunks
 // that the log lacks.
 func (t *track) resync(ctx context.Context) error {
-	again, err := t.readAll(ctx)
-	if err == nil && again {
+	stale, err := t.readAll(ctx)
+	if err == nil && stale {
 		_, err = t.readAll(ctx)
 	}
 	if errors.Is(err, fault.NotFound) { // deleted meanwhile
@@ -228,7 +228,7 @@ func (t *track) resync(ctx context.Context) error {
 }
 
 // readAll reads the stored steps and then the stored records. It reports whether the state service may have news since.
-func (t *track) readAll(ctx context.Context) (again bool, err error) {
+func (t *track) readAll(ctx context.Context) (stale bool, err error) {
 	if _, err := t.readSteps(ctx); err != nil {
 		return false, err
 	}
@@ -237,10 +237,11 @@ func (t *track) readAll(ctx context.Context) (again bool, err error) {
 	defer func() { t.follow.replaying = former }()
 	_ = t.follow.Live.ReadStored(ctx, t.ref, t.cursor, false, func(r *live.Record) error { // an unavailable log has none
 		if err = t.takeRecord(r); errors.Is(err, errReadSteps) {
-			again, err = true, nil
+			stale = true
+			err = nil
 			return errReadSteps
 		}
 		return err
 	})
-	return again || t.claims.hasUnknown(), err
+	return stale || t.claims.hasUnknown(), err
 }
