@@ -31,9 +31,9 @@ type connection struct {
 	all *connections
 
 	// Guarded by all.mu.
-	place  *list.Element // in waiting; nil with a request
-	since  time.Time     // when it began to wait
-	closed bool
+	element *list.Element // in waiting; nil with a request
+	since   time.Time     // when it began to wait
+	closed  bool
 }
 
 // headerGrace is how long a connection may wait for a request before another replaces it.
@@ -83,7 +83,8 @@ func (c *connections) oldest() *connection {
 
 // wait adds a connection to those that wait.
 func (c *connections) wait(idle *connection) {
-	idle.place, idle.since = c.waiting.PushBack(idle), c.now()
+	idle.element = c.waiting.PushBack(idle)
+	idle.since = c.now()
 }
 
 // add adds a connection. It returns the replaced connection, if any. full reports that there is no room.
@@ -125,9 +126,9 @@ func (c *connections) remove(gone *connection) {
 
 // take removes a connection from those that wait.
 func (c *connections) take(busy *connection) {
-	if busy.place != nil {
-		c.waiting.Remove(busy.place)
-		busy.place = nil
+	if busy.element != nil {
+		c.waiting.Remove(busy.element)
+		busy.element = nil
 	}
 }
 
@@ -144,7 +145,7 @@ func (c *connections) changed(conn net.Conn, state http.ConnState) {
 	case of.closed:
 	case state == http.StateActive || state == http.StateHijacked:
 		c.take(of)
-	case state == http.StateIdle && of.place == nil:
+	case state == http.StateIdle && of.element == nil:
 		c.wait(of)
 	}
 }

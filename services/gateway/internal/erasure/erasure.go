@@ -22,8 +22,8 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/retry"
 )
 
-// lookEvery is the interval of the looks for due live logs.
-const lookEvery = 30 * time.Second
+// pollInterval is the time between two searches for due live logs.
+const pollInterval = 30 * time.Second
 
 // fullPage is the number of live logs in an answer that may not be the last.
 const fullPage = 200
@@ -100,7 +100,7 @@ func (e *Eraser) SessionDeleted(ctx context.Context, tenant, sessionID string) {
 
 // Run removes live logs that are due, until ctx ends.
 func (e *Eraser) Run(ctx context.Context) {
-	ticker := time.NewTicker(lookEvery)
+	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
 	for {
 		select { // the other services may not have started yet

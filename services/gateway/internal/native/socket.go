@@ -100,10 +100,10 @@ func (s *Sockets) listen(conn *socket.Conn) error {
 		if err != nil {
 			return err
 		}
-		var said struct {
+		var message struct {
 			Type string `json:"type"`
 		}
-		if !isText || json.Unmarshal(text, &said) != nil || said.Type != typePing {
+		if !isText || json.Unmarshal(text, &message) != nil || message.Type != typePing {
 			continue // unknown messages are ignored
 		}
 		if err := conn.Write([]byte(`{"type":"pong"}`)); err != nil {
@@ -115,7 +115,7 @@ func (s *Sockets) listen(conn *socket.Conn) error {
 // socketSink writes each frame as one message.
 type socketSink struct {
 	conn *socket.Conn
-	left func() // ends the socket of a lost client
+	lost func() // ends the socket of a lost client
 }
 
 func (s *socketSink) Frame(f *frame.Frame) error {
@@ -129,6 +129,6 @@ func (s *socketSink) Flush() error { return nil }
 
 // Heartbeat pings the client. Frames do not wait for the answer.
 func (s *socketSink) Heartbeat() error {
-	s.conn.Ping(s.left)
+	s.conn.Ping(s.lost)
 	return nil
 }

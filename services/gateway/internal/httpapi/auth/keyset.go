@@ -58,12 +58,12 @@ func staysWithIssuer(next *http.Request, before []*http.Request) error {
 
 // find returns the key for a token with the header. Unauthenticated (TOKEN_INVALID), Unavailable (ISSUER_UNAVAILABLE).
 func (s *keySet) find(ctx context.Context, header jose.Header) (*jose.JSONWebKey, error) {
-	key, known, mayRead := s.look(header)
+	key, known, mayRead := s.lookup(header)
 	if key == nil && mayRead {
 		if err := s.refresh(ctx); err != nil && ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		key, known, _ = s.look(header)
+		key, known, _ = s.lookup(header)
 	}
 	switch {
 	case key != nil:
@@ -75,9 +75,9 @@ func (s *keySet) find(ctx context.Context, header jose.Header) (*jose.JSONWebKey
 	}
 }
 
-// look returns the key for the header, nil for none; whether the last attempt has read all keys; and whether there may
+// lookup returns the key for the header, nil for none; whether the last attempt has read all keys; and whether there may
 // be another attempt.
-func (s *keySet) look(header jose.Header) (key *jose.JSONWebKey, known, mayRead bool) {
+func (s *keySet) lookup(header jose.Header) (key *jose.JSONWebKey, known, mayRead bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()

@@ -66,8 +66,8 @@ func (t *Throttle) fail(r *http.Request, log *slog.Logger) error {
 	return fault.New(fault.Exhausted, "AUTH_THROTTLED", "this address has sent more than %d wrong credentials (HOLDFAST_GATEWAY_AUTH_FAILURES); send a good one, or wait", t.limit).WithRetryAfter(wait)
 }
 
-// ofOneClient is the prefix length of the IPv6 addresses that one client usually has.
-const ofOneClient = 64
+// clientPrefixBits is the usual length of the IPv6 prefix of a client.
+const clientPrefixBits = 64
 
 // clientOf returns the address of the peer: of an IPv6 client, its network.
 func clientOf(r *http.Request) netip.Addr {
@@ -77,7 +77,7 @@ func clientOf(r *http.Request) netip.Addr {
 	}
 	address := peer.Addr().Unmap().WithZone("")
 	if address.Is6() {
-		prefix, _ := address.Prefix(ofOneClient) // the length is valid
+		prefix, _ := address.Prefix(clientPrefixBits) // the length is valid
 		return prefix.Addr()
 	}
 	return address

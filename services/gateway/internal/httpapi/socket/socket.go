@@ -159,9 +159,9 @@ func (c *Conn) Write(text []byte) error {
 	return nil
 }
 
-// Ping pings the client, which also keeps proxies from closing a quiet socket. It calls left if no
+// Ping pings the client, which also keeps proxies from closing a quiet socket. It calls lost if no
 // pong comes, and does not wait for it.
-func (c *Conn) Ping(left func()) {
+func (c *Conn) Ping(lost func()) {
 	if !c.pinging.CompareAndSwap(false, true) {
 		return
 	}
@@ -170,7 +170,7 @@ func (c *Conn) Ping(left func()) {
 		ctx, cancel := context.WithTimeout(context.Background(), c.timeout)
 		defer cancel()
 		if err := c.conn.Ping(ctx); err != nil {
-			left()
+			lost()
 		}
 	})
 }
@@ -183,11 +183,11 @@ func (c *Conn) Refuse(code int, reason string) {
 }
 
 // Close closes the socket: cleanly for nil, with a policy violation for a fault of kind Invalid,
-// and otherwise as a drop, with again as the advice to the client. It waits for the pings.
-func (c *Conn) Close(err error, again string) {
+// and otherwise as a drop, with the advice to the client in its reason. It waits for the pings.
+func (c *Conn) Close(err error, advice string) {
 	code, reason := closing(err)
 	if code != websocket.StatusNormalClosure && code != websocket.StatusPolicyViolation {
-		reason += ": " + again
+		reason += ": " + advice
 	}
 	_ = c.conn.Close(code, reason) // the client may have closed the connection
 	c.mu.Lock()
