@@ -20,8 +20,8 @@ type Refusal struct {
 	Kind FileKind
 	// Files are the refused files; none if the provider did not say which.
 	Files []FileRef
-	// Places are the parts of the provider's request that it named; none if it named none. The wires find the Files by them.
-	Places []Place
+	// Locations are the parts of the provider's request that it named; none if it named none. The wires find the Files by them.
+	Locations []Location
 	// Name is the refused tool or parameter.
 	Name string
 	// Tool is the number of the refused tool in Request.Tools, from 1; 0 if the provider named it, or did not say.
@@ -67,7 +67,7 @@ const (
 	FileBadForContent FileProblem = "content"     // the content policy refuses it
 )
 
-// FileRef is the place of a file in Request.Messages.
+// FileRef is the location of a file in Request.Messages.
 type FileRef struct {
 	MessageID string
 	Part      int
@@ -101,7 +101,7 @@ func SetRefusal(e *Error, param, code string) {
 	default:
 		return
 	}
-	refusal.Places = placesIn(param + " " + text)
+	refusal.Locations = locationsIn(param + " " + text)
 	e.Code = CodeInvalidRequest
 	e.Retryable = false
 	e.Refusal = refusal

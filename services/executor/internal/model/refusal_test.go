@@ -21,7 +21,7 @@ func TestTheRefusedPartIsReadFromTheWordsOfAProvider(t *testing.T) {
 		return &refusal{Part: model.RefusedFile, Kind: model.KindDocument, Reason: reason, Limit: limit, Count: count}
 	}
 	at := func(message, part int, r *refusal) *refusal {
-		r.Places = []model.Place{{Message: message, Part: part}}
+		r.Locations = []model.Location{{Message: message, Part: part}}
 		return r
 	}
 	tests := []struct {

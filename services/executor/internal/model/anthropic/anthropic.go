@@ -73,12 +73,12 @@ func (m *Model) Generate(ctx context.Context, r model.Request) iter.Seq2[model.E
 func (m *Model) generate(ctx context.Context, r model.Request, yield func(model.Event, error) bool) {
 	from := origin{Host: m.base.Host, Model: r.Model}
 	r.Tools = m.forms.Tools(r.Tools)
-	body, places, err := newBody(r, from)
+	body, locations, err := newBody(r, from)
 	if err != nil {
 		yield(nil, err)
 		return
 	}
-	yield = places.NameFiles(yield)
+	yield = locations.NameFiles(yield)
 	header := http.Header{}
 	header.Set("Anthropic-Version", version)
 	if m.key != "" {

@@ -23,7 +23,7 @@ const defaultMaxTokens = 4096
 var callIDPattern = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,256}$`)
 
 // newBody converts a request, and says which files its blocks are. Its error is a *model.Error: provider_invalid_request.
-func newBody(r model.Request, to origin) (json.RawMessage, model.Places, error) {
+func newBody(r model.Request, to origin) (json.RawMessage, model.Locations, error) {
 	var opts options
 	if len(r.Options) > 0 {
 		if err := json.Unmarshal(r.Options, &opts); err != nil {
@@ -54,7 +54,7 @@ func newBody(r model.Request, to origin) (json.RawMessage, model.Places, error) 
 	if err != nil {
 		return nil, nil, err
 	}
-	places, err := addMessages(&params, messages, to)
+	locations, err := addMessages(&params, messages, to)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -65,7 +65,7 @@ func newBody(r model.Request, to origin) (json.RawMessage, model.Places, error) 
 		setCacheBreakpoints(&params)
 	}
 	body, err := finishBody(params, r.Options)
-	return body, places, err
+	return body, locations, err
 }
 
 // options are the request options that influence other parameters.
@@ -132,8 +132,8 @@ func refusesThinking(params anthropic.MessageNewParams, opts options) bool {
 }
 
 // addMessages adds the messages, and says which files their blocks are.
-func addMessages(params *anthropic.MessageNewParams, messages []agent.Message, to origin) (model.Places, error) {
-	places := model.Places{}
+func addMessages(params *anthropic.MessageNewParams, messages []agent.Message, to origin) (model.Locations, error) {
+	locations := model.Locations{}
 	for _, m := range messages {
 		role, blocks, files, err := turnBlocks(m, to)
 		if err != nil {
@@ -150,11 +150,11 @@ func addMessages(params *anthropic.MessageNewParams, messages []agent.Message, t
 		}
 		last = len(params.Messages) - 1
 		for block, part := range files {
-			place := model.Place{Message: last, Part: len(params.Messages[last].Content) - len(blocks) + block}
-			places[place] = model.FileRef{MessageID: m.ID, Part: part}
+			location := model.Location{Message: last, Part: len(params.Messages[last].Content) - len(blocks) + block}
+			locations[location] = model.FileRef{MessageID: m.ID, Part: part}
 		}
 	}
-	return places, nil
+	return locations, nil
 }
 
 // setCacheBreakpoints marks the end of the tools, the system prompt and the conversation. The API allows four

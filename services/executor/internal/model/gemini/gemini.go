@@ -71,12 +71,12 @@ func (m *Model) generate(ctx context.Context, r model.Request, yield func(model.
 	from := origin{Host: m.base.Host, Model: strings.TrimPrefix(r.Model, "models/")}
 	r.Tools = m.forms.Tools(r.Tools)
 	r.Output = m.forms.Output(r.Output)
-	body, places, err := newBody(r, from)
+	body, locations, err := newBody(r, from)
 	if err != nil {
 		yield(nil, err)
 		return
 	}
-	yield = model.RestoreToolNames(r.Tools, places.NameFiles(yield))
+	yield = model.RestoreToolNames(r.Tools, locations.NameFiles(yield))
 	header := http.Header{}
 	if m.key != "" {
 		header.Set("X-Goog-Api-Key", m.key)

@@ -20,7 +20,7 @@ const (
 )
 
 // newBody converts a request, and says which files its parts are. Its error is a *model.Error: provider_invalid_request.
-func newBody(r model.Request, to origin) (json.RawMessage, model.Places, error) {
+func newBody(r model.Request, to origin) (json.RawMessage, model.Locations, error) {
 	r = model.LetterToolNames(r)
 	b := body{Contents: []turn{}}
 	if r.System != "" {
@@ -34,21 +34,21 @@ func newBody(r model.Request, to origin) (json.RawMessage, model.Places, error) 
 	if err != nil {
 		return nil, nil, err
 	}
-	places := model.Places{}
+	locations := model.Locations{}
 	for _, m := range messages {
 		next, err := newTurn(m, to, signatureModels.MatchString(r.Model))
 		if err != nil {
 			return nil, nil, err
 		}
 		b.addTurn(next)
-		b.addPlaces(places, m.ID, next)
+		b.addPlaces(locations, m.ID, next)
 	}
 	source, err := json.Marshal(b)
 	if err != nil {
 		return nil, nil, model.InvalidRequest("cannot encode the request: %v", err)
 	}
 	merged, err := model.MergeOptions(source, r.Options)
-	return merged, places, err
+	return merged, locations, err
 }
 
 // setTools declares the tools and sets whether the model must call one.
@@ -109,12 +109,12 @@ func (b *body) addTurn(next turn) {
 }
 
 // addPlaces adds the files of the turn that was added last.
-func (b *body) addPlaces(places model.Places, messageID string, added turn) {
+func (b *body) addPlaces(locations model.Locations, messageID string, added turn) {
 	for i, p := range added.Parts {
 		if p.file != nil {
 			last := len(b.Contents) - 1
-			place := model.Place{Message: last, Part: len(b.Contents[last].Parts) - len(added.Parts) + i}
-			places[place] = model.FileRef{MessageID: messageID, Part: *p.file}
+			location := model.Location{Message: last, Part: len(b.Contents[last].Parts) - len(added.Parts) + i}
+			locations[location] = model.FileRef{MessageID: messageID, Part: *p.file}
 		}
 	}
 }

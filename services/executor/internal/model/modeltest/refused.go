@@ -30,7 +30,7 @@ func RunRefusedFiles(t *testing.T, connect func(*http.Client) (model.Model, erro
 					return nil, err
 				}
 				sent = string(body)
-				message, part := placeOf(body, image.data)
+				message, part := locationOf(body, image.data)
 				return &http.Response{
 					StatusCode: http.StatusBadRequest, Request: r, Header: http.Header{"Content-Type": {"application/json"}},
 					Body: io.NopCloser(strings.NewReader(`{"error":{` + fmt.Sprintf(refusal, message, part) + `}}`)),
@@ -98,8 +98,8 @@ func conversationOfImages() (r model.Request, images []sentImage) {
 	return r, images
 }
 
-// placeOf finds the numbers of the message and of its part that have these data in the body of a request.
-func placeOf(body []byte, data string) (message, part int) {
+// locationOf finds the numbers of the message and of its part that have these data in the body of a request.
+func locationOf(body []byte, data string) (message, part int) {
 	var object map[string]any
 	if json.Unmarshal(body, &object) != nil {
 		return -1, -1

@@ -59,7 +59,7 @@ type chatCall struct {
 
 // newChatMessages converts the conversation of a request as the profile demands, and says which files the parts are. Its error is a
 // *model.Error: provider_invalid_request.
-func newChatMessages(r model.Request, system string, p profile.Profile, from origin) ([]json.RawMessage, model.Places, error) {
+func newChatMessages(r model.Request, system string, p profile.Profile, from origin) ([]json.RawMessage, model.Locations, error) {
 	c := chatWriter{profile: p, origin: from}
 	if strings.TrimSpace(system) != "" {
 		c.addSystem(system)
@@ -77,11 +77,11 @@ func newChatMessages(r model.Request, system string, p profile.Profile, from ori
 	}
 	c.arrange()
 	var out []json.RawMessage
-	places := model.Places{}
+	locations := model.Locations{}
 	for i, m := range c.messages {
 		for part, content := range m.content {
 			if content.file != nil {
-				places[model.Place{Message: i, Part: part}] = content.ref
+				locations[model.Location{Message: i, Part: part}] = content.ref
 			}
 		}
 		body, err := m.encode(p)
@@ -90,7 +90,7 @@ func newChatMessages(r model.Request, system string, p profile.Profile, from ori
 		}
 		out = append(out, body)
 	}
-	return out, places, nil
+	return out, locations, nil
 }
 
 // chatWriter converts messages one after the other.

@@ -16,7 +16,7 @@ import (
 
 // newChatBody converts a request for chat completions as the profile demands, and says which files its parts are. Its error is a
 // *model.Error: provider_invalid_request.
-func newChatBody(r model.Request, p profile.Profile, from origin) (json.RawMessage, model.Places, error) {
+func newChatBody(r model.Request, p profile.Profile, from origin) (json.RawMessage, model.Locations, error) {
 	if p.ToolNames == profile.NamesLetter {
 		r = model.LetterToolNames(r)
 	}
@@ -46,7 +46,7 @@ func newChatBody(r model.Request, p profile.Profile, from origin) (json.RawMessa
 			system = strings.TrimLeft(system+"\n\n"+objectInstruction+string(r.Output.Schema), "\n")
 		}
 	}
-	messages, places, err := newChatMessages(r, system, p, from)
+	messages, locations, err := newChatMessages(r, system, p, from)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -58,7 +58,7 @@ func newChatBody(r model.Request, p profile.Profile, from origin) (json.RawMessa
 		return nil, nil, model.InvalidRequest("cannot encode the request: %v", err)
 	}
 	body, err = model.FinishBody(body, r.Options, p.Omit...)
-	return body, places, err
+	return body, locations, err
 }
 
 // objectInstruction asks for an output where the server takes no schema.

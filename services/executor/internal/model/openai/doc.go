@@ -7,7 +7,7 @@
 // A chat completion follows the profile of its server: see package profile. If the server refuses a request and its words teach a more
 // careful profile, the call is made again in the new form, and the model keeps the profile for its later calls. What a server refused
 // is never sent again unchanged: each lesson changes the body, and is learned once. It is logged once, with the fields of a profile that
-// begins with it. A refused file is found by its place in the request: see model.Places.
+// begins with it. A refused file is found by its location in the request: see model.Locations.
 //
 // # End of a reply
 //

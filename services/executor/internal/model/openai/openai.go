@@ -156,12 +156,12 @@ func (m *Model) try(ctx context.Context, r model.Request, yield func(model.Event
 		newBody = newResponseBody
 		reply = newResponseAssembler(len(r.Messages), from)
 	}
-	body, places, err := newBody(r, p, from)
+	body, locations, err := newBody(r, p, from)
 	if err != nil {
 		yield(nil, err)
 		return false
 	}
-	yield = places.NameFiles(yield)
+	yield = locations.NameFiles(yield)
 	if p.ToolNames == profile.NamesLetter {
 		yield = model.RestoreToolNames(r.Tools, yield)
 	}

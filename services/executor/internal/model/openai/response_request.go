@@ -18,7 +18,7 @@ var modelsWithoutReasoning = regexp.MustCompile(`^(gpt-3|gpt-4|chatgpt-|gpt-5(\.
 
 // newResponseBody converts a request for responses, and says which files its parts are. It leaves out the members that the server
 // refuses: Omit of the profile. Its error is a *model.Error: provider_invalid_request.
-func newResponseBody(r model.Request, p profile.Profile, from origin) (json.RawMessage, model.Places, error) {
+func newResponseBody(r model.Request, p profile.Profile, from origin) (json.RawMessage, model.Locations, error) {
 	if p.ToolNames == profile.NamesLetter {
 		r = model.LetterToolNames(r)
 	}
@@ -53,14 +53,14 @@ func newResponseBody(r model.Request, p profile.Profile, from origin) (json.RawM
 	if err != nil {
 		return nil, nil, err
 	}
-	places := model.Places{}
+	locations := model.Locations{}
 	for _, m := range messages {
 		items, files, err := responseItems(m, from)
 		if err != nil {
 			return nil, nil, err
 		}
 		for part, file := range files {
-			places[model.Place{Message: len(params.Input.OfInputItemList), Part: part}] = model.FileRef{MessageID: m.ID, Part: file}
+			locations[model.Location{Message: len(params.Input.OfInputItemList), Part: part}] = model.FileRef{MessageID: m.ID, Part: file}
 		}
 		params.Input.OfInputItemList = append(params.Input.OfInputItemList, items...)
 	}
@@ -69,7 +69,7 @@ func newResponseBody(r model.Request, p profile.Profile, from origin) (json.RawM
 		return nil, nil, model.InvalidRequest("cannot encode the request: %v", err)
 	}
 	body, err = model.FinishBody(body, r.Options, p.Omit...)
-	return body, places, err
+	return body, locations, err
 }
 
 func setResponseTools(params *responses.ResponseNewParams, r model.Request) error {
