@@ -19,7 +19,7 @@ type agentFields struct {
 	Remote   *struct{ URL, Agent, APIKeyEnv string }
 }
 
-// agent reads an agent. at is the place of its name. The agent is usable if only some of its tools or fallbacks have a
+// agent reads an agent. at is the position of its name. The agent is usable if only some of its tools or fallbacks have a
 // mistake; then it does not have them.
 func (r *reader) agent(v value) (a Agent, at value, usable bool) {
 	name, _ := v.field("name").text()

@@ -19,7 +19,7 @@ type approval struct {
 
 // condition is the tests of a field of the input or of the state. All must hold.
 type condition struct {
-	place     string // in the settings of the tool
+	setting   string // in the settings of the tool
 	path      []string
 	fromState bool
 	tests     []test
@@ -43,8 +43,8 @@ func readApproval(s *section, text json.RawMessage) *approval {
 	_ = json.Unmarshal(text, &rule) // "always" and "never" have no conditions
 	a := &approval{always: string(text) == `"always"`}
 	for i, f := range rule.When {
-		c := condition{place: fmt.Sprintf("approval.when.%d", i), path: strings.Split(f.Field+f.State, "."), fromState: f.State != ""}
-		if s.wrong[c.place] {
+		c := condition{setting: fmt.Sprintf("approval.when.%d", i), path: strings.Split(f.Field+f.State, "."), fromState: f.State != ""}
+		if s.wrong[c.setting] {
 			continue
 		}
 		for _, operator := range []struct {
@@ -64,16 +64,16 @@ func readApproval(s *section, text json.RawMessage) *approval {
 			}
 			t, err := operator.make(operator.operand)
 			if err != nil {
-				s.mistakeAt(c.place+"."+operator.name, "approval: %s %v", operator.name, err)
+				s.mistakeAt(c.setting+"."+operator.name, "approval: %s %v", operator.name, err)
 				continue
 			}
 			c.tests = append(c.tests, t)
 		}
 		if (f.Field == "") == (f.State == "") {
-			s.mistakeAt(c.place+".field", "approval: a condition tests either a field of the input or a key of the state: give field or state")
+			s.mistakeAt(c.setting+".field", "approval: a condition tests either a field of the input or a key of the state: give field or state")
 		}
-		if len(c.tests) == 0 && !s.wrong[c.place] {
-			s.mistakeAt(c.place+".field", "approval: a condition needs one of equals, notEquals, greaterThan, lessThan, matches, exists")
+		if len(c.tests) == 0 && !s.wrong[c.setting] {
+			s.mistakeAt(c.setting+".field", "approval: a condition needs one of equals, notEquals, greaterThan, lessThan, matches, exists")
 		}
 		a.conditions = append(a.conditions, c)
 	}
@@ -168,7 +168,7 @@ func (a *approval) checkArguments(s *section, t agent.Tool) {
 	known, all := arguments(t.InputSchema)
 	for _, c := range a.conditions {
 		if name := c.path[0]; all && !c.fromState && name != "" && !slices.Contains(known, name) {
-			s.mistakeAt(c.place+".field", "approval: the tool %q has no argument %q%s", t.Name, name, suggest(name, known))
+			s.mistakeAt(c.setting+".field", "approval: the tool %q has no argument %q%s", t.Name, name, suggest(name, known))
 		}
 	}
 }

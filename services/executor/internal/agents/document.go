@@ -34,7 +34,7 @@ type file struct {
 
 // value is a value of a file. Aliases, anchors and tags are resolved.
 type value struct {
-	place
+	position
 	file     *file
 	node     ast.Node // nil for null
 	defaults []member // supply missing fields
@@ -42,14 +42,14 @@ type value struct {
 
 // mistake records what is wrong with the value.
 func (v value) mistake(format string, args ...any) {
-	v.file.add(v.file.name, v.place, format, args...)
+	v.file.add(v.file.name, v.position, format, args...)
 }
 
 // parse parses a file. It returns nil, with a mistake, for a file that is too large, too deep, empty or
 // not YAML.
 func (s *sources) parse(source Source) *file {
 	f := &file{sources: s, name: source.Name, dir: source.Dir, anchors: map[string]ast.Node{}}
-	f.root = value{file: f, place: place{1, 1}}
+	f.root = value{file: f, position: position{1, 1}}
 	if len(source.Data) > maxFileBytes {
 		f.root.mistake("the file has %d bytes, %d are allowed", len(source.Data), maxFileBytes)
 		return nil
@@ -103,9 +103,9 @@ func shownLine(data []byte, number int) string {
 	return fmt.Sprintf(", in the line %q: %s", string(line[:min(len(line), maxShownLine)]), advice)
 }
 
-func (f *file) at(line, column int) value { return value{file: f, place: place{line, column}} }
+func (f *file) at(line, column int) value { return value{file: f, position: position{line, column}} }
 
-// at returns the value at a path such as http.url or tools.0, for its place. It returns the value around one that is
+// at returns the value at a path such as http.url or tools.0, for its position. It returns the value around one that is
 // missing. Item 0 of what is no list is the value itself.
 func (v value) at(path string) value {
 	name, rest, _ := strings.Cut(path, ".")
@@ -133,13 +133,13 @@ func (v value) field(name string) value {
 			return m.value
 		}
 	}
-	return value{file: v.file, place: v.place}
+	return value{file: v.file, position: v.position}
 }
 
 // has reports whether an object has a field, other than null.
 func (v value) has(name string) bool { return v.field(name).node != nil }
 
-// placed returns the place of a node without its value. A block mapping is placed at its first key:
+// placed returns the position of a node without its value. A block mapping is placed at its first key:
 // its own token is a colon.
 func (f *file) placed(node ast.Node) value {
 	if m, ok := node.(*ast.MappingNode); ok && !m.IsFlowStyle && len(m.Values) > 0 {
@@ -162,7 +162,7 @@ func (a anchors) Visit(node ast.Node) ast.Visitor {
 	return a
 }
 
-// value resolves the aliases, anchors and tags of a node. Its place is the place of the alias.
+// value resolves the aliases, anchors and tags of a node. Its position is that of the alias.
 func (f *file) value(node ast.Node) value {
 	v := f.placed(node)
 	for range maxDepth {
@@ -210,7 +210,7 @@ func (v value) membersWithin(depth int) (list []member, ok bool) {
 		item := v.file.value(entry.Value)
 		if !entry.Key.IsMergeKey() {
 			key := entry.Key.GetToken()
-			item.place = place{key.Position.Line, key.Position.Column}
+			item.position = position{key.Position.Line, key.Position.Column}
 			list = append(list, member{key.Value, item})
 			continue
 		}

@@ -98,7 +98,7 @@ func (s *servers) declare(m member) {
 	}
 	if former, ok := s.declared[m.name]; ok {
 		if !reflect.DeepEqual(c, former.config) {
-			m.mistake("the MCP server %q is declared differently at %s:%v", m.name, former.at.file.name, former.at.place)
+			m.mistake("the MCP server %q is declared differently at %s:%v", m.name, former.at.file.name, former.at.position)
 		}
 		return
 	}

@@ -13,14 +13,14 @@ import (
 // maxMistakes bounds the mistakes in the text of one error.
 const maxMistakes = 100
 
-// place is a position in a file. Lines and columns start at 1.
-type place struct{ line, column int }
+// position is a place in a file. Lines and columns start at 1.
+type position struct{ line, column int }
 
-func (p place) String() string { return fmt.Sprintf("%d:%d", p.line, p.column) }
+func (p position) String() string { return fmt.Sprintf("%d:%d", p.line, p.column) }
 
 type mistake struct {
 	file string
-	place
+	position
 	text string
 	part Part
 }
@@ -59,7 +59,7 @@ type mistakes struct {
 	part  Part           // what is read now
 }
 
-func (m *mistakes) add(file string, at place, format string, args ...any) {
+func (m *mistakes) add(file string, at position, format string, args ...any) {
 	m.list = append(m.list, mistake{file, at, fmt.Sprintf(format, args...), m.part})
 }
 
@@ -76,7 +76,7 @@ func (m *mistakes) within(p Part) (leave func()) {
 func (m *mistakes) problems() []Problem {
 	var problems []Problem
 	for _, found := range m.list {
-		line := fmt.Sprintf("%s:%v: %s", found.file, found.place, found.text)
+		line := fmt.Sprintf("%s:%v: %s", found.file, found.position, found.text)
 		i := slices.IndexFunc(problems, func(p Problem) bool { return p.Part == found.part })
 		switch {
 		case i < 0:
@@ -99,7 +99,7 @@ func (m *mistakes) err() error {
 	var lines []string
 	seen := map[string]bool{}
 	for _, at := range m.list {
-		line := fmt.Sprintf("%s:%v: %s", at.file, at.place, at.text)
+		line := fmt.Sprintf("%s:%v: %s", at.file, at.position, at.text)
 		if !seen[line] {
 			lines = append(lines, line)
 		}

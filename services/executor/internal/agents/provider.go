@@ -130,7 +130,7 @@ func (s *section) profile(name string, text json.RawMessage) string {
 func (p *providers) open(at value, s Settings, limits model.ProviderLimits, wrong bool) {
 	if former, ok := p.declared[s.Name]; ok {
 		if !former.equals(s, limits) {
-			at.mistake("the provider %q is declared differently at %s:%v", s.Name, former.at.file.name, former.at.place)
+			at.mistake("the provider %q is declared differently at %s:%v", s.Name, former.at.file.name, former.at.position)
 		}
 		return
 	}

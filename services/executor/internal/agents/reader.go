@@ -68,7 +68,7 @@ func (r *reader) load(patterns []string) error {
 func (r *reader) unreadable(path, reason string) {
 	defer r.within(Part{Kind: FilePart, Name: path})()
 	r.unread = append(r.unread, path)
-	r.add(path, place{1, 1}, "the file cannot be read: %s", reason)
+	r.add(path, position{1, 1}, "the file cannot be read: %s", reason)
 }
 
 // include reads the files that a file includes.
@@ -103,7 +103,7 @@ func (r *reader) take(s Source, path string) {
 	}
 	r.order[s.Name] = len(r.order)
 	if len(r.files) == maxFiles {
-		r.add(s.Name, place{1, 1}, "there are more than %d files of agents", maxFiles)
+		r.add(s.Name, position{1, 1}, "there are more than %d files of agents", maxFiles)
 		return
 	}
 	defer r.within(Part{Kind: FilePart, Name: s.Name})()
@@ -173,7 +173,7 @@ func (r *reader) set(ctx context.Context) (*Set, error) {
 		former, twice := seen[a.Name]
 		if twice && a.Name != "" {
 			leave := r.within(Part{Kind: AgentPart, Name: a.Name})
-			at.mistake("the agent %q is declared twice, first at %s:%v", a.Name, former.file.name, former.place)
+			at.mistake("the agent %q is declared twice, first at %s:%v", a.Name, former.file.name, former.position)
 			leave()
 		}
 		if len(r.implied)+r.count() > before || !usable {

@@ -50,7 +50,7 @@ func (ts *tools) declare(v value) {
 	text := string(v.json())
 	if former, ok := ts.declared[t.tool.Name]; ok {
 		if former.text != text {
-			t.at.mistake("the tool %q is declared differently at %s:%v", t.tool.Name, former.at.file.name, former.at.place)
+			t.at.mistake("the tool %q is declared differently at %s:%v", t.tool.Name, former.at.file.name, former.at.position)
 		}
 		return
 	}
