@@ -133,7 +133,7 @@ func (s script) compare(t *testing.T, k kill, got, want snapshot) {
 // the commit makes durable.
 var (
 	openUntilRecorded  = []string{"plan_recorded", "call_begins", "call_ended"}
-	openUntilCommitted = []string{"plan_recorded", "call_begins", "call_ended", "call_recorded", "call_told", "calls_ended", "commit_begins"}
+	openUntilCommitted = []string{"plan_recorded", "call_begins", "call_ended", "call_recorded", "call_reported", "calls_ended", "commit_begins"}
 )
 
 // neverDone matches the end of a call that never runs twice, in every text.

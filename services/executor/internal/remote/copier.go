@@ -25,8 +25,8 @@ import (
 
 // Run is what a Copier needs of the run here. Its errors are those of the services here, and end the copying.
 type Run interface {
-	// Cuttable returns a context that ends with a stop of the run. A stop that was not taken has ended it already.
-	Cuttable(ctx context.Context) (cuttable context.Context, end func())
+	// Interruptible returns a context that ends with a stop of the run. A stop that was not taken has ended it already.
+	Interruptible(ctx context.Context) (interruptible context.Context, end func())
 	// TakeStop returns a new stop, once. It reports false for none.
 	TakeStop() (loop.Stop, bool)
 	// Show shows readers the next chunks of a step.
@@ -168,23 +168,23 @@ func (c *Copier) Copy(ctx context.Context) error {
 
 // copyRun copies one run there to its end. It returns the next run; empty if the run here has ended.
 func (c *Copier) copyRun(ctx context.Context, run string) (next string, err error) {
-	cuttable, end := c.run.Cuttable(ctx)
+	interruptible, end := c.run.Interruptible(ctx)
 	defer end()
-	cuttable, cut := context.WithCancelCause(cuttable)
-	defer cut(nil)
+	interruptible, cancel := context.WithCancelCause(interruptible)
+	defer cancel(nil)
 	go func() {
 		select {
 		case <-c.Draining:
-			cut(ErrDraining)
-		case <-cuttable.Done():
+			cancel(ErrDraining)
+		case <-interruptible.Done():
 		}
 	}()
-	outcome, err := c.follow(ctx, cuttable, run)
+	outcome, err := c.follow(ctx, interruptible, run)
 	switch {
 	case err != nil:
 		return "", err
 	case outcome == nil:
-		return c.afterPause(ctx, cuttable, run)
+		return c.afterPause(ctx, interruptible, run)
 	}
 	if err := c.commitPending(ctx); err != nil {
 		return "", err
@@ -193,8 +193,8 @@ func (c *Copier) copyRun(ctx context.Context, run string) (next string, err erro
 }
 
 // follow copies the chunks of a run there, and commits its steps here. It returns the end of the run; nil for a pause.
-// cuttable ends with a stop, after which the run is followed from the same place.
-func (c *Copier) follow(ctx, cuttable context.Context, run string) (*loop.Outcome, error) {
+// interruptible ends with a stop, after which the run is followed from the same place.
+func (c *Copier) follow(ctx, interruptible context.Context, run string) (*loop.Outcome, error) {
 	if c.followed != run || c.sequence == 0 {
 		if c.mirror != nil {
 			c.void()
@@ -204,7 +204,7 @@ func (c *Copier) follow(ctx, cuttable context.Context, run string) (*loop.Outcom
 		c.followed = run
 		c.sequence = 0
 	}
-	for frame, err := range c.client.Follow(cuttable, &agentv1.StreamRequest{SessionId: c.session, RunId: run, FromSequence: c.sequence}) {
+	for frame, err := range c.client.Follow(interruptible, &agentv1.StreamRequest{SessionId: c.session, RunId: run, FromSequence: c.sequence}) {
 		if err != nil {
 			return nil, err
 		}
@@ -334,10 +334,10 @@ func (c *Copier) maxSteps() int { return cmp.Or(c.MaxSteps, agent.DefaultRemoteM
 
 // afterPause waits until the remote session continues with another run, and returns that. If it waits for a client, the
 // run here waits for the client too.
-func (c *Copier) afterPause(ctx, cuttable context.Context, run string) (next string, err error) {
+func (c *Copier) afterPause(ctx, interruptible context.Context, run string) (next string, err error) {
 	deadline := c.Now().Add(c.Patience)
 	for {
-		call, cancel := context.WithTimeout(cuttable, c.CallTimeout)
+		call, cancel := context.WithTimeout(interruptible, c.CallTimeout)
 		found, err := c.client.Get(call, c.session)
 		cancel()
 		if err == nil {
@@ -357,7 +357,7 @@ func (c *Copier) afterPause(ctx, cuttable context.Context, run string) (next str
 			}
 			continue
 		case found.GetRunId() != run:
-			return c.runAfter(cuttable, run, found.GetRunId())
+			return c.runAfter(interruptible, run, found.GetRunId())
 		case len(found.GetPendingCalls()) > 0:
 			return "", c.suspend(ctx, found.GetPendingCalls())
 		case found.GetStatus() == "interrupted":
@@ -365,7 +365,7 @@ func (c *Copier) afterPause(ctx, cuttable context.Context, run string) (next str
 		case found.GetStatus() == "failed":
 			return "", c.finish(ctx, *failedRemotely(found.GetError(), found.GetErrorCode()))
 		}
-		if err := retry.Wait(cuttable, pausedInterval); err != nil {
+		if err := retry.Wait(interruptible, pausedInterval); err != nil {
 			return "", err
 		}
 	}

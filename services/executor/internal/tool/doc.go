@@ -7,7 +7,7 @@
 // tool with too many unfinished calls is refused, which bounds the abandoned work. Wait serves the end of the
 // process.
 //
-//	caller     Execute ─────────── ctx ends ─ a moment ─► Outcome{Cut}      End of the host
+//	caller     Execute ─────────── ctx ends ─ a moment ─► Outcome{Canceled} End of the host
 //	tool               └─ Execute ────────────────────────────────────── … ─ return: dropped
 //
 // A value returned within that moment counts: its effect is known, and keeping it is better than calling again.

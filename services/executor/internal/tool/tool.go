@@ -79,8 +79,8 @@ type Outcome struct {
 	Begun bool
 	// Awaits, if not nil, means that the call has no result yet.
 	Awaits *Await
-	// Cut means that the caller's context ended before the tool: Result is invalid, and there are no Ops.
-	Cut bool
+	// Canceled means that the caller's context ended before the tool: Result is invalid, and there are no Ops.
+	Canceled bool
 }
 
 // Await is returned by tools of the runtime whose calls another session answers. The call stays open.
@@ -102,7 +102,7 @@ type end struct {
 //   - the time limit: a synthetic failed result saying that the effect is unknown
 //   - too many abandoned calls of the tool: a synthetic failed result; the tool was not entered
 //
-// When ctx ends, the call is Cut unless the tool returns a value within a moment. After Execute the call's Host
+// When ctx ends, the call is Canceled unless the tool returns a value within a moment. After Execute the call's Host
 // accepts nothing more. Wait waits for tools that are still running.
 func (r *Runner) Execute(ctx context.Context, t agent.Tool, call *agent.Call, scope Scope) Outcome {
 	key := call.AgentType + "/" + t.Name
@@ -132,7 +132,7 @@ func (r *Runner) Execute(ctx context.Context, t agent.Tool, call *agent.Call, sc
 	case ended && last.result.Success:
 		outcome.Ops = ops
 	case ctx.Err() != nil:
-		outcome.Cut = true
+		outcome.Canceled = true
 	case inner.Err() != nil:
 		outcome.Result = timedOut(t, call, timeout)
 	}

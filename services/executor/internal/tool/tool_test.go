@@ -61,7 +61,7 @@ func TestEveryEndOfAToolIsAResult(t *testing.T) {
 			t.Parallel()
 			got := run(t, runner(), tool.Scope{ResultBytes: 1000}, test.execute)
 			r := got.Result
-			if !got.Begun || got.Cut || r.CallID != "call 1" || r.Name != "t" || r.Success != test.success || r.Synthetic != test.synthetic {
+			if !got.Begun || got.Canceled || r.CallID != "call 1" || r.Name != "t" || r.Success != test.success || r.Synthetic != test.synthetic {
 				t.Errorf("got %+v, want a result of call 1, success %v, synthetic %v", got, test.success, test.synthetic)
 			}
 			said := r.Error
@@ -130,7 +130,7 @@ func TestTimeStopAndALateReturnAreToldApart(t *testing.T) {
 				}
 				r, begin := runner(), time.Now()
 				got := r.Execute(ctx, agent.Tool{Name: "t", Execute: test.execute}, &agent.Call{}, tool.Scope{})
-				if got.Result.Success != test.success || got.Cut != test.cut || !got.Begun || !strings.Contains(got.Result.Error, test.text) {
+				if got.Result.Success != test.success || got.Canceled != test.cut || !got.Begun || !strings.Contains(got.Result.Error, test.text) {
 					t.Errorf("got %+v, want success %v, cut %v, %q", got, test.success, test.cut, test.text)
 				}
 				if took := time.Since(begin); took != test.after {

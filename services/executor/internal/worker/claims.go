@@ -147,12 +147,12 @@ const (
 
 // announcedProblems returns the first problems with the beginnings of their texts.
 func announcedProblems(problems []catalog.Problem) []*statev1.Problem {
-	cut := func(text string) string {
+	shortened := func(text string) string {
 		return strings.ReplaceAll(strings.ToValidUTF8(text[:min(len(text), maxProblemText)], ""), "\x00", "")
 	}
 	var out []*statev1.Problem
 	for _, p := range problems[:min(len(problems), maxProblems)] {
-		out = append(out, &statev1.Problem{Kind: p.Kind, Name: cut(p.Name), AgentType: cut(p.Agent), Text: cut(p.Text)})
+		out = append(out, &statev1.Problem{Kind: p.Kind, Name: shortened(p.Name), AgentType: shortened(p.Agent), Text: shortened(p.Text)})
 	}
 	return out
 }
@@ -230,19 +230,19 @@ func (w *Worker) sendHeartbeat(ctx context.Context, list bool) error {
 	}
 	if answer.GetForgotten() {
 		w.peers.Log.WarnContext(ctx, "the state service considers this executor dead; its runs are stopped")
-		w.cutForgotten()
+		w.cancelForgotten()
 	}
 	return nil
 }
 
-// passStop passes a stop on to the runner of the run, if the worker holds the run.
+// passStop passes a stop on to the runner of the run, if the worker owns the run.
 func (w *Worker) passStop(runID string, stop *statev1.Stop) {
 	s, ok := toStop(stop)
 	if !ok {
 		return
 	}
 	w.mu.Lock()
-	h := w.held[runID]
+	h := w.runs[runID]
 	w.mu.Unlock()
 	if h != nil {
 		h.stopper.request(s)

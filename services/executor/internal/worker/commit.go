@@ -11,7 +11,7 @@ import (
 )
 
 // commit shows the rest of the step to readers and makes the step durable. With an outcome it ends the run.
-// After a stop, hooks and the stream tier delay the commit only shortly. If a stop has cut the step, only the hook writes
+// After a stop, hooks and the stream tier delay the commit only shortly. If a stop has interrupted the step, only the hook writes
 // recorded with the plan count.
 func (r *runner) commit(ctx context.Context, e loop.Commit) error {
 	bounded, end := r.stopper.withGrace(ctx)

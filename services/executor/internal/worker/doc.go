@@ -3,7 +3,7 @@
 // commits.
 //
 //	state ──ClaimRuns──▶ claims ──▶ one runner per claim ──┬─▶ agentCode: models, functions, guards
-//	  ▲  └──stops──────▶ stopper ─────────┘ cuts           ├─▶ toolCaller: tools ┐
+//	  ▲  └──stops──────▶ stopper ─────────┘ interrupts     ├─▶ toolCaller: tools ┐
 //	  │                                                    ├─▶ hookRunner: hooks ┴─▶ stateWrites, account
 //	  │                                                    ├─▶ view ──▶ publisher ──▶ stream
 //	  ├──Heartbeat── one per process                       │
@@ -14,7 +14,7 @@
 // The runner asks the planner for the next effect, performs it, and returns the result to the
 // planner. Each other piece of a run's memory has an owner:
 //
-//   - stopper: the request to end the run early, and the effect that it cuts,
+//   - stopper: the request to end the run early, and the effect that it interrupts,
 //   - view: the shown part of the step in flight,
 //   - stateWrites: the custom state, and the writes of the step,
 //   - account: tokens and other usage,
@@ -54,7 +54,7 @@
 //	                               reads that the outcome is not known
 //	call_recorded                  nothing: the journal has the result, the writes of the call, and the writes
 //	                               of hooks before the plan; the other hooks are called again
-//	call_told, calls_ended,
+//	call_reported, calls_ended,
 //	commit_begins                  all that is not recorded: the last call as at call_ended, read-only calls only
 //	                               their second execution; without a plan, as at replied
 //	committed                      nothing: readers get the step from the state service
@@ -78,10 +78,10 @@
 // # Stops
 //
 // A stop reaches its runner in the claim itself, through the claim stream, with a
-// heartbeat, or with the answer to a commit. A timer stops the run at its deadline. A stop cuts
+// heartbeat, or with the answer to a commit. A timer stops the run at its deadline. A stop interrupts
 // the effect in progress: the model call, the tools, a summary, a guard, a wait. Their contexts
 // end with the cause Stopped. Then the planner decides about the partial results and the end of the run. Writes to
-// the state service are not cut, so that the result of each is known before the next one.
+// the state service are not interrupted, so that the result of each is known before the next one.
 // A stop does not change an outcome that is being committed.
 //
 // A stopped run waits at most a second for hooks and for a full queue to the stream
@@ -139,7 +139,7 @@
 // writes with the end of their call, and the rest before the commit. If the state would be
 // too large with the writes of hooks, the step is committed without them, and readers are
 // shown that first. If the state service refuses the writes of a plan, the plan is recorded
-// without them, and they are dropped. In a cut step, only writes in the journal count.
+// without them, and they are dropped. In an interrupted step, only writes in the journal count.
 //
 // # Code of agents
 //
@@ -152,7 +152,7 @@
 // context. They run in the same way: with the time limit of hooks, on a goroutine of their
 // own. It may outlive the run. A failure is logged. Then Prompt fails the run, StopWhen does not stop
 // it, ApproveWhen requires an approval, and the runtime estimates in place of Count. A stop
-// cuts these functions too, and the step keeps what it has until then.
+// interrupts these functions too, and the step keeps what it has until then.
 //
 // An executor that loads a recorded plan calls AfterModel again, without the unknown arguments of the
 // model call, and OnMessage. In a run without a step it also calls OnStart or
@@ -187,7 +187,7 @@
 // # Shutdown
 //
 // When the context of Run ends, the worker claims nothing more. A runner continues
-// to the end of its step and releases its run. After the drain grace it is cut,
+// to the end of its step and releases its run. After the drain grace it is canceled,
 // and releases its run in the middle of the step. A runner beyond that is abandoned, and
 // its run is claimed again when the executor is missed. A run about to end, suspend or
 // stop continues to its end. Heartbeats continue until the last runner has ended, to keep runs

@@ -38,7 +38,7 @@ func (r *runner) perform(ctx context.Context) (done bool, err error) {
 		return false, nil
 	}
 	if ctx.Err() != nil {
-		return false, context.Cause(ctx) // a stop may have cut a function of the agent: see loop.ErrAbandoned
+		return false, context.Cause(ctx) // a stop may have interrupted a function of the agent: see loop.ErrAbandoned
 	}
 	return false, r.effect(ctx, effect)
 }
@@ -88,27 +88,27 @@ func (r *runner) effect(ctx context.Context, effect loop.Effect) error {
 	return fmt.Errorf("the planner returned an effect of the unknown type %T", effect)
 }
 
-// callModel makes one model call and shows its reply. If a stop cuts the call, the planner decides about the
+// callModel makes one model call and shows its reply. If a stop interrupts the call, the planner decides about the
 // incomplete reply.
 func (r *runner) callModel(ctx context.Context, e loop.CallModel) error {
 	step := int32(e.Step)
-	cuttable, end := r.stopper.cuttable(ctx)
+	interruptible, end := r.stopper.interruptible(ctx)
 	defer end()
-	if err := r.view.beginReply(cuttable, step, e.Request.Output != nil, r.planner.Notices()); err != nil {
+	if err := r.view.beginReply(interruptible, step, e.Request.Output != nil, r.planner.Notices()); err != nil {
 		return err
 	}
-	if cuttable.Err() != nil {
-		return context.Cause(cuttable)
+	if interruptible.Err() != nil {
+		return context.Cause(interruptible)
 	}
-	r.hooks.beforeModel(cuttable, e)
+	r.hooks.beforeModel(interruptible, e)
 	reply := r.planner.NewReply()
-	err := r.code.generate(cuttable, modelRequest{
+	err := r.code.generate(interruptible, modelRequest{
 		step: e.Step, attempt: e.Attempt, model: e.Model, request: e.Request, reply: reply,
-		each: func(events []model.Event) error { return r.view.extendReply(cuttable, step, reply, events) },
+		each: func(events []model.Event) error { return r.view.extendReply(interruptible, step, reply, events) },
 	})
 	r.usage.addTokens(e.Model, reply.Usage())
-	r.hooks.afterModel(cuttable, e, reply, err)
-	if cutByStop(cuttable) {
+	r.hooks.afterModel(interruptible, e, reply, err)
+	if canceledByStop(interruptible) {
 		end()
 		r.passStop(ctx, reply)
 		return nil
@@ -127,7 +127,7 @@ func (r *runner) callModel(ctx context.Context, e loop.CallModel) error {
 	}
 	r.planner.Replied(reply)
 	for _, call := range reply.Calls() {
-		if err := r.view.show(cuttable, step, r.view.starts(r.planner, fromCall(call))...); err != nil {
+		if err := r.view.show(interruptible, step, r.view.starts(r.planner, fromCall(call))...); err != nil {
 			return err
 		}
 	}
@@ -161,7 +161,7 @@ func (r *runner) wait(ctx context.Context, e loop.Wait) error {
 	wait := time.Duration(e.For) * time.Millisecond
 	r.log.WarnContext(ctx, "the model call failed and is retried", "step", e.Step, "wait", wait, "code", e.Cause.Code, "error", e.Cause.Detail)
 	r.worker.meters.retried(ctx, r.claimed.run.GetAgentType(), e.Cause.Code)
-	ctx, end := r.stopper.cuttable(ctx)
+	ctx, end := r.stopper.interruptible(ctx)
 	defer end()
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -178,14 +178,14 @@ func (r *runner) wait(ctx context.Context, e loop.Wait) error {
 
 // compact asks for a summary, without showing it. Without a summary the step continues.
 func (r *runner) compact(ctx context.Context, e loop.Compact) error {
-	cuttable, end := r.stopper.cuttable(ctx)
+	interruptible, end := r.stopper.interruptible(ctx)
 	defer end()
 	reply := r.planner.NewReply()
-	summary, err := r.code.summarize(cuttable, e, reply)
+	summary, err := r.code.summarize(interruptible, e, reply)
 	r.usage.addTokens(e.Model, reply.Usage())
 	switch {
-	case cuttable.Err() != nil:
-		return context.Cause(cuttable)
+	case interruptible.Err() != nil:
+		return context.Cause(interruptible)
 	case errors.Is(err, errDraining):
 		return err
 	case err != nil:
@@ -199,12 +199,12 @@ func (r *runner) compact(ctx context.Context, e loop.Compact) error {
 
 // guard asks the agent's guard about the end of the run.
 func (r *runner) guard(ctx context.Context, e loop.Guard) error {
-	cuttable, end := r.stopper.cuttable(ctx)
+	interruptible, end := r.stopper.interruptible(ctx)
 	defer end()
-	verdict, err := r.code.guard(cuttable, e)
+	verdict, err := r.code.guard(interruptible, e)
 	switch {
-	case cuttable.Err() != nil:
-		return context.Cause(cuttable)
+	case interruptible.Err() != nil:
+		return context.Cause(interruptible)
 	case err != nil:
 		r.planner.GuardFailed(err)
 	default:
@@ -215,13 +215,13 @@ func (r *runner) guard(ctx context.Context, e loop.Guard) error {
 
 // recordPlan calls the hooks of the plan's message and makes the plan durable.
 func (r *runner) recordPlan(ctx context.Context, e loop.RecordPlan) error {
-	cuttable, end := r.stopper.cuttable(ctx)
+	interruptible, end := r.stopper.interruptible(ctx)
 	defer end()
 	if !r.claimed.isAnswering(e.Step, e.Plan.ID) {
-		r.hooks.onMessages(cuttable, e.Step, loop.ConversationMessage(e.Plan))
+		r.hooks.onMessages(interruptible, e.Step, loop.ConversationMessage(e.Plan))
 	}
-	if cuttable.Err() != nil {
-		return context.Cause(cuttable)
+	if interruptible.Err() != nil {
+		return context.Cause(interruptible)
 	}
 	if err := r.storePlan(ctx, e.Step, e.Plan); err != nil {
 		return err
@@ -244,21 +244,21 @@ func (r *runner) storePlan(ctx context.Context, step int, plan agent.Message) er
 	return nil
 }
 
-// runCalls runs the calls of a step. A stop cuts the running tools and prevents the other calls from starting.
+// runCalls runs the calls of a step. A stop interrupts the running tools and prevents the other calls from starting.
 func (r *runner) runCalls(ctx context.Context, e loop.RunCalls) error {
-	cuttable, end := r.stopper.cuttable(ctx)
+	interruptible, end := r.stopper.interruptible(ctx)
 	defer end()
 	if err := r.view.publisher.Confirm(ctx); err != nil {
 		return err
 	}
 	if !e.Answering {
-		r.hooks.onMessages(cuttable, e.Step, e.Plan)
+		r.hooks.onMessages(interruptible, e.Step, e.Plan)
 	}
 	r.writes.beginCalls(e.Plan)
 	calls := newCallBatch(e, r.writes.through(afterReply), func() error {
 		return r.storePlan(ctx, e.Step, e.Plan) // safe: this goroutine waits for the calls
 	})
-	outcomes, err := r.tools.run(ctx, cuttable, calls)
+	outcomes, err := r.tools.run(ctx, interruptible, calls)
 	results := make([]loop.Ended, len(outcomes))
 	for i, o := range outcomes {
 		results[i] = o.Ended

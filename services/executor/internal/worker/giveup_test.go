@@ -62,7 +62,7 @@ func TestARunThatIsGivenUpWhileApprovedCallsRunLeavesNoneOfThemToTheNext(t *test
 					return nil
 				}
 				p.agents["demo"] = a
-				c := &death{point: worker.PointCallTold, n: 2} // after the refused call
+				c := &death{point: worker.PointCallReported, n: 2} // after the refused call
 				if !test.dies {
 					c.n = 0
 				}
@@ -75,7 +75,7 @@ func TestARunThatIsGivenUpWhileApprovedCallsRunLeavesNoneOfThemToTheNext(t *test
 				p.openMortal(c)
 				dies := p.passed
 				p.passed = func(ctx context.Context, e *executor, point worker.Point) {
-					if point == worker.PointCallTold && len(p.recordedResults("s")) == 1 {
+					if point == worker.PointCallReported && len(p.recordedResults("s")) == 1 {
 						if !test.dies {
 							close(paid)
 							return
@@ -159,14 +159,14 @@ func TestARunThatIsGivenUpInAStepKeepsWhatIsRecordedOfIt(t *testing.T) {
 					}
 					return nil
 				}
-				c := &death{point: worker.PointCallTold, n: 1}
+				c := &death{point: worker.PointCallReported, n: 1}
 				if !test.dies {
 					c.n = 0
 				}
 				p.openMortal(c)
 				dies := p.passed
 				p.passed = func(ctx context.Context, e *executor, point worker.Point) {
-					if point == worker.PointCallTold && len(p.recordedResults("s")) == 1 && e.id == "executor 1" {
+					if point == worker.PointCallReported && len(p.recordedResults("s")) == 1 && e.id == "executor 1" {
 						if !test.dies {
 							close(paid)
 							return

@@ -116,7 +116,7 @@ func (h *hookRunner) beforeRun(ctx context.Context, counted bool) *loop.Failure 
 	err := h.callForStep(ctx, "BeforeRun", 0, f)
 	switch {
 	case ctx.Err() != nil:
-		return nil // a stop has cut the hook
+		return nil // a stop has interrupted the hook
 	case isCrash(err):
 		detail := "the hook BeforeRun has failed: " + err.Error()
 		return &loop.Failure{Error: "Something went wrong on our side.", Detail: detail, Code: codeRefused}
@@ -200,7 +200,7 @@ func (h *hookRunner) onMessages(ctx context.Context, step int, messages ...agent
 }
 
 // afterRun starts AfterRun; wait waits for it. steps counts the committed steps of the session. The hook's
-// writes and usage are dropped, since no step follows. The run has ended, so the end of ctx does not cut the hook: its
+// writes and usage are dropped, since no step follows. The run has ended, so the end of ctx does not interrupt the hook: its
 // time limit does.
 func (h *hookRunner) afterRun(ctx context.Context, o loop.Outcome, steps int32) {
 	f := h.hooks.AfterRun

@@ -166,7 +166,7 @@ func (c *measuredCall) end(ctx context.Context, used model.Usage, err error) {
 	c.meters.modelTime.Record(ctx, c.now().Sub(c.began).Seconds(), metric.WithAttributes(labels...))
 }
 
-// errorType returns the code of a model's failure, or "cut" for a call that a stop or the end of the run has cut.
+// errorType returns the code of a model's failure, or "cut" for a call that a stop or the end of the run has interrupted.
 func errorType(err error) string {
 	if failed, ok := errors.AsType[modelFailure](err); ok {
 		if classified, ok := errors.AsType[*model.Error](failed.err); ok {

@@ -14,7 +14,7 @@ const (
 	PointCallBegins   Point = "call_begins"   // the tool is about to be called
 	PointCallEnded    Point = "call_ended"    // the tool has returned; its result is not recorded
 	PointCallRecorded Point = "call_recorded" // readers have not seen the result
-	PointCallTold     Point = "call_told"     // readers were shown the end of the call
+	PointCallReported Point = "call_reported" // readers were shown the end of the call
 	PointCallsEnded   Point = "calls_ended"   // all calls have ended; nothing is committed
 	PointCommitBegins Point = "commit_begins" // readers were shown the complete step
 	PointCommitted    Point = "committed"     // readers were not shown the commit

@@ -33,9 +33,9 @@ func (r *runner) prepare(ctx context.Context) (loop.Start, error) {
 		Depth: int(r.claimed.session.GetDepth()), MaxDepth: r.maxDepth(r.code.agent.Agent), NewSessionID: peers.NewID,
 		Jitter: peers.Jitter, MaxCalls: config.MaxCalls,
 		CallFunction: func(what string, f func() any) (any, error) {
-			cuttable, end := r.stopper.cuttable(ctx)
+			interruptible, end := r.stopper.interruptible(ctx)
 			defer end()
-			return r.code.function(cuttable, what, f)
+			return r.code.function(interruptible, what, f)
 		},
 	}
 	start.Journal, err = r.loadJournal()
@@ -154,16 +154,16 @@ func (r *runner) beginOfRun(transcript []agent.Message) int {
 	return beginOfTurn(transcript, begin)
 }
 
-// beginOfTurn returns the index of the first of the adjacent user messages before the place. Unless the turn was
+// beginOfTurn returns the index of the first of the adjacent user messages before index. Unless the turn was
 // resumed, they began it. It is for the first run of a session, and for continuations whose claim lacks the
 // begin of the turn.
-func beginOfTurn(transcript []agent.Message, place int) int {
+func beginOfTurn(transcript []agent.Message, index int) int {
 	asks := func(m agent.Message) bool { return m.Role == agent.RoleUser && !m.Hidden }
-	for place > 0 && !asks(transcript[place-1]) {
-		place--
+	for index > 0 && !asks(transcript[index-1]) {
+		index--
 	}
-	for place > 0 && asks(transcript[place-1]) {
-		place--
+	for index > 0 && asks(transcript[index-1]) {
+		index--
 	}
-	return place
+	return index
 }

@@ -282,7 +282,7 @@ func TestALookUpThatIsNotMadeAgainSharesNoKeyWithWhatTakesItsPlace(t *testing.T)
 			sendCalls(say, "look", fmt.Sprintf(`{"n":%d}`, asked))
 			return nil
 		}), readOnly(p.tool("look", "", nil)))
-		p.openMortal(&death{point: "call_told", n: 1})
+		p.openMortal(&death{point: "call_reported", n: 1})
 		p.end(p.startRun("s", "demo", "hi"))
 		if keys := p.keys["call_0"]; p.executions()["call_0"] != 2 || len(keys) != 2 {
 			t.Errorf("%d executions had the keys %v, want 2 keys of 2", p.executions()["call_0"], keys)

@@ -132,9 +132,9 @@ func (r *runner) readSession(ctx context.Context) (*statev1.GetSessionResponse, 
 // remoteRun is the run of a runner for package remote.
 type remoteRun struct{ runner *runner }
 
-// Cuttable implements remote.Run.
-func (r remoteRun) Cuttable(ctx context.Context) (context.Context, func()) {
-	return r.runner.stopper.cuttable(ctx)
+// Interruptible implements remote.Run.
+func (r remoteRun) Interruptible(ctx context.Context) (context.Context, func()) {
+	return r.runner.stopper.interruptible(ctx)
 }
 
 // TakeStop implements remote.Run.

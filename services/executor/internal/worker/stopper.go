@@ -19,31 +19,31 @@ type Stopped struct{ Kind loop.StopKind }
 
 func (e Stopped) Error() string { return fmt.Sprintf("the run is stopped: %s", e.Kind) }
 
-// isStop reports whether a stop has cut an effect. If ctx, the context of the run, has ended, it has not.
+// isStop reports whether a stop has interrupted an effect. If ctx, the context of the run, has ended, it has not.
 func isStop(ctx context.Context, err error) bool {
 	_, ok := errors.AsType[Stopped](err)
 	return ok && ctx.Err() == nil
 }
 
-// cutByStop reports whether a stop has ended the context.
-func cutByStop(ctx context.Context) bool {
+// canceledByStop reports whether a stop has ended the context.
+func canceledByStop(ctx context.Context) bool {
 	_, ok := errors.AsType[Stopped](context.Cause(ctx))
 	return ok
 }
 
-// stopper passes stops (requests to end the run early) to the runner. A stop cuts the effect in
+// stopper passes stops (requests to end the run early) to the runner. A stop interrupts the effect in
 // progress. Safe for concurrent use.
 type stopper struct {
 	mu     sync.Mutex
 	stop   loop.Stop               // the strongest; no kind for none
 	isNew  bool                    // not passed on to the planner
-	cancel context.CancelCauseFunc // cuts the effect in progress; nil without one
+	cancel context.CancelCauseFunc // interrupts the effect in progress; nil without one
 }
 
 // ranks orders stops. Only a stop of a higher rank replaces the current one.
 var ranks = map[loop.StopKind]int{loop.StopInterrupt: 1, loop.StopDeadline: 2, loop.StopAgentGone: 2, loop.StopAbort: 3}
 
-// request stops the run and cuts the effect in progress.
+// request stops the run and interrupts the effect in progress.
 func (h *stopper) request(s loop.Stop) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -56,10 +56,10 @@ func (h *stopper) request(s loop.Stop) {
 	}
 }
 
-// cuttable returns a context for an effect. A stop ends it with the cause Stopped. A stop not yet passed on to the
+// interruptible returns a context for an effect. A stop ends it with the cause Stopped. A stop not yet passed on to the
 // planner has ended it already. Such contexts may be nested: the inner one must end first.
-func (h *stopper) cuttable(ctx context.Context) (cuttable context.Context, end func()) {
-	cuttable, cancel := context.WithCancelCause(ctx)
+func (h *stopper) interruptible(ctx context.Context) (interruptible context.Context, end func()) {
+	interruptible, cancel := context.WithCancelCause(ctx)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	outer := h.cancel
@@ -73,7 +73,7 @@ func (h *stopper) cuttable(ctx context.Context) (cuttable context.Context, end f
 		cancel(Stopped{h.stop.Kind})
 	}
 	ended := false
-	return cuttable, func() {
+	return interruptible, func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		if !ended {
@@ -84,10 +84,10 @@ func (h *stopper) cuttable(ctx context.Context) (cuttable context.Context, end f
 }
 
 // withGrace returns a context that ends stopPatience after a stop, with the cause Stopped. It replaces a context
-// of cuttable.
+// of interruptible.
 func (h *stopper) withGrace(ctx context.Context) (bounded context.Context, end func()) {
 	bounded, cancel := context.WithCancelCause(ctx)
-	cuttable, endCuttable := h.cuttable(ctx)
+	interruptible, endInterruptible := h.interruptible(ctx)
 	expire := func() {
 		timer := time.AfterFunc(stopPatience, func() { cancel(Stopped{h.kind()}) })
 		context.AfterFunc(bounded, func() { timer.Stop() })
@@ -96,11 +96,11 @@ func (h *stopper) withGrace(ctx context.Context) (bounded context.Context, end f
 	if h.requested() {
 		expire()
 	} else {
-		unwatch = context.AfterFunc(cuttable, expire)
+		unwatch = context.AfterFunc(interruptible, expire)
 	}
 	return bounded, func() {
 		unwatch()
-		endCuttable()
+		endInterruptible()
 		cancel(nil)
 	}
 }

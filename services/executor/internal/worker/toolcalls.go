@@ -67,8 +67,8 @@ func newCallBatch(e loop.RunCalls, state agent.State, keepPlan func() error) *ca
 }
 
 // run runs the calls of a batch, in parallel except for those of companions. It records results, if needed, before it
-// shows them. When cuttable ends, running tools are cut and other calls do not start.
-func (t *toolCaller) run(ctx, cuttable context.Context, e *callBatch) ([]outcome, error) {
+// shows them. When interruptible ends, running tools are interrupted and other calls do not start.
+func (t *toolCaller) run(ctx, interruptible context.Context, e *callBatch) ([]outcome, error) {
 	outcomes := make([]outcome, len(e.Calls))
 	run := func(ctx, tools context.Context, i int) error {
 		return withoutPanics(ctx, t.log, func(ctx context.Context) (err error) {
@@ -77,13 +77,13 @@ func (t *toolCaller) run(ctx, cuttable context.Context, e *callBatch) ([]outcome
 		})
 	}
 	if len(e.Calls) == 1 {
-		return outcomes, run(ctx, cuttable, 0)
+		return outcomes, run(ctx, interruptible, 0)
 	}
 	group, grouped := errgroup.WithContext(ctx)
 	group.SetLimit(t.worker.config.ParallelCalls)
 	tools, endTools := context.WithCancelCause(grouped)
 	defer endTools(nil)
-	defer context.AfterFunc(cuttable, func() { endTools(context.Cause(cuttable)) })()
+	defer context.AfterFunc(interruptible, func() { endTools(context.Cause(interruptible)) })()
 	var inOrder []int // calls for companions: their messages arrive in the order of the reply, and a wait finds a new companion
 	for i, c := range e.Calls {
 		if strings.HasPrefix(c.Name, agent.CompanionPrefix) {
@@ -116,19 +116,19 @@ func (t *toolCaller) runCall(ctx, tools context.Context, e *callBatch, c loop.Ca
 	switch {
 	case c.Result != nil:
 		o.Result, o.Ops, o.recorded = *c.Result, c.Ops, c.Recorded
-	case cutByStop(tools):
+	case canceledByStop(tools):
 		o.Stopped = true
 		return o, nil
 	case tools.Err() != nil:
-		return o, context.Cause(tools) // the run was lost or cut before the call started
+		return o, context.Cause(tools) // the run was lost or interrupted before the call started
 	default:
 		o = t.runTool(tools, e, c)
 		last = e.running.Add(-1) == 0
 		switch {
-		case o.Stopped && cutByStop(tools):
+		case o.Stopped && canceledByStop(tools):
 			return o, nil
 		case o.Stopped:
-			return o, context.Cause(tools) // the result of a cut call is meaningless
+			return o, context.Cause(tools) // the result of an interrupted call is meaningless
 		case o.Awaits != nil:
 			return o, nil
 		}
@@ -139,7 +139,7 @@ func (t *toolCaller) runCall(ctx, tools context.Context, e *callBatch, c loop.Ca
 	}
 	err := t.view.showEnd(tools, int32(e.Step), o.Ended)
 	if err == nil {
-		t.worker.peers.Passed(ctx, PointCallTold)
+		t.worker.peers.Passed(ctx, PointCallReported)
 	}
 	return o, err
 }
@@ -192,7 +192,7 @@ func (t *toolCaller) runTool(ctx context.Context, e *callBatch, c loop.Call) (o 
 		StateSchema: t.hooks.stateSchema, StateBytes: t.worker.config.MaxStateBytes, Emit: t.view.emitter(int32(e.Step)),
 	})
 	took := t.worker.peers.Now().Sub(begin)
-	o = outcome{Ended: loop.Ended{Result: ran.Result, Stopped: ran.Cut, Begun: ran.Begun}}
+	o = outcome{Ended: loop.Ended{Result: ran.Result, Stopped: ran.Canceled, Begun: ran.Begun}}
 	if ran.Awaits != nil {
 		o.Awaits = &loop.Awaited{SessionID: ran.Awaits.SessionID, AgentType: ran.Awaits.AgentType}
 	}
@@ -204,7 +204,7 @@ func (t *toolCaller) runTool(ctx context.Context, e *callBatch, c loop.Call) (o 
 	for _, u := range ran.Usage {
 		o.usage = append(o.usage, customUsage("tool", u.Kind, u.Name, u.Value))
 	}
-	if !ran.Cut {
+	if !ran.Canceled {
 		hooks.after(ctx, ran)
 		o.Ops = hooks.ops
 	}

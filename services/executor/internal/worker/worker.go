@@ -26,7 +26,7 @@ type Config struct {
 	Slots             int           // runs at once
 	Spare             int           // slots beyond these, for tenants without a run in progress
 	HeartbeatInterval time.Duration // between two heartbeats
-	HeldInterval      time.Duration // between two heartbeats with the held runs
+	HeldInterval      time.Duration // between two heartbeats that list the owned runs
 	CallTimeout       time.Duration // of one unary call to state or stream
 	ModelTimeout      time.Duration // of one model call
 	ToolTimeout       time.Duration // of a call of a tool without a timeout
@@ -98,18 +98,18 @@ type Peers struct {
 	Passed func(ctx context.Context, p Point)
 }
 
-// Causes of a cut run.
+// Causes of a canceled run.
 var (
 	errDrained   = errors.New("the executor stops")
 	errForgotten = errors.New("the state service has given the executor's runs to others")
 )
 
-// afterCut is how long tools and functions of agents may take after the last runner.
-const afterCut = 2 * time.Second
+// afterCancel is how long tools and functions of agents may take after the last runner.
+const afterCancel = 2 * time.Second
 
-// runnersAfterCut is how long runners may take after the cut. They may have to abandon a model first, and
+// runnersAfterCancel is how long runners may take after they are canceled. They may have to abandon a model first, and
 // release their run.
-const runnersAfterCut = 10 * time.Second
+const runnersAfterCancel = 10 * time.Second
 
 // Worker claims and executes runs.
 type Worker struct {
@@ -125,15 +125,15 @@ type Worker struct {
 	meters  *meters       // nil measures nothing
 
 	mu        sync.Mutex
-	held      map[string]*hold // by run id
-	active    int              // runners
-	free      int              // free slots without a credit at the state service
-	announced time.Time        // of the executor; zero before that
-	reopen    func()           // ends the open claim stream
+	runs      map[string]*ownedRun // by run id
+	active    int                  // runners
+	free      int                  // free slots without a credit at the state service
+	announced time.Time            // of the executor; zero before that
+	reopen    func()               // ends the open claim stream
 }
 
-// hold is a claim with its runner.
-type hold struct {
+// ownedRun is a claim with its runner.
+type ownedRun struct {
 	runID   string
 	cancel  context.CancelCauseFunc
 	stopper *stopper
@@ -155,7 +155,7 @@ func New(c Config, p Peers) *Worker {
 		files:   newFileLoader(c, p.Files),
 		govern:  newGovernor(c, p),
 		freed:   make(chan struct{}, 1), // one token is enough: the sender sends all free slots
-		held:    map[string]*hold{},
+		runs:    map[string]*ownedRun{},
 		reopen:  func() {},
 	}
 }
@@ -167,12 +167,12 @@ func (w *Worker) Measure(meter metric.Meter) (err error) {
 	return err
 }
 
-// LiveRunIDs returns the ids of the held runs, sorted.
+// LiveRunIDs returns the ids of the owned runs, sorted.
 func (w *Worker) LiveRunIDs() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	ids := make([]string, 0, len(w.held))
-	for id := range w.held {
+	ids := make([]string, 0, len(w.runs))
+	for id := range w.runs {
 		ids = append(ids, id)
 	}
 	slices.Sort(ids)
@@ -189,25 +189,25 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.claimRuns(ctx, live)
 	w.drain(end)
 	beats.Wait()
-	limit := time.Now().Add(afterCut)
-	if !w.tools.Wait(afterCut) || !w.sandbox.running.Wait(time.Until(limit)) {
+	limit := time.Now().Add(afterCancel)
+	if !w.tools.Wait(afterCancel) || !w.sandbox.running.Wait(time.Until(limit)) {
 		w.peers.Log.WarnContext(ctx, "code of an agent has not ended with its context and is abandoned")
 	}
 	return nil
 }
 
-// drain waits for the runners and cuts them after the grace. It abandons runners that still do not end.
+// drain waits for the runners and cancels them after the grace. It abandons runners that still do not end.
 func (w *Worker) drain(end context.CancelCauseFunc) {
 	defer end(errDrained)
 	if w.runners.Wait(w.config.DrainGrace) {
 		return
 	}
 	w.mu.Lock()
-	for _, h := range w.held {
+	for _, h := range w.runs {
 		h.cancel(errDrained)
 	}
 	w.mu.Unlock()
-	if !w.runners.Wait(runnersAfterCut) {
+	if !w.runners.Wait(runnersAfterCancel) {
 		w.peers.Log.Error("runs have not ended with their context and are abandoned; other executors take them over", "runs", w.LiveRunIDs())
 	}
 }
@@ -224,12 +224,12 @@ func (w *Worker) handle(ctx, live context.Context, work *statev1.ClaimRunsRespon
 		return
 	}
 	live, cancel := context.WithCancelCause(live)
-	h := &hold{runID: claim.GetRun().GetRunId(), cancel: cancel, stopper: &stopper{}}
+	h := &ownedRun{runID: claim.GetRun().GetRunId(), cancel: cancel, stopper: &stopper{}}
 	w.mu.Lock()
-	if former := w.held[h.runID]; former != nil {
+	if former := w.runs[h.runID]; former != nil {
 		former.cancel(errForgotten) // a newer claim: the former epoch has ended
 	}
-	w.held[h.runID] = h
+	w.runs[h.runID] = h
 	w.active++
 	w.mu.Unlock()
 	w.runners.Go(func() {
@@ -239,12 +239,12 @@ func (w *Worker) handle(ctx, live context.Context, work *statev1.ClaimRunsRespon
 }
 
 // remove removes an ended runner.
-func (w *Worker) remove(h *hold) {
+func (w *Worker) remove(h *ownedRun) {
 	h.cancel(nil)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.held[h.runID] == h {
-		delete(w.held, h.runID)
+	if w.runs[h.runID] == h {
+		delete(w.runs, h.runID)
 	}
 	w.active--
 	w.free++
@@ -254,14 +254,14 @@ func (w *Worker) remove(h *hold) {
 	}
 }
 
-// cutForgotten cuts all runs: other executors own them now.
-func (w *Worker) cutForgotten() {
+// cancelForgotten cancels all runs: other executors own them now.
+func (w *Worker) cancelForgotten() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, h := range w.held {
+	for _, h := range w.runs {
 		h.cancel(errForgotten)
 	}
-	clear(w.held)
+	clear(w.runs)
 	w.announced = time.Time{}
 	w.reopen()
 }

@@ -90,14 +90,14 @@ func (w *stateWrites) restart(journal *loop.Journal) {
 
 // add adds the writes of a hook outside of calls. atBegin is for hooks at the begin of the run.
 func (w *stateWrites) add(begin bool, ops []agent.Op) {
-	place := afterReply
+	moment := afterReply
 	switch {
 	case begin:
-		place = atBegin
+		moment = atBegin
 	case w.calling:
-		place = afterCalls
+		moment = afterCalls
 	}
-	w.hooks[place] = append(w.hooks[place], ops...)
+	w.hooks[moment] = append(w.hooks[moment], ops...)
 }
 
 // callModel prepares for a model call. The hook writes of the step so far precede its reply.
@@ -163,10 +163,10 @@ func (w *stateWrites) takeRecovered(messages []agent.Message) {
 	}
 }
 
-// through returns the state after the writes of hooks up to the place. Calls see that after afterReply.
-func (w *stateWrites) through(place int) agent.State {
+// through returns the state after the writes of hooks up to the moment. Calls see that after afterReply.
+func (w *stateWrites) through(moment int) agent.State {
 	state := w.state
-	for at, ops := range w.hooks[:place+1] {
+	for at, ops := range w.hooks[:moment+1] {
 		if at == afterCalls {
 			state = w.withCalls(state)
 		}
@@ -204,11 +204,11 @@ func (w *stateWrites) forCommit() []agent.Op {
 	return agent.Diff(w.withCalls(w.stored), w.merged())
 }
 
-// drop drops the writes of hooks, and reports whether there were any. In a cut step, those in the journal remain.
-func (w *stateWrites) drop(cut bool) bool {
+// drop drops the writes of hooks, and reports whether there were any. In an interrupted step, those in the journal remain.
+func (w *stateWrites) drop(interrupted bool) bool {
 	before := w.hooks
 	w.hooks = [hookPlaces][]agent.Op{}
-	if cut && w.planned {
+	if interrupted && w.planned {
 		w.hooks[beforeReply] = before[beforeReply]
 	}
 	some := slices.ContainsFunc(before[:], func(ops []agent.Op) bool { return len(ops) > 0 })

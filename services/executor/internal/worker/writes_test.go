@@ -152,7 +152,7 @@ func TestWhatHooksWriteIsInTheStateOnceWhereverTheirExecutorDies(t *testing.T) {
 func TestUsageOfHooksThatSeeARecordedReplyAgainCountsOnce(t *testing.T) {
 	t.Parallel()
 	dieEverywhere(t, func(t *testing.T, c *death) {
-		if c.point != worker.PointPlanRecorded && c.point != worker.PointCallTold {
+		if c.point != worker.PointPlanRecorded && c.point != worker.PointCallReported {
 			return
 		}
 		p := newSystem(t)

@@ -17,7 +17,7 @@
 //	Open ──► connected ──── session dies ───► idle ◄──────────────┐
 //	            ▲                              │ call, pause is over │
 //	            └────────── connected ◄── connecting ── fails ──────┘ pause grows
-//	Close from anywhere: no new calls, those in flight are cut, the child has ended
+//	Close from anywhere: no new calls, those in flight are canceled, the child has ended
 //
 // A child has the configured environment, and PATH and HOME. Its standard error goes to the log. At the end its
 // input is closed, then it receives a termination signal, then it is killed, together with the processes that it

@@ -180,8 +180,8 @@ func (s *Server) Close() error {
 	}
 	session := s.session
 	s.session = nil
-	for _, cut := range s.inFlight {
-		cut()
+	for _, cancel := range s.inFlight {
+		cancel()
 	}
 	s.mu.Unlock()
 	if session != nil {
