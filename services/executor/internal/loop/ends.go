@@ -156,7 +156,7 @@ func (e *ends) afterStep(c Commit) (o *Outcome, note *agent.Message) {
 	if answered, open := e.answers.answered(transcript, e.answers.after(c), nil); len(answered.tasks) > 0 {
 		return nil, nil // the next step handles them
 	} else if len(open) > 0 {
-		return suspendedAgain(transcript, open), nil
+		return stillSuspended(transcript, open), nil
 	}
 	forced := e.run.inForcedPhase(transcript)
 	stops, err := false, error(nil)

@@ -95,7 +95,7 @@ func (p *Planner) applyAnswers(j *Journal) Effect {
 		p.calls = answered
 		return p.proceed()
 	case len(open) > 0:
-		return Commit{Step: p.run.step, Answering: true, Outcome: suspendedAgain(p.run.transcript, open)}
+		return Commit{Step: p.run.step, Answering: true, Outcome: stillSuspended(p.run.transcript, open)}
 	}
 	return nil
 }

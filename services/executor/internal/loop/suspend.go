@@ -66,8 +66,8 @@ func suspended(children, ended bool) *Outcome {
 	return &Outcome{Status: status, FinishReason: model.FinishToolCalls}
 }
 
-// suspendedAgain returns the outcome of a run that still waits for calls of an earlier step.
-func suspendedAgain(transcript []agent.Message, open []ClientCall) *Outcome {
+// stillSuspended returns the outcome of a run that still waits for calls of an earlier step.
+func stillSuspended(transcript []agent.Message, open []ClientCall) *Outcome {
 	ended, answered := false, answeredIDs(transcript)
 	for _, m := range transcript {
 		calls := m.Calls()

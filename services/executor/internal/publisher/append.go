@@ -149,7 +149,7 @@ func (p *Publisher) handleOutcome(r *request, err error) bool {
 		p.attempt.retain(chunksOf(r.entries, p.attempt.step))
 	case r.void:
 	case reason == reasonRecordsLost:
-		p.publishAgain(r)
+		p.republish(r)
 	case kind == fault.Invalid, kind == fault.TooLarge:
 		p.handleRefusal(r, err)
 	case r.check(): // the next check asks again
@@ -163,7 +163,7 @@ func (p *Publisher) handleOutcome(r *request, err error) bool {
 	}
 	p.answered = true
 	if p.unreachable {
-		p.log.Info("the log answers again")
+		p.log.Info("the log is reachable again")
 		p.unreachable = false
 	}
 	p.queue.inflight = nil
@@ -172,8 +172,8 @@ func (p *Publisher) handleOutcome(r *request, err error) bool {
 	return true
 }
 
-// publishAgain publishes lost records again. Of a committed step it repeats only the boundary.
-func (p *Publisher) publishAgain(r *request) {
+// republish sends lost records once more. Of a committed step it repeats only the boundary.
+func (p *Publisher) republish(r *request) {
 	switch {
 	case r.check() || r.entries[0].step == p.attempt.step && r.entries[0].boundary == nil:
 		p.log.Warn("the log has lost records; the step in flight is shown again", "step", p.attempt.step)

@@ -61,11 +61,11 @@ func (r *Reader) add(sequence int64, chunk *eventv1.Chunk) {
 }
 
 // void drops everything after the position.
-func (r *Reader) void(stands int64) {
-	for len(r.places) > 0 && r.places[len(r.places)-1] > stands {
+func (r *Reader) void(position int64) {
+	for len(r.places) > 0 && r.places[len(r.places)-1] > position {
 		r.Chunks, r.places = r.Chunks[:len(r.Chunks)-1], r.places[:len(r.places)-1]
 	}
-	r.Cursor = min(r.Cursor, stands)
+	r.Cursor = min(r.Cursor, position)
 }
 
 // readStored reads the durable part up to the position from the state service.

@@ -146,11 +146,11 @@ func (l *logLines) keep(p []byte) {
 func (l *logLines) Write(p []byte) (int, error) {
 	l.keep(p)
 	for _, piece := range bytes.SplitAfter(p, []byte("\n")) {
-		text, whole := bytes.CutSuffix(piece, []byte("\n"))
+		text, complete := bytes.CutSuffix(piece, []byte("\n"))
 		if room := maxLogLine - len(l.line); room > 0 {
 			l.line = append(l.line, text[:min(len(text), room)]...)
 		}
-		if whole {
+		if complete {
 			l.log.Log(context.Background(), slog.LevelDebug, "MCP server says", "line", fmt.Sprintf("%q", l.line))
 			l.line = l.line[:0]
 		}

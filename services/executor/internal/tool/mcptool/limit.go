@@ -88,14 +88,14 @@ func (e *events) line(limit int) (line []byte, err error) {
 	}
 }
 
-// wholeBody passes on a response of one message, readable.
-type wholeBody struct {
+// messageBody passes on a response of one message, in a form that the SDK reads.
+type messageBody struct {
 	io.ReadCloser
 	fail context.CancelCauseFunc
 	rest io.Reader // nil before the first Read
 }
 
-func (w *wholeBody) Read(p []byte) (int, error) {
+func (w *messageBody) Read(p []byte) (int, error) {
 	if w.rest == nil {
 		message, err := io.ReadAll(io.LimitReader(w.ReadCloser, maxMessage+1))
 		switch {
@@ -203,7 +203,7 @@ func (b limitedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if kind == "text/event-stream" {
 		response.Body = newEvents(response.Body, b.fail)
 	} else {
-		response.Body = &wholeBody{ReadCloser: response.Body, fail: b.fail}
+		response.Body = &messageBody{ReadCloser: response.Body, fail: b.fail}
 	}
 	return response, nil
 }
