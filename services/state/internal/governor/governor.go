@@ -115,7 +115,7 @@ func Acquire(governors []*Governor, limits []Limits, c Call, now Millis) Millis 
 		switch tokens := limits[i].clamp(c.Tokens); {
 		case wait == 0:
 			g.grant(c, tokens)
-		case full[i] || g.place(c.LeaseID) >= 0:
+		case full[i] || g.ticketIndex(c.LeaseID) >= 0:
 			g.enqueue(Ticket{LeaseID: c.LeaseID, Tokens: tokens, Expires: g.Clock + wait + ticketGrace})
 		}
 	}
@@ -127,7 +127,7 @@ func Acquire(governors []*Governor, limits []Limits, c Call, now Millis) Millis 
 func Release(governors []*Governor, leaseID string, used *int64, pause, now Millis) {
 	for _, g := range governors {
 		g.advance(now)
-		if at := g.place(leaseID); at >= 0 {
+		if at := g.ticketIndex(leaseID); at >= 0 {
 			g.Queue = slices.Delete(g.Queue, at, at+1)
 		}
 		if g.Lease == nil {
@@ -201,13 +201,13 @@ func (g *Governor) before(leaseID string) (count, tokens int64) {
 	return count, tokens
 }
 
-// place returns the index of the call's ticket; -1 for none.
-func (g *Governor) place(leaseID string) int {
+// ticketIndex returns the index of the call's ticket; -1 for none.
+func (g *Governor) ticketIndex(leaseID string) int {
 	return slices.IndexFunc(g.Queue, func(t Ticket) bool { return t.LeaseID == leaseID })
 }
 
 func (g *Governor) enqueue(t Ticket) {
-	if at := g.place(t.LeaseID); at >= 0 {
+	if at := g.ticketIndex(t.LeaseID); at >= 0 {
 		g.Queue[at] = t
 	} else if len(g.Queue) < maxQueue {
 		g.Queue = append(g.Queue, t)
@@ -218,7 +218,7 @@ func (g *Governor) grant(c Call, tokens int64) {
 	if g.Lease != nil {
 		return
 	}
-	if at := g.place(c.LeaseID); at >= 0 {
+	if at := g.ticketIndex(c.LeaseID); at >= 0 {
 		g.Queue = slices.Delete(g.Queue, at, at+1)
 	}
 	s := g.currentSlot()

@@ -11,43 +11,43 @@ import (
 )
 
 // absence is the time since this replica last saw an executor of an agent, for each agent announced before. It counts
-// only observed time: a replica begins anew when it starts or has missed looks. It counts no time without any executor
+// only observed time: a replica begins anew when it starts or has missed checks. It counts no time without any executor
 // at all. So neither a rolling deploy nor an outage of all executors makes an agent gone: the returning executors are
 // given the whole time again.
 //
-// It counts only time that it has observed: a replica that starts, or has missed looks, begins anew. It counts no time
+// It counts only time that it has observed: a replica that starts, or has missed checks, begins anew. It counts no time
 // in which no executor at all is registered. So neither a rolling deploy nor an outage of all executors makes an agent
 // gone: the executors that return are given the whole time again.
 type absence struct {
 	after time.Duration // after which an agent is gone; 0 for never
 
-	mu     sync.Mutex
-	looked time.Time            // the last look
-	since  map[string]time.Time // by agent
-	due    bool                 // no claim loop has looked for the runs of the gone agents since the last look
+	mu      sync.Mutex
+	checked time.Time            // the last check
+	since   map[string]time.Time // by agent
+	due     bool                 // no claim loop has searched for the runs of the gone agents since the last check
 }
 
-// looksPerAbsence is how often a replica looks within the time after which an agent is gone.
-const looksPerAbsence = 20
+// checksPerAbsence is how often a replica checks within the time after which an agent is gone.
+const checksPerAbsence = 20
 
-// maxAbsencePause bounds the pause between two looks.
+// maxAbsencePause bounds the pause between two checks.
 const maxAbsencePause = 30 * time.Second
 
-func (a *absence) pause() time.Duration { return min(a.after/looksPerAbsence, maxAbsencePause) }
+func (a *absence) pause() time.Duration { return min(a.after/checksPerAbsence, maxAbsencePause) }
 
 // update takes the agents without an executor, and when each was last announced. executors is how many executors are
 // registered.
 func (a *absence) update(now time.Time, unserved map[string]session.Millis, executors int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	missed := now.Before(a.looked) || now.Sub(a.looked) > 3*a.pause()
-	a.looked = now
+	missed := now.Before(a.checked) || now.Sub(a.checked) > 3*a.pause()
+	a.checked = now
 	if missed || executors == 0 {
 		clear(a.since)
 	}
 	maps.DeleteFunc(a.since, func(agent string, since time.Time) bool {
 		announced, ok := unserved[agent]
-		return !ok || announced >= session.Millis(since.UnixMilli()) // it was there between two looks
+		return !ok || announced >= session.Millis(since.UnixMilli()) // it was there between two checks
 	})
 	for agent := range unserved {
 		if _, ok := a.since[agent]; !ok && executors > 0 {
@@ -57,7 +57,7 @@ func (a *absence) update(now time.Time, unserved map[string]session.Millis, exec
 	a.due = true
 }
 
-// gone returns the absent agents, once after each look. A caller with runs left over calls again.
+// gone returns the absent agents, once after each check. A caller with runs left over calls again.
 func (a *absence) gone(now time.Time) (agents []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -74,8 +74,8 @@ func (a *absence) gone(now time.Time) (agents []string) {
 	return agents
 }
 
-// again lets the next claim loop look for the runs of the gone agents too.
-func (a *absence) again() {
+// rearm lets the next claim loop look for the runs of the gone agents too.
+func (a *absence) rearm() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.due = true

@@ -88,7 +88,7 @@ func (c *claimer) claimOfGone(ctx context.Context, command session.Claim, need s
 	}
 	claimed, more, err := c.claimDue(ctx, store.Unserved{ExecutorID: c.executorID, AgentTypes: gone, QueuedBefore: before, Now: command.Now}, need, limit, fail.Decide)
 	if more || err != nil {
-		c.absence.again()
+		c.absence.rearm()
 	}
 	return claimed, err
 }
@@ -100,7 +100,7 @@ func (c *claimer) claimDue(ctx context.Context, due store.Due, need session.Need
 	defer cancel()
 	found := 0
 	claimed, err = c.Store.UpdateDue(ctx, due, need, limit, func(v *session.View) (*session.Change, error) {
-		found++ // over all tries: one look too many does no harm
+		found++ // over all tries: one query too many does no harm
 		return decide(v)
 	})
 	for _, d := range claimed {

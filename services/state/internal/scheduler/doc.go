@@ -3,11 +3,11 @@
 //
 // # Claim loops
 //
-// Each stream has a loop to claim runs while there are credits. When a look finds less than its
+// Each stream has a loop to claim runs while there are credits. When a query finds less than its
 // limit, the loop waits for a wake-up or its poll. The hub wakes one loop after each
 // write of a queued run. The poll finds the rest: runs with a lost signal, and runs due
-// later. Signals never postpone it. A look skips locked sessions; if it misses a
-// signaled run, the loop looks again a few times within milliseconds.
+// later. Signals never postpone it. A query skips locked sessions; if it misses a
+// signaled run, the loop queries again a few times within milliseconds.
 //
 //	StartRun ──commit──▶ hub ──wakes one──▶ claim loop ──UpdateDue──▶ SendClaim ──▶ executor
 //	                              poll ──────▲               │
@@ -25,7 +25,7 @@
 //
 // # Hand-over
 //
-// Most runs need no look. An executor is idle while its loop knows of no backlog and has
+// Most runs need no query. An executor is idle while its loop knows of no backlog and has
 // credits to spare. A command takes a credit of an idle executor, in turn, and claims the run
 // in the write that begins it:
 //
@@ -36,14 +36,14 @@
 //
 // Only the rows say whether an answer begins a run: it looks for an idle executor then, and
 // is decided again on all rows of a claim. A handed-over run may overtake queued runs, but
-// takes no credit needed for a run known to the loop. It does not wait for the loop's looks,
+// takes no credit needed for a run known to the loop. It does not wait for the queries of the loop,
 // or one run in a locked session would slow down all others.
 //
 // # Caps
 //
 // A tenant or user with a cap on its running runs gives the hand-over up: its runs are claimed by the
 // loops, which count in the database. Claims with caps take turns over all replicas. A run at a cap stays
-// queued. It leaves no signal that a loop looks for again, and the end of a run wakes a loop for the next
+// queued. It leaves no signal that a loop waits for, and the end of a run wakes a loop for the next
 // one of its agent; the poll finds runs of other agents.
 //
 // # Spare credits
@@ -51,7 +51,7 @@
 // The last credits of an executor may be spare: they are for tenants without a running run, so a tenant
 // that fills all slots with long runs does not delay the first run of another. A loop with spare credits alone
 // claims with a cap of one running run for each tenant, and keeps a turn of its own. Nobody hands over with
-// them. Runs that find spare credits alone stay queued, and the loop looks again when it has others.
+// them. Runs that find spare credits alone stay queued, and the loop queries again when it has others.
 //
 // # Stops
 //

@@ -29,7 +29,7 @@ type waiter struct {
 
 func newHub(now func() time.Time) *hub { return &hub{now: now} }
 
-// join adds a loop. Its next look must follow: earlier runs leave no signal.
+// join adds a loop. Its next query must follow: earlier runs leave no signal.
 func (h *hub) join(agents []string, credits *credits) *waiter {
 	w := &waiter{agents: map[string]bool{}, credits: credits, woken: make(chan struct{}, 1)}
 	for _, a := range agents {
@@ -51,7 +51,7 @@ func (h *hub) leave(w *waiter) {
 	}
 }
 
-// take returns the number of runs signaled since the last take. The loop has to look for them
+// take returns the number of runs signaled since the last take. The loop has to query them
 // with limit credits, because no other loop was notified.
 func (h *hub) take(w *waiter, limit int) int {
 	h.mu.Lock()
@@ -63,7 +63,7 @@ func (h *hub) take(w *waiter, limit int) int {
 	return runs
 }
 
-// markIdle notes that a look has left no queued run, but for the missing ones. Commands may
+// markIdle notes that a query has left no queued run, but for the missing ones. Commands may
 // claim runs for the executor while it has more credits than known runs.
 func (h *hub) markIdle(w *waiter, c *claimer, missing int) {
 	h.mu.Lock()

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// schedule says when a claim loop looks for everything, signaled or not.
+// schedule says when a claim loop reads everything, signaled or not.
 type schedule struct {
 	poll *time.Timer
-	due  bool // the time has come, and no complete look has followed
+	due  bool // the time has come, and no complete query has followed
 }
 
 // loop claims and sends until the stream ends.
@@ -52,7 +52,7 @@ func (c *claimer) waitForCredits(ctx context.Context) error {
 
 // claimWork claims and sends while there are credits, and waits while there is no work.
 //
-// A look below its limit has seen everything, and later runs leave a signal. See search for the
+// A query below its limit has seen everything, and later runs leave a signal. See search for the
 // exception.
 func (c *claimer) claimWork(ctx context.Context) error {
 	w := c.hub.join(c.agents, c.credits)
@@ -104,7 +104,7 @@ func (c *claimer) pollPause() time.Duration {
 	return poll/2 + rand.N(poll)
 }
 
-// pollDue reports whether it is time to look for everything. Signals do not postpone it.
+// pollDue reports whether it is time to read everything. Signals do not postpone it.
 func (c *claimer) pollDue() bool {
 	select {
 	case <-c.schedule.poll.C:
@@ -115,7 +115,7 @@ func (c *claimer) pollDue() bool {
 }
 
 // wait returns nil when there may be work: after a wake-up, with the poll, and after the pause
-// unless it is 0. With spare, the last look was for some tenants, and credits for the others end the wait.
+// unless it is 0. With spare, the last query was for some tenants, and credits for the others end the wait.
 func (c *claimer) wait(ctx context.Context, woken <-chan struct{}, pause time.Duration, spare bool) error {
 	var soon <-chan time.Time
 	if pause > 0 {
@@ -145,18 +145,18 @@ func (c *claimer) wait(ctx context.Context, woken <-chan struct{}, pause time.Du
 // search counts the runs signaled to a loop and not found: mostly their session was locked for
 // a moment, or another loop was faster.
 type search struct {
-	runs  int
-	looks int // since the last notification
+	runs    int
+	retries int // since the last notification
 }
 
-// searchPauses are the pauses before the looks for missing runs. Then it is left to the poll.
+// searchPauses are the pauses before the queries for missing runs. Then it is left to the poll.
 var searchPauses = [...]time.Duration{3 * time.Millisecond, 6 * time.Millisecond, 12 * time.Millisecond}
 
 // expect adds signaled runs.
 func (s *search) expect(runs int) {
 	if runs > 0 {
 		s.runs += runs
-		s.looks = 0
+		s.retries = 0
 	}
 }
 
@@ -166,12 +166,12 @@ func (s *search) found(n int) {
 	}
 }
 
-// pause returns how long to wait before the next look; 0 leaves it to the poll.
+// pause returns how long to wait before the next query; 0 leaves it to the poll.
 func (s *search) pause() time.Duration {
-	if s.runs == 0 || s.looks == len(searchPauses) {
+	if s.runs == 0 || s.retries == len(searchPauses) {
 		*s = search{}
 		return 0
 	}
-	s.looks++
-	return searchPauses[s.looks-1]
+	s.retries++
+	return searchPauses[s.retries-1]
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/sweep"
 )
 
-// registry is a store that counts the looks of the watcher, and may fail.
+// registry is a store that counts the checks of the watcher, and may fail.
 type registry struct {
 	store.Store
 	looks  atomic.Int32
@@ -130,7 +130,7 @@ func (w *watched) loses(from, to time.Duration) {
 	}
 }
 
-// The bounds of a grace of one second: with the first looks, and with the wait for a
+// The bounds of a grace of one second: with the first checks, and with the wait for a
 // neighbour's heartbeat.
 const atOnce, soon = time.Second, 1250 * time.Millisecond
 

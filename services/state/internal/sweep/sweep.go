@@ -19,7 +19,7 @@
 // its runs only if no replica receives a heartbeat for a grace period, shorter than SilentAfter
 // and at least two heartbeats long:
 //
-//	break ──▶ look ──▶ look, grace begins ── … ──▶ still not seen ──▶ unregistered, runs requeued
+//	break ──▶ check ──▶ check, grace begins ── … ──▶ still not seen ──▶ unregistered, runs requeued
 //	                          │
 //	                          └─ it was seen, or opened a stream here: cleared
 //
@@ -53,10 +53,10 @@ const (
 // Sweep does the work. All fields but Meters must be set.
 type Sweep struct {
 	Store       store.Store
-	Every       time.Duration // the interval of the looks for silent executors, and for overdue calls
+	Every       time.Duration // the interval of the searches for silent executors and overdue calls
 	SilentAfter time.Duration // how long an executor may be silent
 	BrokenAfter time.Duration // the same after its claim stream has broken; 0 for SilentAfter
-	ExpireEvery time.Duration // the interval of the looks for expired sessions and unused files
+	ExpireEvery time.Duration // the interval of the searches for expired sessions and unused files
 	Suspects    *Suspects
 	Now         func() time.Time
 	Wake        func(agentType string)                                // is called for every requeued run

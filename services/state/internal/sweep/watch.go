@@ -7,22 +7,22 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
-// looksPerGrace is how often the watcher looks within a grace period.
-const looksPerGrace = 20
+// checksPerGrace is how often the watcher checks within a grace period.
+const checksPerGrace = 20
 
 // watcher unregisters suspects that are not seen within their grace.
 type watcher struct {
 	*Sweep
-	every    time.Duration
-	lastLook time.Time
-	lastSeen map[string]session.Millis // by executor, as of the last look; nil when unknown
-	advanced time.Time                 // the last look that saw a new heartbeat of any executor
-	failing  bool                      // the last look failed
+	every     time.Duration
+	lastCheck time.Time
+	lastSeen  map[string]session.Millis // by executor, as of the last check; nil when unknown
+	advanced  time.Time                 // the last check that saw a new heartbeat of any executor
+	failing   bool                      // the last check failed
 }
 
 // watchSuspects watches the suspects until ctx ends. Without suspects it makes no queries.
 func (s *Sweep) watchSuspects(ctx context.Context) {
-	w := &watcher{Sweep: s, every: max(s.BrokenAfter/looksPerGrace, time.Millisecond)}
+	w := &watcher{Sweep: s, every: max(s.BrokenAfter/checksPerGrace, time.Millisecond)}
 	ticker := time.NewTicker(w.every)
 	defer ticker.Stop()
 	for next := (<-chan time.Time)(nil); ; {
@@ -32,7 +32,7 @@ func (s *Sweep) watchSuspects(ctx context.Context) {
 				s.Suspects.removeAll()
 			} else if next == nil {
 				ticker.Reset(w.every)
-				next, w.lastLook, w.lastSeen = ticker.C, s.now(), nil
+				next, w.lastCheck, w.lastSeen = ticker.C, s.now(), nil
 			}
 			continue
 		case <-next:
@@ -44,7 +44,7 @@ func (s *Sweep) watchSuspects(ctx context.Context) {
 			next = nil // until there is a suspect
 			continue
 		}
-		err := w.look(ctx, s.now(), suspects)
+		err := w.check(ctx, s.now(), suspects)
 		if err != nil {
 			w.restartGrace(suspects)
 		}
@@ -63,10 +63,10 @@ func (w *watcher) restartGrace(suspects map[string]*suspect) {
 	}
 }
 
-// look clears the suspects seen again, and unregisters the dead ones.
-func (w *watcher) look(ctx context.Context, now time.Time, suspects map[string]*suspect) error {
-	paused := now.Before(w.lastLook) || now.Sub(w.lastLook) > w.every+w.BrokenAfter/4
-	w.lastLook = now
+// check clears the suspects seen again, and unregisters the dead ones.
+func (w *watcher) check(ctx context.Context, now time.Time, suspects map[string]*suspect) error {
+	paused := now.Before(w.lastCheck) || now.Sub(w.lastCheck) > w.every+w.BrokenAfter/4
+	w.lastCheck = now
 	if w.Suspects.takeMissedHeartbeat() || paused {
 		w.restartGrace(suspects)
 	}
@@ -110,8 +110,8 @@ func hasNewer(seen, before map[string]session.Millis) bool {
 	return false
 }
 
-// isCleared reports whether a suspect needs no more looks: it was seen within its grace, or its
-// silence has become long enough for the other sweep. The grace begins at the second look: by
+// isCleared reports whether a suspect needs no more checks: it was seen within its grace, or its
+// silence has become long enough for the other sweep. The grace begins at the second check: by
 // then a heartbeat sent before the break has arrived.
 func (w *watcher) isCleared(s *suspect, now time.Time, seen session.Millis) bool {
 	switch {
