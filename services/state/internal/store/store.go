@@ -622,7 +622,7 @@ type Registry interface {
 
 	// UnregisterSilent unregisters executors that were last seen before the time, and
 	// returns their number.
-	UnregisterSilent(ctx context.Context, heardBefore session.Millis) (int, error)
+	UnregisterSilent(ctx context.Context, seenBefore session.Millis) (int, error)
 
 	// LastSeen returns when each registered executor was last seen.
 	LastSeen(ctx context.Context) (map[string]session.Millis, error)

@@ -36,24 +36,24 @@ func (s *loadedSession) loadHot(hot *hotSession) (ok bool) {
 // discardHot drops the view. The session is then read.
 func (s *loadedSession) discardHot() { *s = loadedSession{Target: s.Target, view: &session.View{}} }
 
-// stateRows are the rows of a custom state: the last whole text, and the writes
+// stateRows are the rows of a custom state: the last complete text, and the writes
 // after it.
 type stateRows struct {
-	whole  string
+	base   string
 	writes []string
 }
 
 // stateRow is a row of states.
 type stateRow struct {
-	whole bool
-	text  string
+	isBase bool
+	text   string
 }
 
-func (r *stateRow) destinations(to []any) []any { return append(to, &r.whole, &r.text) }
+func (r *stateRow) destinations(to []any) []any { return append(to, &r.isBase, &r.text) }
 
 func (s *stateRows) add(r *stateRow) {
-	if r.whole {
-		s.whole, s.writes = r.text, nil
+	if r.isBase {
+		s.base, s.writes = r.text, nil
 	} else {
 		s.writes = append(s.writes, r.text)
 	}
@@ -68,9 +68,9 @@ func (s *stateRows) scan(row pgx.CollectableRow) error {
 
 func (s *stateRows) fold() (string, error) {
 	if len(s.writes) == 0 {
-		return s.whole, nil
+		return s.base, nil
 	}
-	return session.FoldState(s.whole, s.writes)
+	return session.FoldState(s.base, s.writes)
 }
 
 // complete fills in the parts of the view without rows.

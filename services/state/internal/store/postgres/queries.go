@@ -9,11 +9,11 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store/table"
 )
 
-// joinOne joins the row of a table with the key of v and a value in one column. The
+// joinRow joins the row of a table with the key of v and a value in one column. The
 // condition is a range in the order of the column. Since sorting is off, its only
 // plan is the index over the key and the column, whatever the statistics say. For an
 // equation, the planner might filter all rows of the session while the table is small.
-func joinOne(alias, table, column, value string) string {
+func joinRow(alias, table, column, value string) string {
 	return fmt.Sprintf(` CROSS JOIN LATERAL (SELECT * FROM %[2]s WHERE tenant = v.tenant AND session_id = v.session_id
 		AND %[3]s >= %[4]s AND %[3]s <= %[4]s ORDER BY %[3]s LIMIT 1) %[1]s`, alias, table, column, value)
 }
@@ -33,8 +33,8 @@ var stepBefore = fmt.Sprintf(`(CASE WHEN r.start_position = 0 AND r.turn > 1 THE
 // index: many calls meet it, and few meet the other conditions.
 func notAfterStep(step, last string) string { return step + " - (" + last + ") <= 0" }
 
-// selectOne is joinOne for a query with the key and the value as parameters.
-func selectOne(table, column, kind string) string {
+// selectRow is joinRow for a query with the key and the value as parameters.
+func selectRow(table, column, kind string) string {
 	return fmt.Sprintf(`(SELECT * FROM %[1]s WHERE tenant = $1::text AND session_id = $2::text
 		AND %[2]s >= $3::%[3]s AND %[2]s <= $3 ORDER BY %[2]s LIMIT 1)`, table, column, kind)
 }
@@ -70,11 +70,11 @@ var (
 		CROSS JOIN LATERAL (SELECT xmin AS written, xmax AS locked, * FROM sessions WHERE tenant = v.tenant AND session_id = v.session_id FOR UPDATE) s
 		ORDER BY v.n`)
 
-	readRuns  = forViews(runColumns.Select("r"), keyed("run_id text"), joinOne("r", "runs", "run_id", "v.run_id"))
+	readRuns  = forViews(runColumns.Select("r"), keyed("run_id text"), joinRow("r", "runs", "run_id", "v.run_id"))
 	readKeyed = forViews(runColumns.Select("r"), keyed("request_key text"),
-		joinOne("r", "(SELECT * FROM runs WHERE request_key <> '') keyed", "request_key", "v.request_key"))
+		joinRow("r", "(SELECT * FROM runs WHERE request_key <> '') keyed", "request_key", "v.request_key"))
 	readCurrent = forViews(runColumns.Select("r"), keyed(""),
-		joinAll("s", "sessions", "")+joinOne("r", "runs", "run_id", "s.current_run_id"))
+		joinAll("s", "sessions", "")+joinRow("r", "runs", "run_id", "s.current_run_id"))
 	readLive = forViews(runColumns.Select("r"), keyed(""),
 		joinAll("r", "runs", " AND status IN ('queued', 'running')"))
 	readStates = forViews(`st.whole, st.state`, keyed("always boolean"), joinAll("s", "sessions", "")+joinStates("s")+`
@@ -92,9 +92,9 @@ var (
 	readBelowMessages    = forViews(checkpointRead.Select("c"), keyed("messages bigint"), `
 		CROSS JOIN LATERAL (SELECT * FROM checkpoints WHERE tenant = v.tenant AND session_id = v.session_id
 			AND message_count < v.messages ORDER BY step DESC LIMIT 1) c`)
-	readAtStep = forViews(checkpointRead.Select("c"), keyed("step bigint"), joinOne("c", "checkpoints", "step", "v.step"))
+	readAtStep = forViews(checkpointRead.Select("c"), keyed("step bigint"), joinRow("c", "checkpoints", "step", "v.step"))
 
-	readExisting = forViews(`m.message_id, m.ordinal`, keyed("message_id text"), joinOne("m", "messages", "message_id", "v.message_id"))
+	readExisting = forViews(`m.message_id, m.ordinal`, keyed("message_id text"), joinRow("m", "messages", "message_id", "v.message_id"))
 	readTails    = forViews(messageRead.Select("m"), keyed("most bigint, bytes bigint"), `
 		CROSS JOIN LATERAL (
 			SELECT *, sum(size) OVER (ORDER BY ordinal DESC) AS total, row_number() OVER (ORDER BY ordinal DESC) AS place FROM
@@ -123,14 +123,14 @@ var (
 		return " CROSS JOIN LATERAL (" + strings.Join(counts, " UNION ALL ") + ") c (name, rows)"
 	}())
 
-	readWaiting = forViews(`h.message_ids, `+runColumns.Select("r"), keyed(""), joinWaiting("")+joinOne("h", "held_runs", "run_id", "r.run_id")+`
+	readWaiting = forViews(`h.message_ids, `+runColumns.Select("r"), keyed(""), joinWaiting("")+joinRow("h", "held_runs", "run_id", "r.run_id")+`
 		ORDER BY v.n, r.place`)
-	readWaitingInput = forViews(`h.held`, keyed(""), joinWaiting(" LIMIT 1")+joinOne("h", "held_runs", "run_id", "r.run_id"))
+	readWaitingInput = forViews(`h.held`, keyed(""), joinWaiting(" LIMIT 1")+joinRow("h", "held_runs", "run_id", "r.run_id"))
 	readOwnAgents    = forViews(agentColumns, keyed(""), joinAll("s", "sessions", "")+`
 		CROSS JOIN LATERAL (SELECT * FROM agents WHERE agent_type = s.agent_type OFFSET 0) a`)
 
 	// What remains when the newest run is undone.
-	newest   = joinAll("s", "sessions", "") + joinOne("r", "runs", "run_id", "s.current_run_id")
+	newest   = joinAll("s", "sessions", "") + joinRow("r", "runs", "run_id", "s.current_run_id")
 	readKept = forViews(messageRead.Select("m"), keyed(""), newest+`
 		CROSS JOIN LATERAL (SELECT * FROM messages WHERE tenant = v.tenant AND session_id = v.session_id AND ordinal >= r.start_message_count ORDER BY ordinal) m
 		WHERE m.run_id <> r.run_id OR (m.role = 'user' AND m.step = 0) OR (m.role = 'tool' AND EXISTS (SELECT 1 FROM calls c
@@ -147,7 +147,7 @@ var (
 		ORDER BY v.n, st.version`)
 
 	// The rows around the target of a rewind.
-	backTo     = joinOne("m", "messages", "message_id", "v.message_id")
+	backTo     = joinRow("m", "messages", "message_id", "v.message_id")
 	lastBefore = ` CROSS JOIN LATERAL (SELECT coalesce((SELECT step FROM messages WHERE tenant = v.tenant AND session_id = v.session_id
 		AND ordinal < m.ordinal AND step > 0 ORDER BY ordinal DESC LIMIT 1), 0) AS step) b`
 	stateBefore = ` CROSS JOIN LATERAL (SELECT coalesce((SELECT nullif(start_state_version, 0) FROM runs WHERE tenant = v.tenant AND session_id = v.session_id
@@ -155,7 +155,7 @@ var (
 	checkpointBefore = stateBefore + ` CROSS JOIN LATERAL (SELECT * FROM checkpoints WHERE tenant = v.tenant AND session_id = v.session_id
 		AND message_count <= m.ordinal AND state_version <= sv.version ORDER BY step DESC LIMIT 1) c`
 	readBack           = forViews(`b.step, `+messageRead.Select("m"), keyed("message_id text"), backTo+lastBefore)
-	readBackRun        = forViews(runColumns.Select("r"), keyed("message_id text"), backTo+joinOne("r", "runs", "run_id", "m.run_id"))
+	readBackRun        = forViews(runColumns.Select("r"), keyed("message_id text"), backTo+joinRow("r", "runs", "run_id", "m.run_id"))
 	readBackCheckpoint = forViews(checkpointRead.Select("c"), keyed("message_id text"), backTo+checkpointBefore)
 	readBackStates     = forViews(`st.whole, st.state`, keyed("message_id text"), backTo+`
 		CROSS JOIN LATERAL (
@@ -190,7 +190,7 @@ var (
 
 	readAsked = forViews(`r.started_by, `+messageRead.Select("m"), keyed("ordinal bigint"), fmt.Sprintf(`
 		CROSS JOIN LATERAL (SELECT * FROM messages WHERE tenant = v.tenant AND session_id = v.session_id AND ordinal >= v.ordinal
-			AND role = 'user' AND step = 0 AND run_id <> '' ORDER BY ordinal LIMIT %d) m`, session.MaxQuestions)+joinOne("r", "runs", "run_id", "m.run_id")+`
+			AND role = 'user' AND step = 0 AND run_id <> '' ORDER BY ordinal LIMIT %d) m`, session.MaxQuestions)+joinRow("r", "runs", "run_id", "m.run_id")+`
 		ORDER BY v.n, m.ordinal`)
 
 	// The checkpoint for a retry of the newest run.
@@ -206,6 +206,6 @@ var (
 
 	readAgents    = forViews(agentColumns, keyed("agent_type text"), ` CROSS JOIN LATERAL (SELECT * FROM agents WHERE agent_type = v.agent_type OFFSET 0) a`)
 	readExecutors = forViews(`e.executor_id`, keyed("executor_id text"), ` CROSS JOIN LATERAL (SELECT * FROM executors WHERE executor_id = v.executor_id OFFSET 0) e`)
-	readSilent    = forViews(`r.run_id`, keyed("run_id text"), joinOne("r", "runs", "run_id", "v.run_id")+`
+	readSilent    = forViews(`r.run_id`, keyed("run_id text"), joinRow("r", "runs", "run_id", "v.run_id")+`
 		WHERE NOT EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = r.executor_id)`)
 )

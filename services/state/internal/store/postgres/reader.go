@@ -173,7 +173,7 @@ func (s ownedReader) Session(ctx context.Context, key session.Key) (*store.Snaps
 	return shot, nil
 }
 
-var readRun = union("", head, query{runColumns.Select("r"), selectOne("runs", "run_id", "text") + ` r`})
+var readRun = union("", head, query{runColumns.Select("r"), selectRow("runs", "run_id", "text") + ` r`})
 
 // Run implements store.Reader.
 func (s ownedReader) Run(ctx context.Context, key session.Key, runID string) (run *session.Run, err error) {

@@ -68,9 +68,9 @@ func (s *Store) Stops(ctx context.Context, executorIDs ...string) (stopped []sto
 }
 
 // UnregisterSilent implements store.Registry.
-func (s *Store) UnregisterSilent(ctx context.Context, heardBefore session.Millis) (int, error) {
+func (s *Store) UnregisterSilent(ctx context.Context, seenBefore session.Millis) (int, error) {
 	var gone int64
-	err := s.execute(ctx, func(p *pipeline) { p.count(deleteSilent, &gone, int64(heardBefore)) })
+	err := s.execute(ctx, func(p *pipeline) { p.count(deleteSilent, &gone, int64(seenBefore)) })
 	return int(gone), wrap(ctx, err, "unregister silent executors")
 }
 

@@ -320,7 +320,7 @@ func (w *writer) session(s *loadedSession) {
 	}
 	switch {
 	case c.NewState:
-		addRow(&w.rows[stateInsert], &after.Key, stateColumns, &table.State{Version: after.StateVersion, Base: after.StateVersion, Whole: after.State})
+		addRow(&w.rows[stateInsert], &after.Key, stateColumns, &table.State{Version: after.StateVersion, Base: after.StateVersion, Text: after.State})
 	case len(c.StateWrite) > 0:
 		addRow(&w.rows[stateInsert], &after.Key, stateColumns, &table.State{Version: after.StateVersion, Base: after.StateBase, Writes: c.StateWrite})
 	}

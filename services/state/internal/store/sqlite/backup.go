@@ -19,7 +19,7 @@ import (
 const partSuffix = ".part"
 
 // Backup writes what the file at path has at this moment to a new file, while others may use path. The new file
-// has its name once it is whole and on the disk. NotFound (DATABASE_MISSING), Conflict (FILE_EXISTS), Unavailable
+// has its name once it is complete and on the disk. NotFound (DATABASE_MISSING), Conflict (FILE_EXISTS), Unavailable
 // (STORE_UNAVAILABLE).
 func Backup(ctx context.Context, path, file string) error {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
@@ -29,7 +29,7 @@ func Backup(ctx context.Context, path, file string) error {
 	if err != nil {
 		return err
 	}
-	return writeWhole(file, func(part string) error {
+	return writeComplete(file, func(part string) error {
 		pool, err := openPool(ctx, dataSource(full), 1)
 		if err != nil {
 			return fmt.Errorf("open %s: %w", path, asFault(ctx, err))
@@ -54,7 +54,7 @@ func Restore(ctx context.Context, path, file string) error {
 			return errors.Join(fault.New(fault.Conflict, "FILE_EXISTS", "%s is there: it belongs to another database; move it away", path+suffix), err)
 		}
 	}
-	return writeWhole(path, func(part string) error {
+	return writeComplete(path, func(part string) error {
 		from, err := os.Open(file)
 		if err != nil {
 			return err
@@ -69,13 +69,13 @@ func Restore(ctx context.Context, path, file string) error {
 	})
 }
 
-// checkBackup checks that a file is a whole database of this release or a former one.
+// checkBackup checks that a file is a complete database of this release or a former one.
 func checkBackup(ctx context.Context, file string) error {
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
 		return fault.New(fault.NotFound, "BACKUP_MISSING", "there is no backup %s", file)
 	}
 	invalid := func(err error) error {
-		return fault.New(fault.Invalid, "BACKUP_INVALID", "%s is no whole backup of Holdfast: %v", file, err)
+		return fault.New(fault.Invalid, "BACKUP_INVALID", "%s is not a complete backup of Holdfast: %v", file, err)
 	}
 	schema, err := ReadSchema(ctx, file)
 	if ctx.Err() != nil {
@@ -113,9 +113,9 @@ func checkBackup(ctx context.Context, file string) error {
 	return nil
 }
 
-// writeWhole calls write with the name of an empty file that only its owner can read, and gives that file its
+// writeComplete calls write with the name of an empty file that only its owner can read, and gives that file its
 // name once it is on the disk. It never replaces a file. Conflict (FILE_EXISTS).
-func writeWhole(name string, write func(part string) error) error {
+func writeComplete(name string, write func(part string) error) error {
 	exists := fault.New(fault.Conflict, "FILE_EXISTS", "%s is there already: choose another name, or move it away", name)
 	if _, err := os.Lstat(name); !errors.Is(err, fs.ErrNotExist) {
 		return errors.Join(exists, err)

@@ -110,20 +110,20 @@ func (c *connection) queryRow(ctx context.Context, query string, args []any, to 
 // inTransaction runs f in a transaction, and rolls it back when f fails or panics. BEGIN
 // and COMMIT ignore the end of ctx, so that their outcome is known.
 func (c *connection) inTransaction(ctx context.Context, begin string, f func() error) error {
-	whole := context.WithoutCancel(ctx)
-	if _, err := c.exec(whole, begin); err != nil {
+	uncanceled := context.WithoutCancel(ctx)
+	if _, err := c.exec(uncanceled, begin); err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
 	committed := false
 	defer func() {
 		if !committed {
-			_, _ = c.exec(whole, `ROLLBACK`) // fails when SQLite has already rolled back
+			_, _ = c.exec(uncanceled, `ROLLBACK`) // fails when SQLite has already rolled back
 		}
 	}()
 	if err := f(); err != nil {
 		return err
 	}
-	if _, err := c.exec(whole, `COMMIT`); err != nil {
+	if _, err := c.exec(uncanceled, `COMMIT`); err != nil {
 		return fmt.Errorf("commit: %w", err)
 	}
 	committed = true

@@ -83,10 +83,10 @@ func (s *Store) Stops(ctx context.Context, executorIDs ...string) (stopped []sto
 }
 
 // UnregisterSilent implements store.Registry.
-func (s *Store) UnregisterSilent(ctx context.Context, heardBefore session.Millis) (int, error) {
+func (s *Store) UnregisterSilent(ctx context.Context, seenBefore session.Millis) (int, error) {
 	var n int64
 	err := s.write(ctx, func(ctx context.Context, c *connection) (err error) {
-		n, err = c.exec(ctx, `DELETE FROM executors WHERE heard_at < ?`, heardBefore)
+		n, err = c.exec(ctx, `DELETE FROM executors WHERE heard_at < ?`, seenBefore)
 		return err
 	})
 	return int(n), wrap(ctx, err, "unregister silent executors")

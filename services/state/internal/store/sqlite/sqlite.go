@@ -204,11 +204,11 @@ func (s *Store) read(ctx context.Context, f func(*connection) error) error {
 // short.
 func (s *Store) write(ctx context.Context, f func(context.Context, *connection) error) error {
 	return s.writer.withConn(ctx, func(c *connection) error {
-		whole := context.WithoutCancel(ctx)
+		uncanceled := context.WithoutCancel(ctx)
 		retried := s.erased.Load()
-		err := c.inTransaction(whole, `BEGIN IMMEDIATE`, func() error { return f(whole, c) })
+		err := c.inTransaction(uncanceled, `BEGIN IMMEDIATE`, func() error { return f(uncanceled, c) })
 		if s.erased.Load() {
-			s.truncateLog(whole, c, retried)
+			s.truncateLog(uncanceled, c, retried)
 		}
 		return err
 	})

@@ -15,12 +15,12 @@ type command func(context.Context, *connection) (refused, err error)
 // writeBatch runs the commands in one transaction, one after the other.
 func (s *Store) writeBatch(ctx context.Context, batch []command) ([]error, error) {
 	var each []error
-	err := s.write(ctx, func(whole context.Context, c *connection) error {
+	err := s.write(ctx, func(uncanceled context.Context, c *connection) error {
 		for i, command := range batch {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			refused, err := command(whole, c)
+			refused, err := command(uncanceled, c)
 			if err != nil {
 				return err
 			}

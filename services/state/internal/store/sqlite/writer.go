@@ -91,7 +91,7 @@ func (w *writer) state(c *session.Change) {
 	switch {
 	case s == nil:
 	case c.NewState:
-		write(w, insertState, w.scope(), &table.State{Version: s.StateVersion, Base: s.StateVersion, Whole: s.State})
+		write(w, insertState, w.scope(), &table.State{Version: s.StateVersion, Base: s.StateVersion, Text: s.State})
 	case len(c.StateWrite) > 0:
 		write(w, insertState, w.scope(), &table.State{Version: s.StateVersion, Base: s.StateBase, Writes: c.StateWrite})
 	}

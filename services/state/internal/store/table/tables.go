@@ -53,13 +53,13 @@ var Sessions = Table[session.Session]{
 	},
 }
 
-// State is one version of a session's custom state: the whole text, or the
+// State is one version of a session's custom state: the complete text, or the
 // writes to the version before it.
 type State struct {
 	Version int64
-	Base    int64             // the version of the whole text under the writes; Version itself for a whole text
-	Whole   string            // one JSON text
-	Writes  []session.StateOp // stored in place of Whole when not empty
+	Base    int64             // the version of the text under the writes; Version itself for a text
+	Text    string            // one JSON text
+	Writes  []session.StateOp // stored in place of Text when not empty
 }
 
 // States holds the versions of custom states. They are read as text.
@@ -73,7 +73,7 @@ var States = Table[State]{
 			if len(s.Writes) > 0 {
 				return AsJSON(&s.Writes)
 			}
-			return &s.Whole
+			return &s.Text
 		}},
 	},
 }
