@@ -39,8 +39,8 @@ func Run(t *testing.T, c Config, scenario func(s *System)) {
 // maxCrashes bounds the runs of RunWithCrashes.
 const maxCrashes = 500
 
-// RunWithCrashes runs the scenario without a crash, and then as often as it passes a place where an executor could
-// crash, each time with a crash at the next place. The runs are subtests.
+// RunWithCrashes runs the scenario without a crash, and then as often as it passes a point where an executor could
+// crash, each time with a crash at the next point. The runs are subtests.
 func RunWithCrashes(t *testing.T, c Config, scenario func(s *System)) {
 	t.Helper()
 	var passed []string
@@ -48,14 +48,14 @@ func RunWithCrashes(t *testing.T, c Config, scenario func(s *System)) {
 		return
 	}
 	if len(passed) > maxCrashes {
-		t.Fatalf("the scenario passes %d places, and %d are tested: make it shorter", len(passed), maxCrashes)
+		t.Fatalf("the scenario passes %d points of a crash, and %d are tested: make it shorter", len(passed), maxCrashes)
 	}
-	for i, place := range passed {
-		t.Run(fmt.Sprintf("crash %d, %s", i+1, place), func(t *testing.T) { run(t, c, i+1, scenario) })
+	for i, point := range passed {
+		t.Run(fmt.Sprintf("crash %d, %s", i+1, point), func(t *testing.T) { run(t, c, i+1, scenario) })
 	}
 }
 
-// run runs the scenario. The executor crashes at the given place, counted from 1; 0 is no crash. It returns the places
+// run runs the scenario. The executor crashes at the given point, counted from 1; 0 is no crash. It returns the points
 // passed by the first executor.
 func run(t *testing.T, c Config, crash int, scenario func(s *System)) (passed []string) {
 	t.Helper()
@@ -65,7 +65,7 @@ func run(t *testing.T, c Config, crash int, scenario func(s *System)) (passed []
 		s := open(t, c, agents, crash)
 		defer s.close()
 		scenario(s)
-		passed = s.places()
+		passed = s.points()
 	})
 	return passed
 }

@@ -63,18 +63,18 @@ func (c *Chat) settle(err error) {
 	}
 }
 
-// The first and the longest pause between two looks at a run, and how long a run may take, on the fake clock.
+// The first and the longest pause between two polls of a run, and how long a run may take, on the fake clock.
 const (
-	firstLook   = 10 * time.Millisecond
-	longestLook = time.Minute
+	firstPoll   = 10 * time.Millisecond
+	longestPoll = time.Minute
 	runLimit    = 30 * 24 * time.Hour
 )
 
 // Wait waits until the newest run has ended or waits for a client, as after Advance.
 func (c *Chat) Wait() {
 	c.system.T.Helper()
-	pause := firstLook
-	for begin := time.Now(); time.Since(begin) < runLimit; pause = min(2*pause, longestLook) {
+	pause := firstPoll
+	for begin := time.Now(); time.Since(begin) < runLimit; pause = min(2*pause, longestPoll) {
 		now, err := c.system.Client.Get(c.system.T.Context(), c.Session)
 		c.system.must(err)
 		if !now.GetIsExecuting() {

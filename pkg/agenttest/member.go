@@ -50,7 +50,7 @@ func (s *System) join() {
 	}
 	service, err := executor.New(ctx, c, executor.Peers{
 		Registry: registry, Network: m.network, Log: s.log,
-		Passed: func(ctx context.Context, place string) { s.pass(ctx, m, place) },
+		Passed: func(ctx context.Context, point string) { s.pass(ctx, m, point) },
 	})
 	s.must(err)
 	s.mu.Lock()
@@ -65,10 +65,10 @@ func (s *System) join() {
 	})
 }
 
-// pass notes a place, and crashes the executor there if it is the one to crash at.
-func (s *System) pass(ctx context.Context, m *member, place string) {
+// pass notes a point, and crashes the executor there if it is the one to crash at.
+func (s *System) pass(ctx context.Context, m *member, point string) {
 	s.mu.Lock()
-	s.passed = append(s.passed, place)
+	s.passed = append(s.passed, point)
 	crash := len(s.passed) == s.crash
 	s.mu.Unlock()
 	if crash {

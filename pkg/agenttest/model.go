@@ -50,23 +50,23 @@ func (r Reply) And(tool, arguments string) Reply {
 // test. A request beyond the last reply fails the test.
 func Replies(replies ...Reply) Model {
 	var mu sync.Mutex
-	failed := map[int]bool{} // by its place in replies
+	failed := map[int]bool{} // by its index in replies
 	return func(r executor.ModelRequest) (Reply, error) {
 		mu.Lock()
 		defer mu.Unlock()
-		said := 0
+		replied := 0
 		for _, m := range r.Messages {
 			if m.Role == agent.RoleAssistant {
-				said++
+				replied++
 			}
 		}
 		for i, reply := range replies {
 			switch {
-			case reply.Failure == "" && said == 0:
+			case reply.Failure == "" && replied == 0:
 				return reply, nil
 			case reply.Failure == "":
-				said--
-			case said == 0 && !failed[i]:
+				replied--
+			case replied == 0 && !failed[i]:
 				failed[i] = true
 				return reply, nil
 			}

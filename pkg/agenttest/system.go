@@ -48,8 +48,8 @@ type System struct {
 
 	mu      sync.Mutex
 	members []*member
-	passed  []string // the places that the executors have passed
-	crash   int      // the place to crash at, counted from 1; 0 for none
+	passed  []string // the points that the executors have passed
+	crash   int      // the point to crash at, counted from 1; 0 for none
 	chats   int
 }
 
@@ -100,7 +100,7 @@ func open(t *testing.T, c Config, agents []agent.Agent, crash int) *System {
 	return s
 }
 
-// awaitPause is the time between two looks for the agents, on the fake clock.
+// awaitPause is the time between two polls for the agents, on the fake clock.
 const awaitPause = time.Second
 
 // awaitAgents waits until all agents are announced.
@@ -128,8 +128,8 @@ func (s *System) Crash() {
 	s.join()
 }
 
-// places returns the places that the executors have passed.
-func (s *System) places() []string {
+// points returns the points that the executors have passed.
+func (s *System) points() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.passed)

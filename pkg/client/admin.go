@@ -25,6 +25,6 @@ func (c *Client) CreateToken(ctx context.Context, r *agentv1.CreateTokenRequest)
 
 // Keys returns the API keys of the tenant, without their secrets. Needs the scope admin: Denied (SCOPE_MISSING).
 func (c *Client) Keys(ctx context.Context) ([]*agentv1.ApiKey, error) {
-	found, err := callAgain(ctx, c, c.agents.ListKeys, &agentv1.ListKeysRequest{})
+	found, err := callWithRetry(ctx, c, c.agents.ListKeys, &agentv1.ListKeysRequest{})
 	return found.GetKeys(), err
 }

@@ -37,7 +37,7 @@ func (c *Client) Ask(ctx context.Context, r *agentv1.StartRequest) (*Answer, err
 	if r.GetSessionId() == "" {
 		r.SessionId = rand.Text()
 	}
-	started, err := callAgain(ctx, c, c.agents.Start, r)
+	started, err := callWithRetry(ctx, c, c.agents.Start, r)
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +50,7 @@ func (c *Client) Ask(ctx context.Context, r *agentv1.StartRequest) (*Answer, err
 func (c *Client) Wait(ctx context.Context, session, run string) (*Answer, error) {
 	for {
 		request := &agentv1.WaitRunRequest{SessionId: session, RunId: run, WaitMs: waitStep.Milliseconds()}
-		waited, err := callAgain(ctx, c, c.agents.WaitRun, request)
+		waited, err := callWithRetry(ctx, c, c.agents.WaitRun, request)
 		if err != nil {
 			return nil, err
 		}

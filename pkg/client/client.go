@@ -81,9 +81,9 @@ func call[Q, A any](ctx context.Context, method func(context.Context, *Q) (*A, e
 	return answer, nil
 }
 
-// callAgain is call for a request that is safe to repeat. It retries during an outage, for the client's patience after
+// callWithRetry is call for a request that is safe to repeat. It retries during an outage, for the client's patience after
 // the first failure.
-func callAgain[Q, A any](ctx context.Context, c *Client, method func(context.Context, *Q) (*A, error), request *Q) (*A, error) {
+func callWithRetry[Q, A any](ctx context.Context, c *Client, method func(context.Context, *Q) (*A, error), request *Q) (*A, error) {
 	var failed time.Time
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		answer, err := call(ctx, method, request)
@@ -121,7 +121,7 @@ func (c *Client) Start(ctx context.Context, r *agentv1.StartRequest) (*agentv1.S
 
 // Get returns the status of a session. NotFound (SESSION_NOT_FOUND).
 func (c *Client) Get(ctx context.Context, session string) (*agentv1.GetResponse, error) {
-	return callAgain(ctx, c, c.agents.Get, &agentv1.GetRequest{SessionId: session})
+	return callWithRetry(ctx, c, c.agents.Get, &agentv1.GetRequest{SessionId: session})
 }
 
 // Follow yields the frames of a run after the cursor, up to and including its terminal frame. Without a run id

@@ -41,7 +41,7 @@ func (c *Client) Sessions(ctx context.Context, r *agentv1.ListSessionsRequest) i
 	r = proto.CloneOf(r)
 	r.Limit = cmp.Or(r.GetLimit(), page)
 	return entries(func() ([]*agentv1.Session, bool, error) {
-		got, err := callAgain(ctx, c, c.agents.ListSessions, r)
+		got, err := callWithRetry(ctx, c, c.agents.ListSessions, r)
 		r.Cursor, r.Offset = got.GetNextCursor(), 0
 		return got.GetSessions(), r.Cursor != "", err
 	})
@@ -52,7 +52,7 @@ func (c *Client) PendingCalls(ctx context.Context, r *agentv1.ListPendingCallsRe
 	r = proto.CloneOf(r)
 	r.Limit = cmp.Or(r.GetLimit(), page)
 	return entries(func() ([]*agentv1.PendingCall, bool, error) {
-		got, err := callAgain(ctx, c, c.agents.ListPendingCalls, r)
+		got, err := callWithRetry(ctx, c, c.agents.ListPendingCalls, r)
 		r.Cursor = got.GetNextCursor()
 		return got.GetCalls(), r.Cursor != "", err
 	})
@@ -62,7 +62,7 @@ func (c *Client) PendingCalls(ctx context.Context, r *agentv1.ListPendingCallsRe
 func (c *Client) Runs(ctx context.Context, session string) iter.Seq2[*agentv1.Run, error] {
 	r := &agentv1.ListRunsRequest{SessionId: session, Limit: page}
 	return entries(func() ([]*agentv1.Run, bool, error) {
-		got, err := callAgain(ctx, c, c.agents.ListRuns, r)
+		got, err := callWithRetry(ctx, c, c.agents.ListRuns, r)
 		if n := len(got.GetRuns()); n > 0 {
 			r.BeforeTurn = got.GetRuns()[n-1].GetTurn()
 		}
@@ -74,7 +74,7 @@ func (c *Client) Runs(ctx context.Context, session string) iter.Seq2[*agentv1.Ru
 func (c *Client) Messages(ctx context.Context, session string) iter.Seq2[*eventv1.Message, error] {
 	r := &agentv1.ListMessagesRequest{SessionId: session, Limit: page}
 	return entries(func() ([]*eventv1.Message, bool, error) {
-		got, err := callAgain(ctx, c, c.agents.ListMessages, r)
+		got, err := callWithRetry(ctx, c, c.agents.ListMessages, r)
 		var messages []*eventv1.Message
 		for _, m := range got.GetMessages() {
 			messages = append(messages, m.GetMessage())
@@ -88,7 +88,7 @@ func (c *Client) Messages(ctx context.Context, session string) iter.Seq2[*eventv
 func (c *Client) Checkpoints(ctx context.Context, session string) iter.Seq2[*agentv1.Checkpoint, error] {
 	r := &agentv1.ListCheckpointsRequest{SessionId: session, Limit: page}
 	return entries(func() ([]*agentv1.Checkpoint, bool, error) {
-		got, err := callAgain(ctx, c, c.agents.ListCheckpoints, r)
+		got, err := callWithRetry(ctx, c, c.agents.ListCheckpoints, r)
 		if n := len(got.GetCheckpoints()); n > 0 {
 			r.BeforeStep = got.GetCheckpoints()[n-1].GetStep()
 		}
@@ -100,7 +100,7 @@ func (c *Client) Checkpoints(ctx context.Context, session string) iter.Seq2[*age
 func (c *Client) UsageEntries(ctx context.Context, session string, kinds ...eventv1.UsageKind) iter.Seq2[*eventv1.RecordedUsage, error] {
 	r := &agentv1.ListUsageRequest{SessionId: session, Kinds: kinds, Limit: page}
 	return entries(func() ([]*eventv1.RecordedUsage, bool, error) {
-		got, err := callAgain(ctx, c, c.agents.ListUsage, r)
+		got, err := callWithRetry(ctx, c, c.agents.ListUsage, r)
 		r.Offset += int32(len(got.GetEntries()))
 		return got.GetEntries(), got.GetHasMore(), err
 	})
@@ -112,7 +112,7 @@ func (c *Client) AuditEvents(ctx context.Context, r *agentv1.ListAuditEventsRequ
 	r = proto.CloneOf(r)
 	r.Limit = cmp.Or(r.GetLimit(), page)
 	return entries(func() ([]*eventv1.AuditEvent, bool, error) {
-		got, err := callAgain(ctx, c, c.agents.ListAuditEvents, r)
+		got, err := callWithRetry(ctx, c, c.agents.ListAuditEvents, r)
 		if n := len(got.GetEvents()); n > 0 {
 			r.Cursor = got.GetEvents()[n-1].GetCursor()
 		}

@@ -18,7 +18,7 @@ func (c *Client) Resume(ctx context.Context, r *agentv1.ResumeRequest) (*agentv1
 
 // CanResume reports whether Resume would succeed now, and why not. NotFound (SESSION_NOT_FOUND).
 func (c *Client) CanResume(ctx context.Context, session string) (*agentv1.CanResumeResponse, error) {
-	return callAgain(ctx, c, c.agents.CanResume, &agentv1.CanResumeRequest{SessionId: session})
+	return callWithRetry(ctx, c, c.agents.CanResume, &agentv1.CanResumeRequest{SessionId: session})
 }
 
 // Interrupt stops a session's live run softly: the run keeps its output, and the session can be resumed. With
@@ -37,7 +37,7 @@ func (c *Client) Abort(ctx context.Context, r *agentv1.AbortRequest) (*agentv1.A
 // Session returns a session with its properties, its newest run, its pending calls and its sub-sessions. NotFound
 // (SESSION_NOT_FOUND).
 func (c *Client) Session(ctx context.Context, session string) (*agentv1.GetSessionResponse, error) {
-	return callAgain(ctx, c, c.agents.GetSession, &agentv1.GetSessionRequest{SessionId: session})
+	return callWithRetry(ctx, c, c.agents.GetSession, &agentv1.GetSessionRequest{SessionId: session})
 }
 
 // UpdateSession changes the set fields of a session: title, tags, metadata, user, organization. NotFound
@@ -53,7 +53,7 @@ func (c *Client) ExpireSession(ctx context.Context, session string, at time.Time
 	if !at.IsZero() {
 		millis = at.UnixMilli()
 	}
-	_, err := callAgain(ctx, c, c.agents.UpdateSession, &agentv1.UpdateSessionRequest{SessionId: session, ExpiresAt: &millis})
+	_, err := callWithRetry(ctx, c, c.agents.UpdateSession, &agentv1.UpdateSessionRequest{SessionId: session, ExpiresAt: &millis})
 	return err
 }
 
@@ -75,7 +75,7 @@ func (c *Client) SetStatus(ctx context.Context, r *agentv1.SetStatusRequest) (*a
 // changes it. It may be repeated, and retries during an outage. Needs the scope operate. NotFound (SESSION_NOT_FOUND),
 // Conflict (LOCATION_FIXED, CHILD_UNKNOWN), Invalid (ID_INVALID, STATUS_INVALID).
 func (c *Client) PutSubSession(ctx context.Context, parent string, sub *agentv1.SubSession) error {
-	_, err := callAgain(ctx, c, c.agents.PutSubSession, &agentv1.PutSubSessionRequest{SessionId: parent, SubSession: sub})
+	_, err := callWithRetry(ctx, c, c.agents.PutSubSession, &agentv1.PutSubSessionRequest{SessionId: parent, SubSession: sub})
 	return err
 }
 
@@ -94,7 +94,7 @@ func (c *Client) DeleteSession(ctx context.Context, session string) (*agentv1.De
 
 // Run returns a run with its output. NotFound (SESSION_NOT_FOUND, RUN_NOT_FOUND).
 func (c *Client) Run(ctx context.Context, session, run string) (*agentv1.Run, error) {
-	found, err := callAgain(ctx, c, c.agents.GetRun, &agentv1.GetRunRequest{SessionId: session, RunId: run})
+	found, err := callWithRetry(ctx, c, c.agents.GetRun, &agentv1.GetRunRequest{SessionId: session, RunId: run})
 	return found.GetRun(), err
 }
 
@@ -115,7 +115,7 @@ func (c *Client) TruncateMessages(ctx context.Context, session string, count int
 // Checkpoint returns a checkpoint with its custom state; the newest one for an empty id. NotFound
 // (SESSION_NOT_FOUND, CHECKPOINT_NOT_FOUND).
 func (c *Client) Checkpoint(ctx context.Context, session, checkpoint string) (*agentv1.Checkpoint, error) {
-	found, err := callAgain(ctx, c, c.agents.GetCheckpoint, &agentv1.GetCheckpointRequest{SessionId: session, CheckpointId: checkpoint})
+	found, err := callWithRetry(ctx, c, c.agents.GetCheckpoint, &agentv1.GetCheckpointRequest{SessionId: session, CheckpointId: checkpoint})
 	return found.GetCheckpoint(), err
 }
 
@@ -136,17 +136,17 @@ func (c *Client) Rewind(ctx context.Context, session, checkpoint string) (*agent
 // Usage adds up the usage of a session, or of one of its runs unless that is empty, and the tokens of the session
 // with all sessions below it. NotFound (SESSION_NOT_FOUND).
 func (c *Client) Usage(ctx context.Context, session, run string) (*eventv1.UsageRollup, error) {
-	found, err := callAgain(ctx, c, c.agents.GetUsage, &agentv1.GetUsageRequest{SessionId: session, RunId: run})
+	found, err := callWithRetry(ctx, c, c.agents.GetUsage, &agentv1.GetUsageRequest{SessionId: session, RunId: run})
 	return found.GetUsage(), err
 }
 
 // QueryUsage adds up usage over sessions, in buckets of time. Invalid (QUERY_INVALID), Exhausted (QUERY_TOO_LARGE).
 func (c *Client) QueryUsage(ctx context.Context, r *agentv1.QueryUsageRequest) ([]*eventv1.UsageBucket, error) {
-	found, err := callAgain(ctx, c, c.agents.QueryUsage, r)
+	found, err := callWithRetry(ctx, c, c.agents.QueryUsage, r)
 	return found.GetBuckets(), err
 }
 
 // Agents returns the announced agents and the default one.
 func (c *Client) Agents(ctx context.Context) (*agentv1.ListAgentsResponse, error) {
-	return callAgain(ctx, c, c.agents.ListAgents, &agentv1.ListAgentsRequest{})
+	return callWithRetry(ctx, c, c.agents.ListAgents, &agentv1.ListAgentsRequest{})
 }

@@ -92,10 +92,10 @@ type problems struct {
 	withoutReasons bool
 }
 
-// kind is the common trait of problems with one rule at one place.
+// kind is the common trait of problems with one rule at one location.
 type kind struct {
-	place uint64
-	rule  string // the format of the text
+	location uint64
+	rule     string // the format of the text
 }
 
 // alternative returns a collector for the reasons of one alternative, given how many were collected
@@ -122,19 +122,19 @@ func (p *path) member(name string) *path { return &path{p, name, -1, p.level() +
 
 func (p *path) item(i int) *path { return &path{p, "", i, p.level() + 1, 0} }
 
-var placeSeed = maphash.MakeSeed()
+var locationSeed = maphash.MakeSeed()
 
-// place returns a hash of the path. All items of a list have the same.
-func (p *path) place() uint64 {
+// location returns a hash of the path. All items of a list have the same.
+func (p *path) location() uint64 {
 	if p == nil {
 		return 0
 	}
 	if p.hash == 0 {
-		p.hash = maphash.Comparable(placeSeed, struct {
+		p.hash = maphash.Comparable(locationSeed, struct {
 			parent uint64
 			name   string
 			isItem bool
-		}{p.parent.place(), p.name, p.index >= 0})
+		}{p.parent.location(), p.name, p.index >= 0})
 	}
 	return p.hash
 }

@@ -268,7 +268,7 @@ func (r *reader) count(keyword string) *int {
 	if bound == nil {
 		return nil
 	}
-	if !bound.whole() || bound.negative {
+	if !bound.isInteger() || bound.negative {
 		r.fail(keyword, "a whole number, 0 or more")
 		return nil
 	}

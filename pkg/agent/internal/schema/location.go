@@ -77,11 +77,11 @@ func (s *location) errorAt(keyword, format string, args ...any) error {
 	for ; s.parent != nil; s = s.parent {
 		tokens = append(tokens, s.token)
 	}
-	place := pointer(tokens)
-	if place == "" {
-		place = "/"
+	location := pointer(tokens)
+	if location == "" {
+		location = "/"
 	}
-	return fmt.Errorf("at %s: %w", place, fmt.Errorf(format, args...))
+	return fmt.Errorf("at %s: %w", location, fmt.Errorf(format, args...))
 }
 
 // pointer returns the JSON pointer of tokens in reverse order. A long one is cut.

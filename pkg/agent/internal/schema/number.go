@@ -52,8 +52,8 @@ func parseExponent(text string) int64 {
 	return min(max(e, -maxExponent), maxExponent)
 }
 
-// whole reports whether the number is an integer; 1.0 is one.
-func (d decimal) whole() bool { return d.exponent >= 0 }
+// isInteger reports whether the number is an integer; 1.0 is one.
+func (d decimal) isInteger() bool { return d.exponent >= 0 }
 
 func (d decimal) key() string {
 	sign := ""

@@ -39,7 +39,7 @@ func typesText(types []string) string {
 // add adds a problem. It returns false: the value does not fit.
 func (p *problems) add(at *path, format string, args ...any) bool {
 	p.found = true
-	of := kind{at.place(), format}
+	of := kind{at.location(), format}
 	switch {
 	case p.counts != nil:
 		p.counts[of]++

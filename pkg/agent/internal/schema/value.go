@@ -123,7 +123,7 @@ func typeOf(value any) string {
 	case []any:
 		return "array"
 	case json.Number:
-		if !strings.ContainsAny(string(v), ".eE") || parseDecimal(v).whole() {
+		if !strings.ContainsAny(string(v), ".eE") || parseDecimal(v).isInteger() {
 			return "integer"
 		}
 		return "number"

@@ -39,8 +39,8 @@ type Server struct {
 	stopped bool          // no new calls
 	ended   chan struct{} // closed when stopped and open is 0
 
-	whole context.Context //nolint:containedctx // ended by Cut; streams end with it
-	cut   context.CancelFunc
+	lifetime context.Context //nolint:containedctx // ended by Cut; streams end with it
+	cut      context.CancelFunc
 }
 
 type unary struct {
@@ -56,7 +56,7 @@ type stream struct {
 // NewServer returns a server without services.
 func NewServer(boundary Boundary) *Server {
 	s := &Server{boundary: boundary, unary: map[string]unary{}, streams: map[string]stream{}, ended: make(chan struct{})}
-	s.whole, s.cut = context.WithCancel(context.Background())
+	s.lifetime, s.cut = context.WithCancel(context.Background())
 	return s
 }
 
@@ -153,7 +153,7 @@ func (s *Server) handlerContext(ctx context.Context) (context.Context, context.C
 		ctx = trace.ContextWithRemoteSpanContext(ctx, span)
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	release := context.AfterFunc(s.whole, cancel)
+	release := context.AfterFunc(s.lifetime, cancel)
 	return ctx, func() {
 		release()
 		cancel()

@@ -29,16 +29,16 @@ func (s *Server) NewStream(ctx context.Context, desc *grpc.StreamDesc, method st
 	}
 	p := &path{
 		requests: make(chan proto.Message, streamBuffer), answers: make(chan proto.Message, streamBuffer),
-		closed: make(chan struct{}), over: make(chan struct{}),
+		closed: make(chan struct{}), done: make(chan struct{}),
 	}
 	handlerCtx, cancel := s.handlerContext(ctx)
 	go func() { // Stop waits for it
 		defer s.end()
 		defer cancel()
 		p.err = s.handle(handlerCtx, m, method, p)
-		close(p.over)
+		close(p.done)
 	}()
-	return &clientStream{path: p, ctx: ctx, one: !desc.ServerStreams}, nil
+	return &clientStream{path: p, ctx: ctx, unary: !desc.ServerStreams}, nil
 }
 
 func (s *Server) handle(ctx context.Context, m stream, method string, p *path) (err error) {
@@ -52,15 +52,15 @@ type path struct {
 	answers   chan proto.Message
 	closeOnce sync.Once
 	closed    chan struct{} // the client has closed its side
-	over      chan struct{} // the handler has returned
-	err       error         // the handler's result, once over
+	done      chan struct{} // the handler has returned
+	err       error         // the handler's result, once done
 }
 
 // clientStream is the caller's side.
 type clientStream struct {
 	*path
-	ctx context.Context //nolint:containedctx // a stream is one call
-	one bool            // the handler answers once
+	ctx   context.Context //nolint:containedctx // a stream is one call
+	unary bool            // the handler answers once
 }
 
 func (c *clientStream) Context() context.Context     { return c.ctx }
@@ -75,14 +75,14 @@ func (c *clientStream) CloseSend() error {
 // SendMsg returns io.EOF after the handler has returned. RecvMsg returns the reason.
 func (c *clientStream) SendMsg(m any) error {
 	select {
-	case <-c.over:
+	case <-c.done:
 		return io.EOF
 	default:
 	}
 	select {
 	case c.requests <- proto.Clone(m.(proto.Message)):
 		return nil
-	case <-c.over:
+	case <-c.done:
 		return io.EOF
 	case <-c.ctx.Done():
 		return status.FromContextError(c.ctx.Err()).Err()
@@ -91,12 +91,12 @@ func (c *clientStream) SendMsg(m any) error {
 
 // RecvMsg returns all answers and then the end.
 func (c *clientStream) RecvMsg(m any) error {
-	if err := c.receive(m); err != nil || !c.one {
+	if err := c.receive(m); err != nil || !c.unary {
 		return err
 	}
 	// A single answer counts only if the handler ended without an error.
 	select {
-	case <-c.over:
+	case <-c.done:
 		return c.err
 	case <-c.ctx.Done():
 		return status.FromContextError(c.ctx.Err()).Err()
@@ -110,7 +110,7 @@ func (c *clientStream) receive(m any) error {
 		return nil
 	case <-c.ctx.Done():
 		return status.FromContextError(c.ctx.Err()).Err()
-	case <-c.over:
+	case <-c.done:
 	}
 	select {
 	case answer := <-c.answers: // sent before the end

@@ -22,8 +22,8 @@ var (
 // clientPipe is the client's side of a pipe. Calls may be added before it is open.
 type clientPipe struct {
 	out    *outbox
-	places chan struct{} // one per call in flight
-	over   chan struct{} // closed by fail
+	slots  chan struct{} // one per call in flight
+	failed chan struct{} // closed by fail
 
 	mu      sync.Mutex
 	last    uint64
@@ -34,7 +34,7 @@ type clientPipe struct {
 
 func newClientPipe() *clientPipe {
 	return &clientPipe{
-		out: newOutbox(), places: make(chan struct{}, MaxCalls), over: make(chan struct{}),
+		out: newOutbox(), slots: make(chan struct{}, MaxCalls), failed: make(chan struct{}),
 		pending: map[uint64]chan<- result{},
 	}
 }
@@ -48,22 +48,22 @@ func (p *clientPipe) usable() bool {
 // call adds a call and waits for its result or for ctx.
 func (p *clientPipe) call(ctx context.Context, memory *scratch, c call, request proto.Message, size int) (result, error) {
 	select {
-	case p.places <- struct{}{}:
+	case p.slots <- struct{}{}:
 	case <-ctx.Done():
 		return result{}, ctx.Err()
-	case <-p.over:
+	case <-p.failed:
 		return result{}, p.err
 	}
 	if deadline, ok := ctx.Deadline(); ok {
 		if c.timeout = time.Until(deadline); c.timeout < time.Microsecond {
-			<-p.places
+			<-p.slots
 			return result{}, context.DeadlineExceeded
 		}
 	}
 	answered := make(chan result, 1) // buffered, so the reader never blocks
 	var err error
 	if c.number, err = p.add(answered); err != nil {
-		<-p.places
+		<-p.slots
 		return result{}, err
 	}
 	b := memory.get()
@@ -102,7 +102,7 @@ func (p *clientPipe) drop(number uint64) {
 	p.mu.Lock()
 	delete(p.pending, number)
 	p.mu.Unlock()
-	<-p.places
+	<-p.slots
 }
 
 // cancel cancels a call. It keeps its place until the server has answered.
@@ -189,7 +189,7 @@ func (p *clientPipe) answered(a answer, f *frame) {
 	if !ok {
 		return // a duplicate answer
 	}
-	<-p.places
+	<-p.slots
 	if caller != nil {
 		f.in.Ref()
 		caller <- result{answer: a, buffer: f.in}
@@ -210,7 +210,7 @@ func (p *clientPipe) fail(err error) {
 	pending := p.pending
 	p.pending = nil
 	p.mu.Unlock()
-	close(p.over)
+	close(p.failed)
 	for _, caller := range pending {
 		if caller != nil {
 			caller <- result{err: err}

@@ -88,7 +88,7 @@ func (s *Server) Stop() { s.stopOnce.Do(func() { close(s.stopping) }) }
 func serve(server any, stream grpc.ServerStream) error {
 	s := server.(*Server)
 	p := &serverPipe{
-		server: s, ctx: stream.Context(), out: newOutbox(), places: make(chan struct{}, MaxCalls),
+		server: s, ctx: stream.Context(), out: newOutbox(), slots: make(chan struct{}, MaxCalls),
 		work: make(chan task), running: map[uint64]context.CancelFunc{},
 	}
 	for _, name := range metadata.ValueFromIncomingContext(stream.Context(), methodsKey) {
@@ -118,7 +118,7 @@ type serverPipe struct {
 	ctx     context.Context //nolint:containedctx // of the stream, the parent of all calls
 	methods []method        // zero for a method unknown to the server
 	out     *outbox
-	places  chan struct{} // one per call in flight
+	slots   chan struct{} // one per call in flight
 
 	work    chan task // to an idle worker; the zero task ends it
 	workers sync.WaitGroup
@@ -174,7 +174,7 @@ type task struct {
 
 // begin passes a call to a worker. It waits for a place; a client that respects MaxCalls never causes a wait.
 func (p *serverPipe) begin(c call, f *frame) {
-	p.places <- struct{}{}
+	p.slots <- struct{}{}
 	t := task{call: c, buffer: f.in}
 	t.buffer.Ref()
 	t.ctx, t.cancel = p.callContext(c)
@@ -264,7 +264,7 @@ func (p *serverPipe) serve(t task) {
 	delete(p.running, t.number)
 	p.mu.Unlock()
 	p.answer(t.number, reply, err)
-	<-p.places
+	<-p.slots
 }
 
 // invoke calls the handler.
