@@ -1,6 +1,6 @@
 // Package erasure removes users, tenants and deleted sessions from the state service and from the live log.
 //
-//	Erase   state.Erase (a part) ──▶ stream.Erase (its live logs) ──▶ again, until done or the time is over
+//	Erase   state.Erase (a part) ──▶ stream.Erase (its live logs) ──▶ again, until done or out of time
 //	Run     state.ListLogErasures (due) ──▶ stream.Erase ──▶ state.FinishLogErasures
 //
 // The state service writes which live logs have to be removed in the transaction that deletes their sessions. They
@@ -42,8 +42,8 @@ type Eraser struct {
 	Log     *slog.Logger
 }
 
-// Erase removes everything of a user, or of the whole tenant if the user is empty, until it is done or the time
-// is over.
+// Erase removes everything of a user, or of the whole tenant if the user is empty, until it is done or its time
+// limit is reached.
 func (e *Eraser) Erase(ctx context.Context, tenant, user string) (removed *eventv1.Removed, done bool, err error) {
 	removed = &eventv1.Removed{}
 	request := &statev1.EraseRequest{Tenant: tenant, UserId: user, ErasureId: e.NewID()}

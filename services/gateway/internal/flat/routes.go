@@ -66,7 +66,7 @@ func runRoutes(s *api.Server, limits httpapi.Limits) []httpapi.Route {
 		}, limits, s.Resume, func(r *agentv1.ResumeRequest) { r.Mode = agentv1.ResumeMode_RESUME_MODE_RETRY }),
 		route(definition{
 			method: http.MethodGet, pattern: "/result", name: "getResult", answer: "RunResult", inline: "run",
-			summary: "Returns a run with its output or failure, and waits for its end if asked to. done is false if the time was over: ask again.",
+			summary: "Returns a run with its output or failure, and waits for its end if asked to. done is false if the wait ended first: call again.",
 			rename:  map[string]string{"waitMs": "wait"}, limits: waiting, stream: true,
 			faults: httpapi.Faults{fault.NotFound: {"SESSION_NOT_FOUND", "RUN_NOT_FOUND"}},
 		}, limits, s.WaitRun, nil),
