@@ -419,7 +419,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Returns a run with its output or failure, and waits for its end if asked to. done is false if the time was over: ask again. */
+        /** Returns a run with its output or failure, and waits for its end if asked to. done is false if the wait ended first: call again. */
         get: operations["getResult"];
         put?: never;
         post?: never;
@@ -821,7 +821,7 @@ export interface components {
              * @description When the entry was written, in milliseconds since the Unix epoch.
              */
             at: number;
-            /** @description The place behind the event, for the next page. */
+            /** @description The position after the event, for the next page. */
             cursor: string;
             /** @description A small JSON object; empty for none. */
             detail?: unknown;
@@ -964,12 +964,12 @@ export interface components {
             state: unknown;
         };
         EraseTenantResponse: {
-            /** @description False if the time of the call was over before everything was removed: call again. */
+            /** @description False if the call reached its time limit before everything was removed: call again. */
             done: boolean;
             removed?: components["schemas"]["Removed"];
         };
         EraseUserResponse: {
-            /** @description False if the time of the call was over before everything was removed: call again. */
+            /** @description False if the call reached its time limit before everything was removed: call again. */
             done: boolean;
             removed?: components["schemas"]["Removed"];
         };
@@ -1429,7 +1429,7 @@ export interface components {
              * @description When the run must have ended; 0 for never.
              */
             deadlineAt: number;
-            /** @description The run has ended, or waits for a client. Otherwise the time was over: ask again. */
+            /** @description The run has ended, or waits for a client. Otherwise wait_ms has passed: call WaitRun again. */
             done: boolean;
             /**
              * Format: int64

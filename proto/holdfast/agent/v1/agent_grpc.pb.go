@@ -94,7 +94,7 @@ type AgentServiceClient interface {
 	// It changes nothing, so it may be repeated until `done`. It counts as an open stream:
 	// RESOURCE_EXHAUSTED (TOO_MANY_STREAMS, QUOTA_STREAMS), UNAUTHENTICATED (CREDENTIAL_ENDED). NOT_FOUND
 	// (SESSION_NOT_FOUND, RUN_NOT_FOUND), INVALID_ARGUMENT (WAIT_INVALID), UNAVAILABLE
-	// (GATEWAY_STOPPING): ask again.
+	// (GATEWAY_STOPPING): call again.
 	WaitRun(ctx context.Context, in *WaitRunRequest, opts ...grpc.CallOption) (*WaitRunResponse, error)
 	// Resume begins a run that continues a stopped session. Reasons: those of
 	// state.v1.RunService.StartRun and CheckpointService; INVALID_ARGUMENT (RESUME_INVALID) for
@@ -654,7 +654,7 @@ type AgentServiceServer interface {
 	// It changes nothing, so it may be repeated until `done`. It counts as an open stream:
 	// RESOURCE_EXHAUSTED (TOO_MANY_STREAMS, QUOTA_STREAMS), UNAUTHENTICATED (CREDENTIAL_ENDED). NOT_FOUND
 	// (SESSION_NOT_FOUND, RUN_NOT_FOUND), INVALID_ARGUMENT (WAIT_INVALID), UNAVAILABLE
-	// (GATEWAY_STOPPING): ask again.
+	// (GATEWAY_STOPPING): call again.
 	WaitRun(context.Context, *WaitRunRequest) (*WaitRunResponse, error)
 	// Resume begins a run that continues a stopped session. Reasons: those of
 	// state.v1.RunService.StartRun and CheckpointService; INVALID_ARGUMENT (RESUME_INVALID) for

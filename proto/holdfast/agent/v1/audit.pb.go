@@ -229,7 +229,7 @@ type EraseUserResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// By this call.
 	Removed *v1.Removed `protobuf:"bytes,1,opt,name=removed,proto3" json:"removed,omitempty"`
-	// False if the time of the call was over before everything was removed: call again.
+	// False if the call reached its time limit before everything was removed: call again.
 	Done          bool `protobuf:"varint,2,opt,name=done,proto3" json:"done,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -319,7 +319,7 @@ type EraseTenantResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// By this call.
 	Removed *v1.Removed `protobuf:"bytes,1,opt,name=removed,proto3" json:"removed,omitempty"`
-	// False if the time of the call was over before everything was removed: call again.
+	// False if the call reached its time limit before everything was removed: call again.
 	Done          bool `protobuf:"varint,2,opt,name=done,proto3" json:"done,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -1236,7 +1236,7 @@ func (x *WaitRunRequest) GetWaitMs() int64 {
 type WaitRunResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Run   *Run                   `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
-	// The run has ended, or waits for a client. Otherwise the time was over: ask again.
+	// The run has ended, or waits for a client. Otherwise wait_ms has passed: call WaitRun again.
 	Done bool `protobuf:"varint,2,opt,name=done,proto3" json:"done,omitempty"`
 	// The calls that wait for a client.
 	PendingCalls  []*PendingCall `protobuf:"bytes,3,rep,name=pending_calls,json=pendingCalls,proto3" json:"pending_calls,omitempty"`

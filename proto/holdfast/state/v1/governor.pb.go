@@ -178,7 +178,7 @@ func (x *GovernorLimits) GetConcurrency() int64 {
 
 type AcquireResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// 0: the call has its lease. Otherwise the milliseconds until it should ask again, at most 5000.
+	// 0: the call has its lease. Otherwise the milliseconds until the next retry, at most 5000.
 	WaitMs        int64 `protobuf:"varint,1,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -228,7 +228,7 @@ type ReleaseRequest struct {
 	Governors []string `protobuf:"bytes,2,rep,name=governors,proto3" json:"governors,omitempty"`
 	// The tokens that the provider has counted; the estimate stays without them.
 	UsedTokens *int64 `protobuf:"varint,3,opt,name=used_tokens,json=usedTokens,proto3,oneof" json:"used_tokens,omitempty"`
-	// How long the provider asked to be left alone in milliseconds; 0 for not at all. It delays all
+	// How long the provider asked its callers to wait, in milliseconds; 0 if it did not. It delays all
 	// calls of these governors, at most 5 minutes.
 	PauseMs       int64 `protobuf:"varint,4,opt,name=pause_ms,json=pauseMs,proto3" json:"pause_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields

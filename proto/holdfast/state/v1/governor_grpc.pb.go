@@ -33,9 +33,9 @@ const (
 // configured at the executors alone.
 type GovernorServiceClient interface {
 	// Acquire asks for a lease before a model call. With a wait, there is no lease: the call is in
-	// the queue of each governor without room for it, and asks again with the same lease_id after
-	// the wait. Earlier calls in the queue go first. A call that does not ask again within two
-	// seconds of its wait loses its place. A repeated Acquire for a lease that exists is granted and
+	// the queue of each governor without room for it, and the executor retries with the same lease_id
+	// after the wait. Earlier calls in the queue go first. A call loses its position if no retry comes
+	// within two seconds of its wait. A repeated Acquire for a lease that exists is granted and
 	// counts once. A lease ends with Release, after its TTL, or when the executor is not registered
 	// any more. INVALID_ARGUMENT: ID_INVALID, GOVERNOR_INVALID.
 	Acquire(ctx context.Context, in *AcquireRequest, opts ...grpc.CallOption) (*AcquireResponse, error)
@@ -82,9 +82,9 @@ func (c *governorServiceClient) Release(ctx context.Context, in *ReleaseRequest,
 // configured at the executors alone.
 type GovernorServiceServer interface {
 	// Acquire asks for a lease before a model call. With a wait, there is no lease: the call is in
-	// the queue of each governor without room for it, and asks again with the same lease_id after
-	// the wait. Earlier calls in the queue go first. A call that does not ask again within two
-	// seconds of its wait loses its place. A repeated Acquire for a lease that exists is granted and
+	// the queue of each governor without room for it, and the executor retries with the same lease_id
+	// after the wait. Earlier calls in the queue go first. A call loses its position if no retry comes
+	// within two seconds of its wait. A repeated Acquire for a lease that exists is granted and
 	// counts once. A lease ends with Release, after its TTL, or when the executor is not registered
 	// any more. INVALID_ARGUMENT: ID_INVALID, GOVERNOR_INVALID.
 	Acquire(context.Context, *AcquireRequest) (*AcquireResponse, error)

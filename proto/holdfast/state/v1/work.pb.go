@@ -220,8 +220,8 @@ type Claim struct {
 	// The right to work for the run, signed by the service: it belongs in each RunRef, in each append to the session's
 	// log, and in the metadata of other calls. Its content is opaque. Empty if the service has no secret.
 	Grant []byte `protobuf:"bytes,8,opt,name=grant,proto3" json:"grant,omitempty"`
-	// The time of the claim by the clock of this service, which all times of the contract are told by. An executor compares
-	// them with its own clock only through it. 0 from a service that does not tell it.
+	// The time of the claim by the clock of this service. All times of the contract are of this clock. An executor compares
+	// them with its own clock only through claimed_at. 0 from a service of an earlier release.
 	ClaimedAt     int64 `protobuf:"varint,9,opt,name=claimed_at,json=claimedAt,proto3" json:"claimed_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
