@@ -115,7 +115,7 @@ func checkChaotic(t *testing.T, s *harness.System, i int) {
 		t.Errorf("the conversation %s is\n%q\nwant\n%q", session, got, want)
 	}
 	late := s.Native(t, session, 0)
-	late.Whole()
+	late.ReadAll()
 	if got, want := late.Text(), chaoticAnswer(texts[0])+chaoticAnswer(texts[1]); got != want {
 		t.Errorf("the stream of %s says %q, want %q\n%s", session, got, want, late.Dump())
 	}

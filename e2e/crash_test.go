@@ -24,9 +24,9 @@ func TestAnotherExecutorFinishesTheTextOfAKilledOne(t *testing.T) {
 	s.Busy().Kill()
 	model.release("tell me a story")
 
-	checkContent(t, "who had asked", asking.Whole(), textContent(story()))
-	checkContent(t, "who had attached", watching.Whole(), textContent(story()))
-	native.Whole()
+	checkContent(t, "who had asked", asking.ReadAll(), textContent(story()))
+	checkContent(t, "who had attached", watching.ReadAll(), textContent(story()))
+	native.ReadAll()
 	checkNative(t, "who was there", native, nativeContent(story())+"end\n")
 	if native.Rewinds == 0 {
 		t.Errorf("nothing was taken back of the half that was told twice\n%s", native.Dump())
@@ -38,7 +38,7 @@ func TestAnotherExecutorFinishesTheTextOfAKilledOne(t *testing.T) {
 	if again == nil {
 		t.Fatal("there is nothing to attach to (204) at a gateway that does not know that anybody has seen the end")
 	}
-	checkContent(t, "who came late", again.Whole(), textContent(story()))
+	checkContent(t, "who came late", again.ReadAll(), textContent(story()))
 }
 
 func TestAKilledExecutorsToolsAreNotRunAgainWhenTheirResultIsKnown(t *testing.T) {
@@ -58,7 +58,7 @@ func TestAKilledExecutorsToolsAreNotRunAgainWhenTheirResultIsKnown(t *testing.T)
 
 	s.Busy().Kill()
 
-	answer := watching.Whole()
+	answer := watching.ReadAll()
 	for _, text := range []string{"quick", "slow-never", "slow-safe"} {
 		if got := s.Effects.Lines(text); len(got) != 1 {
 			t.Errorf("the tool with the text %s has left %d effects, want 1: %q", text, len(got), got)
@@ -70,7 +70,7 @@ func TestAKilledExecutorsToolsAreNotRunAgainWhenTheirResultIsKnown(t *testing.T)
 		t.Errorf("the reader holds\n%sbut the conversation is\n%s", got, want)
 	}
 	late := s.Native(t, "tools", 0)
-	late.Whole()
+	late.ReadAll()
 	for kind, want := range map[string]int{"run_started": 1, "step_started": 2, "step_committed": 2, "tool_start": 3, "tool_end": 3, "run_completed": 1} {
 		if got := late.Count(kind); got != want {
 			t.Errorf("the stream holds %d %s, want %d\n%s", got, kind, want, late.Dump())
@@ -190,7 +190,7 @@ func checkWhole(t *testing.T, s *harness.System, session, native string, transcr
 	s.WaitStatus(t, session, "completed")
 	checkTranscript(t, s.Client, session, transcript...)
 	late := s.Native(t, session, 0)
-	late.Whole()
+	late.ReadAll()
 	checkNative(t, "the stream from its beginning", late, native)
 }
 

@@ -17,7 +17,7 @@ func TestReadersGoOnFromTheirCursors(t *testing.T) {
 		first.Until("half of the story", func(n *harness.NativeStream) bool { return len(n.Text()) >= len(story())/2 })
 		first.Close()
 		second := s.Native(t, "native", first.Cursor)
-		second.Whole()
+		second.ReadAll()
 		if got, want := first.Text()+second.Text(), "Let me see. "+story(); got != want {
 			t.Errorf("the two halves are %q, want %q\n%s\n%s", got, want, first.Dump(), second.Dump())
 		}
@@ -27,7 +27,7 @@ func TestReadersGoOnFromTheirCursors(t *testing.T) {
 			}
 		}
 		after := s.Native(t, "native", second.Cursor)
-		after.Whole()
+		after.ReadAll()
 		if after.End != "end" || len(after.Chunks) != 0 {
 			t.Errorf("behind the last chunk stands\n%swant the end alone", after.Dump())
 		}
@@ -38,7 +38,7 @@ func TestReadersGoOnFromTheirCursors(t *testing.T) {
 		asking := s.Chat(t, "ui", "worker", "note and tell")
 		asking.UntilText(len(story()) / 2)
 		again := s.Resume(t, "ui", asking)
-		checkContent(t, "who went on", again.Whole(),
+		checkContent(t, "who went on", again.ReadAll(),
 			textContent("Let me see. ")+noteContent("note", `{"text":"it"}`, `{"written":true}`)+textContent(story()))
 	})
 }

@@ -27,7 +27,7 @@ func TestAFinishedRunIsWholeFromWhereverAReaderWasCut(t *testing.T) {
 	const session = "cut/me *.> ✂"
 	answer := s.Chat(t, session, "long", "go")
 	model.watch(t, s, session)
-	answer.Whole()
+	answer.ReadAll()
 	s.WaitStatus(t, session, "completed")
 
 	for name, wire := range wires(t, s, session) {
@@ -363,7 +363,7 @@ func events(t *testing.T, body []byte) (text string, cursor int64) {
 func checkPages(t *testing.T, s *harness.System, session string) {
 	t.Helper()
 	native := s.Native(t, session, 0)
-	native.Whole()
+	native.ReadAll()
 	all := s.History(t, session, 0, 1000)
 	if all.HasMore || len(all.Chunks) != len(native.Chunks) {
 		t.Fatalf("the history has %d chunks (more: %v), the stream %d", len(all.Chunks), all.HasMore, len(native.Chunks))
@@ -423,7 +423,7 @@ func snapshotAndRest(t *testing.T, c harness.Client, session string, listens fun
 	}
 	rest := c.Native(t, session, snapshot.StreamSequence)
 	listens()
-	rest.Whole()
+	rest.ReadAll()
 	if rest.Rewinds > 0 && rest.RewoundAt < snapshot.StreamSequence { // the step was committed since: a client takes a new snapshot
 		return snapshotAndRest(t, c, session, func() {})
 	}

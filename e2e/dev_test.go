@@ -10,7 +10,7 @@ func TestASingleProcessKeepsItsConversationsWhenItIsKilled(t *testing.T) {
 	t.Parallel()
 	model := newTeller(t)
 	d := harness.StartDev(t, model.agents())
-	checkContent(t, "the answer before", d.Chat(t, "kept", "talker", "my name is Ada").Whole(), textContent("You said: my name is Ada"))
+	checkContent(t, "the answer before", d.Chat(t, "kept", "talker", "my name is Ada").ReadAll(), textContent("You said: my name is Ada"))
 	asking := d.Chat(t, "cut", "teller", "tell me a story")
 	asking.UntilText(len(story()) / 2)
 
@@ -23,15 +23,15 @@ func TestASingleProcessKeepsItsConversationsWhenItIsKilled(t *testing.T) {
 	if again := d.Attach(t, "cut"); again == nil {
 		t.Error("there is nothing to attach to (204), though the answer was cut")
 	} else {
-		checkContent(t, "the answer that was cut", again.Whole(), textContent(story()))
+		checkContent(t, "the answer that was cut", again.ReadAll(), textContent(story()))
 	}
 	d.WaitStatus(t, "cut", "completed")
 	checkTranscript(t, d.Client, "cut", "user:", textContent("tell me a story"), "assistant:", textContent(story()))
 	late := d.Native(t, "cut", 0)
-	late.Whole()
+	late.ReadAll()
 	checkNative(t, "the stream from its beginning", late, nativeContent(story())+"end\n")
 
-	checkContent(t, "the answer after", d.Chat(t, "kept", "talker", "recite").Whole(), textContent("You said: my name is Ada, recite"))
+	checkContent(t, "the answer after", d.Chat(t, "kept", "talker", "recite").ReadAll(), textContent("You said: my name is Ada, recite"))
 	checkTranscript(t, d.Client, "kept",
 		"user:", textContent("my name is Ada"), "assistant:", textContent("You said: my name is Ada"),
 		"user:", textContent("recite"), "assistant:", textContent("You said: my name is Ada, recite"))

@@ -88,7 +88,7 @@ func TestBadInput(t *testing.T) {
 	t.Run("a session of another tenant does not exist", func(t *testing.T) {
 		t.Parallel()
 		const session = "whose"
-		s.Chat(t, session, "talker", "mine").Whole()
+		s.Chat(t, session, "talker", "mine").ReadAll()
 		other := s.Other()
 		if messages := other.Messages(t, session); len(messages) > 0 {
 			t.Errorf("another tenant reads %v, want nothing", messages)
@@ -99,7 +99,7 @@ func TestBadInput(t *testing.T) {
 		if a := other.Do(t, http.MethodGet, "/chat/"+session+"/stream", nil); a.Code != http.StatusNoContent {
 			t.Errorf("GET /chat/%s/stream: got %d %s, want 204", session, a.Code, a.Body)
 		}
-		checkContent(t, "the other tenant's session of the same name", other.Chat(t, session, "talker", "recite").Whole(), textContent("You said: recite"))
+		checkContent(t, "the other tenant's session of the same name", other.Chat(t, session, "talker", "recite").ReadAll(), textContent("You said: recite"))
 		checkTranscript(t, s.Client, session, "user:", textContent("mine"), "assistant:", textContent("You said: mine"))
 	})
 
@@ -110,12 +110,12 @@ func TestBadInput(t *testing.T) {
 		asking.UntilText(10)
 		checkRefused(t, s.Do(t, http.MethodPost, "/chat", bytes.Replace(harness.ChatBody("busy", "teller", "and?"), []byte("{"), []byte(`{"onBusy":"reject",`), 1)), 409, "SESSION_BUSY")
 		model.release(text)
-		checkContent(t, "the answer", asking.Whole(), textContent(story()))
+		checkContent(t, "the answer", asking.ReadAll(), textContent(story()))
 	})
 
 	t.Run("a message for an unknown agent is refused", func(t *testing.T) {
 		t.Parallel()
-		s.Chat(t, "mine", "talker", "hello").Whole()
+		s.Chat(t, "mine", "talker", "hello").ReadAll()
 		checkRefused(t, s.Do(t, http.MethodPost, "/chat", harness.ChatBody("mine", "nobody", "hello")), 409, "AGENT_MISMATCH")
 	})
 
@@ -130,11 +130,11 @@ func TestBadInput(t *testing.T) {
 		}
 		s.WaitStatus(t, "fails", "failed")
 		late := s.Native(t, "fails", 0)
-		late.Whole()
+		late.ReadAll()
 		if late.End != "fail" || late.Holds("secret") {
 			t.Errorf("the native stream ends with %s %s, want fail without details\n%s", late.End, late.EndData, late.Dump())
 		}
-		checkContent(t, "the next answer", s.Chat(t, "fails", "talker", "hello").Whole(), textContent("You said: hello"))
+		checkContent(t, "the next answer", s.Chat(t, "fails", "talker", "hello").ReadAll(), textContent("You said: hello"))
 	})
 }
 
@@ -148,17 +148,17 @@ func checkSession(t *testing.T, c harness.Client, model *teller, session, text s
 		t.Fatal("there is nothing to attach to (204) while the session is answered")
 	}
 	model.release(text)
-	checkContent(t, "who had asked", asking.Whole(), textContent(story()))
-	checkContent(t, "who attached", again.Whole(), textContent(story()))
+	checkContent(t, "who had asked", asking.ReadAll(), textContent(story()))
+	checkContent(t, "who attached", again.ReadAll(), textContent(story()))
 	c.WaitStatus(t, session, "completed")
 	if got := c.Status(t, session); got.SessionID != session || got.StepCount != 1 || got.IsExecuting {
 		t.Errorf("the status is %+v, want one step of %q, not executing", got, session)
 	}
 	checkTranscript(t, c, session, "user:", textContent(text), "assistant:", textContent(story()))
 	late := c.Native(t, session, 0)
-	late.Whole()
+	late.ReadAll()
 	checkNative(t, "the stream from its beginning", late, nativeContent(story())+"end\n")
-	checkContent(t, "the second answer", c.Chat(t, session, "teller", "recite").Whole(), textContent("You said: "+text+", recite"))
+	checkContent(t, "the second answer", c.Chat(t, session, "teller", "recite").ReadAll(), textContent("You said: "+text+", recite"))
 }
 
 // internals are words that no client may see.

@@ -92,13 +92,13 @@ func TestAnAnswerIsReadWordByWordThroughNginx(t *testing.T) {
 				native.Until(text, func(n *harness.NativeStream) bool { return n.Text() == text })
 			})
 			a.end()
-			native.Whole()
+			native.ReadAll()
 			if got, want := native.End, "end"; got != want {
 				t.Errorf("the stream ends with %q, want %q", got, want)
 			}
-			checkContent(t, "who had asked", asking.Whole(), textContent(native.Text()))
+			checkContent(t, "who had asked", asking.ReadAll(), textContent(native.Text()))
 			late := s.through.Native(t, "word by word", native.Chunks[1].Sequence)
-			late.Whole()
+			late.ReadAll()
 			if got, want := len(late.Chunks), len(native.Chunks)-2; got != want || late.Text() != native.Text() {
 				t.Errorf("who goes on behind the second chunk gets %d chunks, want %d\n%s", got, want, late.Dump())
 			}
@@ -122,8 +122,8 @@ func TestAnAnswerIsReadWordByWordThroughAProxyThatCompresses(t *testing.T) {
 		native.Until(text, func(n *harness.NativeStream) bool { return n.Text() == text })
 	})
 	a.end()
-	native.Whole()
-	checkContent(t, "who had asked", asking.Whole(), textContent(native.Text()))
+	native.ReadAll()
+	checkContent(t, "who had asked", asking.ReadAll(), textContent(native.Text()))
 }
 
 // compressed reports whether the answer at the path arrives compressed.
@@ -169,9 +169,9 @@ func TestAReaderBehindNginxGoesOnFromItsCursor(t *testing.T) {
 		native.Close()
 	})
 	a.end()
-	checkContent(t, "who had asked", asking.Whole(), textContent(text))
+	checkContent(t, "who had asked", asking.ReadAll(), textContent(text))
 	rest := s.through.Native(t, "cut", native.Cursor)
-	rest.Whole()
+	rest.ReadAll()
 	if rest.Text() != "" || rest.End != "end" {
 		t.Errorf("behind the last word came\n%swant nothing more of the text, and the end", rest.Dump())
 	}
@@ -224,8 +224,8 @@ func TestAQuietStreamOutlivesThePatienceOfNginx(t *testing.T) {
 	checkQuiet(t, s.through, "quiet", 7) // each a fifth of the proxy's timeout
 	a.say("that was long.")
 	a.end()
-	checkContent(t, "who had asked", asking.Whole(), textContent("Well, that was long."))
-	native.Whole()
+	checkContent(t, "who had asked", asking.ReadAll(), textContent("Well, that was long."))
+	native.ReadAll()
 	if got, want := native.Text(), "Well, that was long."; got != want {
 		t.Errorf("the stream says %q, want %q", got, want)
 	}
@@ -253,8 +253,8 @@ func TestHeartbeatsPushAnAnswerThroughAnNginxThatHoldsBack(t *testing.T) {
 		native.Until(text, func(n *harness.NativeStream) bool { return n.Text() == text })
 	})
 	a.end()
-	native.Whole()
-	checkContent(t, "who had asked", asking.Whole(), textContent(native.Text()))
+	native.ReadAll()
+	checkContent(t, "who had asked", asking.ReadAll(), textContent(native.Text()))
 }
 
 func TestARunGoesOnWhenItsOnlyReaderBehindNginxHasLeft(t *testing.T) {

@@ -174,7 +174,7 @@ func TestARemoteSubAgentSurvivesTheNetworkAndBothSides(t *testing.T) {
 			t.Errorf("%s: the copy is\n%s\nwant\n%s", session, got, want)
 		}
 		native := p.here.Native(t, here, 0)
-		native.Whole()
+		native.ReadAll()
 		text := ""
 		for _, m := range copied {
 			if m.Role == "assistant" {

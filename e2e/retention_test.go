@@ -38,11 +38,11 @@ func TestAFinishedConversationOutlivesItsChunks(t *testing.T) {
 			o := c.options(t)
 			s := harness.Start(t, o)
 			asking := s.Chat(t, "old", "worker", "note and tell")
-			checkContent(t, "the answer", asking.Whole(), noteAndTellContent())
+			checkContent(t, "the answer", asking.ReadAll(), noteAndTellContent())
 			s.WaitStatus(t, "old", "completed")
 			c.lose(t, s, o)
 			checkOutlived(t, s)
-			checkContent(t, "the next answer", s.Chat(t, "old", "worker", "note it").Whole(),
+			checkContent(t, "the next answer", s.Chat(t, "old", "worker", "note it").ReadAll(),
 				textContent("Let me see. ")+noteContent("note", `{"text":"it"}`, `{"written":true}`)+textContent("It is noted."))
 			checkTranscript(t, s.Client, "old", append(notedAndTold(),
 				"user:", textContent("note it"), "assistant:", textContent("Let me see. "), noteContent("note", `{"text":"it"}`, `{"written":true}`), textContent("It is noted."))...)
@@ -102,14 +102,14 @@ func checkOutlived(t *testing.T, s *harness.System) {
 	}
 
 	whole := s.Native(t, "old", 0)
-	whole.Whole()
+	whole.ReadAll()
 	half := s.Native(t, "old", whole.Chunks[len(whole.Chunks)/2].Sequence)
-	half.Whole()
+	half.ReadAll()
 	if got, want := len(half.Chunks), len(whole.Chunks)-len(whole.Chunks)/2-1; got != want || half.End != "end" {
 		t.Errorf("a reader that comes back in the middle is told\n%swant the %d chunks behind it and the end", half.Dump(), want)
 	}
 	rest := s.Native(t, "old", snapshot.StreamSequence)
-	rest.Whole()
+	rest.ReadAll()
 	if rest.End != "end" || len(rest.Chunks) > 0 {
 		t.Errorf("who has loaded the snapshot is told\n%swant the end alone", rest.Dump())
 	}

@@ -30,7 +30,7 @@ func TestAnAnswerIsFinishedWhileTheStreamServiceIsAway(t *testing.T) {
 
 	s.Stream.Start()
 	checkContent(t, "who had asked", s.Follow(t, asking, "alone"), textContent(story()))
-	checkContent(t, "the next answer", s.Chat(t, "alone", "talker", "recite").Whole(), textContent("You said: tell me a story, recite"))
+	checkContent(t, "the next answer", s.Chat(t, "alone", "talker", "recite").ReadAll(), textContent("You said: tell me a story, recite"))
 	checkWhole(t, s, "alone", nativeContent(story())+nativeContent("You said: tell me a story, recite")+"end\n",
 		"user:", textContent("tell me a story"), "assistant:", textContent(story()),
 		"user:", textContent("recite"), "assistant:", textContent("You said: tell me a story, recite"))
@@ -48,7 +48,7 @@ func TestAnAnswerIsToldWholeWhenItsExecutorDiesBeforeTheStreamServiceIsBack(t *t
 	s.Stream.Start()
 	s.Executors[0].Start()
 	checkContent(t, "who had asked", s.Follow(t, asking, "alone"), textContent(story()))
-	checkContent(t, "the next answer", s.Chat(t, "alone", "talker", "recite").Whole(), textContent("You said: tell me a story, recite"))
+	checkContent(t, "the next answer", s.Chat(t, "alone", "talker", "recite").ReadAll(), textContent("You said: tell me a story, recite"))
 	checkWhole(t, s, "alone", nativeContent(story())+nativeContent("You said: tell me a story, recite")+"end\n",
 		"user:", textContent("tell me a story"), "assistant:", textContent(story()),
 		"user:", textContent("recite"), "assistant:", textContent("You said: tell me a story, recite"))
@@ -57,9 +57,9 @@ func TestAnAnswerIsToldWholeWhenItsExecutorDiesBeforeTheStreamServiceIsBack(t *t
 func TestAConversationGoesOnAfterTheStreamServiceHasLostItsData(t *testing.T) {
 	t.Parallel()
 	s := harness.Start(t, harness.Options{Agents: agents()})
-	checkContent(t, "the answer before", s.Chat(t, "lost", "talker", "hello").Whole(), textContent("You said: hello"))
+	checkContent(t, "the answer before", s.Chat(t, "lost", "talker", "hello").ReadAll(), textContent("You said: hello"))
 	before := s.Native(t, "lost", 0)
-	before.Whole()
+	before.ReadAll()
 
 	s.Stream.Kill()
 	if err := os.RemoveAll(s.StreamDir); err != nil {
@@ -67,12 +67,12 @@ func TestAConversationGoesOnAfterTheStreamServiceHasLostItsData(t *testing.T) {
 	}
 	s.Stream.Start()
 
-	checkContent(t, "the answer after", s.Chat(t, "lost", "talker", "recite").Whole(), textContent("You said: hello, recite"))
+	checkContent(t, "the answer after", s.Chat(t, "lost", "talker", "recite").ReadAll(), textContent("You said: hello, recite"))
 	checkTranscript(t, s.Client, "lost",
 		"user:", textContent("hello"), "assistant:", textContent("You said: hello"),
 		"user:", textContent("recite"), "assistant:", textContent("You said: hello, recite"))
 	after := s.Native(t, "lost", before.Cursor)
-	after.Whole()
+	after.ReadAll()
 	checkNative(t, "who comes with an old cursor", after, nativeContent("You said: hello, recite")+"end\n")
 }
 
@@ -81,10 +81,10 @@ func TestAConversationIsReadWholeAfterItsChunksHaveExpired(t *testing.T) {
 	s := harness.Start(t, harness.Options{Agents: agents(), StreamEnv: []string{
 		"HOLDFAST_STREAM_TTL=8s", "HOLDFAST_STREAM_PARTITIONS=1",
 	}})
-	checkContent(t, "the answer before", s.Chat(t, "old", "talker", "hello").Whole(), textContent("You said: hello"))
+	checkContent(t, "the answer before", s.Chat(t, "old", "talker", "hello").ReadAll(), textContent("You said: hello"))
 	waitExpired(t, s, "old")
 	checkWhole(t, s, "old", nativeContent("You said: hello")+"end\n", "user:", textContent("hello"), "assistant:", textContent("You said: hello"))
-	checkContent(t, "the answer after", s.Chat(t, "old", "talker", "recite").Whole(), textContent("You said: hello, recite"))
+	checkContent(t, "the answer after", s.Chat(t, "old", "talker", "recite").ReadAll(), textContent("You said: hello, recite"))
 	checkWhole(t, s, "old", nativeContent("You said: hello")+nativeContent("You said: hello, recite")+"end\n",
 		"user:", textContent("hello"), "assistant:", textContent("You said: hello"),
 		"user:", textContent("recite"), "assistant:", textContent("You said: hello, recite"))
@@ -130,11 +130,11 @@ func TestALargeAnswerArrivesWhole(t *testing.T) {
 			t.Errorf("%s: got %d bytes, want %d; the texts differ from byte %d on", who, len(got.Text()), len(want), differ(got.Text(), want))
 		}
 	}
-	checkLarge("who had asked", s.Chat(t, "large", "talker", large).Whole())
+	checkLarge("who had asked", s.Chat(t, "large", "talker", large).ReadAll())
 	messages := s.Messages(t, "large")
 	checkLarge("the conversation", messages[len(messages)-1])
 	late := s.Native(t, "large", 0)
-	late.Whole()
+	late.ReadAll()
 	checkLarge("the stream", harness.UIMessage{Parts: []harness.UIPart{{Type: "text", Text: late.Text()}}})
 	if late.End != "end" || !strings.Contains(late.EndData, large) {
 		t.Errorf("the stream ends with %s and %d bytes, want end with the whole output", late.End, len(late.EndData))

@@ -30,7 +30,7 @@ func TestATraceGoesOnInTheExecutorThatTakesOver(t *testing.T) {
 	})
 	first.Kill()
 	model.release("note and tell")
-	if got, want := asking.Whole().Text(), "Let me see. "+story(); got != want {
+	if got, want := asking.ReadAll().Text(), "Let me see. "+story(); got != want {
 		t.Fatalf("the answer is %q, want %q", got, want)
 	}
 
@@ -70,7 +70,7 @@ func TestAnApprovalContinuesTheFirstTraceThroughARestartOfEverything(t *testing.
 	const first, second = "4bf92f3577b34da6a3ce929d0e0e4736", "9c6b9f0e7a1d4c52b8e3f60718293a4b"
 	asking := s.Client
 	asking.Traceparent = "00-" + first + "-00f067aa0ba902b7-01"
-	question := asking.Chat(t, "approved", "careful", "note it").Whole().Call("note")
+	question := asking.Chat(t, "approved", "careful", "note it").ReadAll().Call("note")
 	if question == nil || question.Approval == nil {
 		t.Fatalf("nobody was asked: %+v", question)
 	}

@@ -113,7 +113,7 @@ func TestARootEndsWithItsInterruptedSubAgentAndResumesIt(t *testing.T) {
 	if answer := s.Do(t, "POST", "/interrupt", fmt.Appendf(nil, `{"sessionId": %q}`, below)); answer.Code != 202 {
 		t.Fatalf("the interrupt was answered with %d %s", answer.Code, answer.Body)
 	}
-	stream.Whole()
+	stream.ReadAll()
 	s.WaitStatus(t, "root", "interrupted")
 	checkSubAgent(t, "live", []harness.UIMessage{stream.Message}, "interrupted")
 	checkSubAgent(t, "stored", s.Messages(t, "root"), "interrupted")

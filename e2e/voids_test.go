@@ -29,7 +29,7 @@ agents:
 	if answer := s.Do(t, "POST", "/chat/"+session+"/interrupt?wait=30000", nil); answer.Code != 200 {
 		t.Fatalf("interrupt: %d %s", answer.Code, answer.Body)
 	}
-	reader.Whole()
+	reader.ReadAll()
 	if reader.Text() != "" || reader.Rewinds == 0 {
 		t.Errorf("the reader holds %q after %d rewinds, want that the words are taken back\n%s", reader.Text(), reader.Rewinds, reader.Dump())
 	}
@@ -71,7 +71,7 @@ agents:
 			if last.Type != "data-error" || !strings.Contains(string(last.Data), "provider_denied") || strings.Contains(string(last.Data), "secret") {
 				t.Errorf("the answer ends with %+v, want the error of the run for users", last)
 			}
-			checkContent(t, "the next answer", s.Chat(t, c.asked, "failing", "again").Whole(), textContent("You said: again"))
+			checkContent(t, "the next answer", s.Chat(t, c.asked, "failing", "again").ReadAll(), textContent("You said: again"))
 		})
 	}
 }

@@ -53,7 +53,7 @@ func wires(t *testing.T, s *harness.System, session string) map[string]wire {
 			return s.Listen(ctx, session, harness.SSE, after)
 		}),
 		"SSE by Last-Event-ID": listen(func(ctx context.Context, after int64) (*harness.Events, error) {
-			return s.ListenAgain(ctx, session, after)
+			return s.Relisten(ctx, session, after)
 		}),
 		"WebSocket": listen(func(ctx context.Context, after int64) (*harness.Events, error) {
 			return s.Listen(ctx, session, harness.WebSocket, after)

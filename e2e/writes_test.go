@@ -140,7 +140,7 @@ func (w writers) checkDuringARun(t *testing.T) {
 		t.Errorf("got %v while the run executes", state)
 	}
 	w.model.release("tell me a story one")
-	checkContent(t, "who had asked", asking.Whole(), textContent(story()))
+	checkContent(t, "who had asked", asking.ReadAll(), textContent(story()))
 	if state, _ := w.state(t, "during"); state["plan"] != "free" {
 		t.Errorf("got %v after the run", state)
 	}
@@ -171,7 +171,7 @@ func (w writers) checkStatus(t *testing.T) {
 	if won.Load() != 1 {
 		t.Errorf("%d of two servers have set the status, want 1", won.Load())
 	}
-	native.Whole()
+	native.ReadAll()
 	if native.End != "fail" || !strings.Contains(native.EndData, "It was refused.") {
 		t.Errorf("a reader got %s %s, want the failure", native.End, native.EndData)
 	}

@@ -28,7 +28,7 @@ type Attack struct {
 	// Connections is how many connections the attack opens, for a benchmark.
 	Connections int
 	// one attacks over a connection and reports whether the gateway has cut or refused it.
-	one func(ctx context.Context, t Target, conn net.Conn) bool
+	attack func(ctx context.Context, t Target, conn net.Conn) bool
 }
 
 // Run attacks over n connections and returns how many of them the gateway has cut or refused.
@@ -46,7 +46,7 @@ func (a Attack) Run(ctx context.Context, t Target, n int) (cut int) {
 			}
 			defer conn.Close()
 			defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })()
-			if a.one(ctx, t, conn) {
+			if a.attack(ctx, t, conn) {
 				count.Add(1)
 			}
 		})

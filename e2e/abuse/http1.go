@@ -14,16 +14,16 @@ import (
 func All() []Attack {
 	bomb, answers := compressedBomb(), answersBody()
 	return []Attack{
-		{Name: "slow readers", Connections: 500, one: slowReader},
-		{Name: "gzip bombs", Connections: 400, one: post("/holdfast.agent.v1.AgentService/Start", "Content-Type: application/proto\r\nContent-Encoding: gzip\r\n", bomb)},
-		{Name: "huge bodies", Connections: 64, one: hugeBody},
-		{Name: "answers", Connections: 64, one: post("/chat", "", answers)},
-		{Name: "slow headers", Connections: 1000, one: slowHeader},
-		{Name: "slow bodies", Connections: 1000, one: slowBody},
-		{Name: "header floods", Connections: 400, one: headerFlood},
-		{Name: "continuations", Connections: 200, one: continuations},
-		{Name: "rapid resets", Connections: 20, one: rapidResets},
-		{Name: "idle connections", Connections: 10_000, one: idle},
+		{Name: "slow readers", Connections: 500, attack: slowReader},
+		{Name: "gzip bombs", Connections: 400, attack: post("/holdfast.agent.v1.AgentService/Start", "Content-Type: application/proto\r\nContent-Encoding: gzip\r\n", bomb)},
+		{Name: "huge bodies", Connections: 64, attack: hugeBody},
+		{Name: "answers", Connections: 64, attack: post("/chat", "", answers)},
+		{Name: "slow headers", Connections: 1000, attack: slowHeader},
+		{Name: "slow bodies", Connections: 1000, attack: slowBody},
+		{Name: "header floods", Connections: 400, attack: headerFlood},
+		{Name: "continuations", Connections: 200, attack: continuations},
+		{Name: "rapid resets", Connections: 20, attack: rapidResets},
+		{Name: "idle connections", Connections: 10_000, attack: idle},
 	}
 }
 

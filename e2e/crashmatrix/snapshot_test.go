@@ -39,7 +39,7 @@ func (p *talk) await() snapshot {
 	p.Helper()
 	got := p.awaitStatus(p.script.end)
 	late := p.Native(p, p.session, 0)
-	late.Whole()
+	late.ReadAll()
 	messages := p.messages()
 	p.checkLedger(messages)
 	return snapshot{

@@ -107,7 +107,7 @@ func (w *world) play(t *testing.T, s script, session string, env ...string) (lef
 	left = p.await()
 	if err := <-watched; err != nil {
 		t.Errorf("who was there from the beginning: %v", err)
-	} else if seen := p.describeStream(watching.Held.Chunks); !s.pauses && seen != left.Stream {
+	} else if seen := p.describeStream(watching.Content.Chunks); !s.pauses && seen != left.Stream {
 		t.Errorf("who was there from the beginning was told\n%sand who comes late\n%s\n%s", seen, left.Stream, watching.Dump())
 	}
 	cancel()

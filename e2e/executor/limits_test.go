@@ -141,7 +141,7 @@ func TestARunThatWaitsForALimitIsStoppedAtOnce(t *testing.T) {
 	s, _ := startLimited(t, limitsFile(p.URL), harness.PatientState)
 	for i := range limitedRequests {
 		session := fmt.Sprint("s", i)
-		if got := s.Chat(t, session, "openai", session).Whole().Text(); got != "done" {
+		if got := s.Chat(t, session, "openai", session).ReadAll().Text(); got != "done" {
 			t.Fatalf("the answer is %q, want \"done\"", got)
 		}
 	}

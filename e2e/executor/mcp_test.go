@@ -66,7 +66,7 @@ func TestAYAMLAgentUsesMCPServersAndSurvivesTheirDeaths(t *testing.T) {
 		asking := s.Chat(t, "hang", "caller", "hang")
 		ledger.Await(t, "hang")
 		own.Kill()
-		checkFailedCall(t, asking.Whole())
+		checkFailedCall(t, asking.ReadAll())
 		own.Start()
 		checkCall(t, s, "add again", "42")
 	})
@@ -81,12 +81,12 @@ func TestAYAMLAgentUsesMCPServersAndSurvivesTheirDeaths(t *testing.T) {
 		if err := syscall.Kill(child, syscall.SIGKILL); err != nil {
 			t.Fatalf("kill the MCP server: %v", err)
 		}
-		checkFailedCall(t, asking.Whole())
+		checkFailedCall(t, asking.ReadAll())
 		// A server that dies soon after its start is restarted with a delay.
 		tries := 0
 		harness.WaitFor(t, hangLimit, "calls to work again", func() (bool, string) {
 			tries++
-			answer := s.Chat(t, fmt.Sprint("again ", tries), "caller", "echo again").Whole()
+			answer := s.Chat(t, fmt.Sprint("again ", tries), "caller", "echo again").ReadAll()
 			return strings.Contains(answer.Text(), "Echo: echo again"), answer.Content()
 		})
 	})
@@ -95,7 +95,7 @@ func TestAYAMLAgentUsesMCPServersAndSurvivesTheirDeaths(t *testing.T) {
 // checkCall makes a turn with one call and checks its result.
 func checkCall(t *testing.T, s *harness.System, say, want string) {
 	t.Helper()
-	answer := s.Chat(t, "session of "+say, "caller", say).Whole()
+	answer := s.Chat(t, "session of "+say, "caller", say).ReadAll()
 	if !strings.Contains(answer.Content(), "output-available") || !strings.Contains(answer.Text(), want) {
 		t.Errorf("%q: the answer is\n%s\nwant a result with %q", say, answer.Content(), want)
 	}

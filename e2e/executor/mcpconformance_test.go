@@ -72,7 +72,7 @@ func TestTheClientScenariosOfTheMCPConformanceSuitePass(t *testing.T) {
 					Agents:      strings.ReplaceAll(conformanceAgents, "ADDRESS", server),
 					ExecutorEnv: []string{"HOLDFAST_EXECUTOR_TOOL_HOSTS=" + address.Host},
 				})
-				if got := s.Chat(t, "conformance", "caller", test.say).Whole().Text(); !strings.Contains(got, test.want) {
+				if got := s.Chat(t, "conformance", "caller", test.say).ReadAll().Text(); !strings.Contains(got, test.want) {
 					t.Errorf("the answer is %q, want %q in it", got, test.want)
 				}
 			})

@@ -39,14 +39,14 @@ func TestAGoProgramOfUnderFortyLinesRunsItsAgentBesideTheStockExecutors(t *testi
 
 	asking := s.Chat(t, "weather", "weather", "What is the weather in Paris?")
 	other := s.Chat(t, "notes", "notes", "beside")
-	answer := asking.Whole()
+	answer := asking.ReadAll()
 	if want := "Here it is: In Paris it will be sunny, at 20 degrees."; answer.Text() != want {
 		t.Errorf("the program's agent says %q, want %q", answer.Text(), want)
 	}
 	if calls := strings.Count(answer.Content(), "output-available"); calls != 2 {
 		t.Errorf("the answer is\n%s\nwant two calls that succeeded", answer.Content())
 	}
-	if got, want := other.Whole().Text(), "Let me see. Two notes are made for you."; got != want {
+	if got, want := other.ReadAll().Text(), "Let me see. Two notes are made for you."; got != want {
 		t.Errorf("the agent of the stock executor says %q, want %q", got, want)
 	}
 }

@@ -59,7 +59,7 @@ func TestARunSurvivesTheFaultsOfItsProvider(t *testing.T) {
 		{"anthropic-first", "a failure of anthropic", "All is well: openai."},
 	} {
 		t.Run(test.say, func(t *testing.T) {
-			answer := s.Chat(t, test.say, test.agent, test.say).Whole()
+			answer := s.Chat(t, test.say, test.agent, test.say).ReadAll()
 			if answer.Text() != test.want {
 				t.Errorf("the answer is %q, want %q", answer.Text(), test.want)
 			}

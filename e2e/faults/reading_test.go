@@ -100,8 +100,8 @@ func (r *readings) checkEnd(one *reading) (ended bool) {
 		r.fail("%s: %v", one.who, one.err)
 		return false
 	}
-	if one.Held.End != "end" || !strings.Contains(one.Held.EndData, `"completed"`) {
-		r.fail("%s of %s ends with %s %s, want that the run is completed", one.who, one.Session, one.Held.End, one.Held.EndData)
+	if one.Content.End != "end" || !strings.Contains(one.Content.EndData, `"completed"`) {
+		r.fail("%s of %s ends with %s %s, want that the run is completed", one.who, one.Session, one.Content.End, one.Content.EndData)
 	}
 	r.checkPlaces(one)
 	return true

@@ -137,7 +137,7 @@ func (c Client) Follow(t testing.TB, stream *UIStream, session string) UIMessage
 	for {
 		err := stream.Rest()
 		if err == nil {
-			return stream.Whole()
+			return stream.ReadAll()
 		}
 		if !errors.Is(err, ErrDropped) || time.Now().After(deadline) {
 			t.Fatalf("the answer of %q: %v\n%s", session, err, stream.Dump())

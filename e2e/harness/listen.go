@@ -19,8 +19,8 @@ func (c Client) Listen(ctx context.Context, session string, wire Wire, after int
 	return r.open(ctx)
 }
 
-// ListenAgain is Listen as an EventSource reconnects: with the id of its last event.
-func (c Client) ListenAgain(ctx context.Context, session string, lastEventID int64) (*Events, error) {
+// Relisten is Listen as an EventSource reconnects: with the id of its last event.
+func (c Client) Relisten(ctx context.Context, session string, lastEventID int64) (*Events, error) {
 	r := Reader{Client: c, Session: session, Wire: SSE, lastID: strconv.FormatInt(lastEventID, 10)}
 	return r.open(ctx)
 }

@@ -69,8 +69,8 @@ func (s *NativeStream) Next() error {
 	return nil
 }
 
-// Whole reads to the end of the body. It fails the test if the body ends without a terminal frame.
-func (s *NativeStream) Whole() {
+// ReadAll reads to the end of the body. It fails the test if the body ends without a terminal frame.
+func (s *NativeStream) ReadAll() {
 	s.t.Helper()
 	for {
 		err := s.Next()
@@ -83,10 +83,10 @@ func (s *NativeStream) Whole() {
 	}
 }
 
-// Until reads until look is satisfied. It fails the test if the stream ends first.
-func (s *NativeStream) Until(what string, look func(*NativeStream) bool) {
+// Until reads until accept is satisfied. It fails the test if the stream ends first.
+func (s *NativeStream) Until(what string, accept func(*NativeStream) bool) {
 	s.t.Helper()
-	for !look(s) {
+	for !accept(s) {
 		if err := s.Next(); err != nil {
 			s.t.Fatalf("the stream ended (%v) before %s\n%s", err, what, s.Dump())
 		}

@@ -35,7 +35,7 @@ type Proxy struct {
 type pair struct {
 	client, server net.Conn
 	answered       int64
-	heard          []byte // the end of the answer so far, possibly with the start of a mark
+	received       []byte // the end of the answer so far, possibly with the start of a mark
 }
 
 // StartProxy starts a proxy to the address; it ends with the test.
@@ -171,11 +171,11 @@ func (p *Proxy) due(c *pair, piece []byte) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c.answered += int64(len(piece))
-	c.heard = append(c.heard, piece...)
+	c.received = append(c.received, piece...)
 	reached := p.cutAt > 0 && c.answered >= p.cutAt
-	said := p.cutBehind != "" && bytes.Contains(c.heard, []byte(p.cutBehind))
-	c.heard = c.heard[max(0, len(c.heard)-longestMark):]
-	if !reached && !said {
+	matched := p.cutBehind != "" && bytes.Contains(c.received, []byte(p.cutBehind))
+	c.received = c.received[max(0, len(c.received)-longestMark):]
+	if !reached && !matched {
 		return false
 	}
 	p.cutAt, p.cutBehind = 0, ""

@@ -32,9 +32,9 @@ type Reader struct {
 	Session string
 	Wire    Wire
 
-	// Held is the current content over all connections since the last reload.
-	Held NativeStream
-	// Loaded are the answers of the last reload, oldest first. Held follows them.
+	// Content is the current content over all connections since the last reload.
+	Content NativeStream
+	// Loaded are the answers of the last reload, oldest first. Content follows them.
 	Loaded []UIMessage
 	// Frames are all received frames.
 	Frames []Event
@@ -46,13 +46,13 @@ type Reader struct {
 	lastID string // the id of the last frame since, as an EventSource sends it; "" for none
 }
 
-// Text returns the text of all answers held by the reader.
+// Text returns the text of all answers of the reader.
 func (r *Reader) Text() string {
 	var text strings.Builder
 	for _, m := range r.Loaded {
 		text.WriteString(m.Text())
 	}
-	return text.String() + r.Held.Text()
+	return text.String() + r.Content.Text()
 }
 
 // Dump prints the received frames, for failure messages.
@@ -61,7 +61,7 @@ func (r *Reader) Dump() string { return "the reader was given\n" + show(r.Frames
 // Read reads until the terminal frame, `end` or `fail`. The error is ctx's, or describes a violation of the
 // protocol.
 func (r *Reader) Read(ctx context.Context) error {
-	r.Held.End, r.Held.EndData = "", ""
+	r.Content.End, r.Content.EndData = "", ""
 	for reload := false; ; {
 		var err error
 		if reload {
@@ -105,27 +105,27 @@ func (r *Reader) connection(ctx context.Context) error {
 	}
 	defer events.Close()
 	r.Connections++
-	r.Held.events = events
+	r.Content.events = events
 	defer func() { r.Frames = append(r.Frames, events.Seen...) }()
 	for {
 		if err := checkCaughtUpOnce(events.Seen); err != nil {
 			return err
 		}
-		rewinds := r.Held.Rewinds
-		err := r.Held.Next()
+		rewinds := r.Content.Rewinds
+		err := r.Content.Next()
 		if err == nil {
 			r.lastID = cmp.Or(events.Seen[len(events.Seen)-1].ID, r.lastID)
-			if r.Held.Rewinds > rewinds && r.Held.Cursor == 0 {
+			if r.Content.Rewinds > rewinds && r.Content.Cursor == 0 {
 				r.lastID = "" // rewound to the beginning, which has no id
 			}
 		}
 		switch {
-		case errors.Is(err, io.EOF) && r.Held.End != "":
+		case errors.Is(err, io.EOF) && r.Content.End != "":
 			return nil
 		case errors.Is(err, io.EOF):
 			err = fmt.Errorf("%w: it ended without a terminal frame", ErrDropped)
 		}
-		if errors.Is(err, ErrDropped) && r.Held.End != "" {
+		if errors.Is(err, ErrDropped) && r.Content.End != "" {
 			return nil // the cut came after the terminal frame
 		}
 		if errors.Is(err, ErrDropped) {
@@ -137,7 +137,7 @@ func (r *Reader) connection(ctx context.Context) error {
 		if err := r.restartRun(); err != nil {
 			return err
 		}
-		if r.Held.Rewinds > rewinds && r.Held.RewoundAt < r.base {
+		if r.Content.Rewinds > rewinds && r.Content.RewoundAt < r.base {
 			return errReload
 		}
 	}
@@ -145,14 +145,14 @@ func (r *Reader) connection(ctx context.Context) error {
 
 // restartRun drops the chunks of a run that starts again: after a reload a run may be replayed from its start.
 func (r *Reader) restartRun() error {
-	chunks := r.Held.Chunks
+	chunks := r.Content.Chunks
 	if len(chunks) == 0 || chunks[len(chunks)-1].Type != "run_started" {
 		return nil
 	}
 	last := chunks[len(chunks)-1]
 	r.Loaded = slices.DeleteFunc(r.Loaded, func(m UIMessage) bool { return m.ID == last.MessageID })
-	r.Held.Chunks = slices.DeleteFunc(chunks, func(c NativeChunk) bool { return c.AgentID == last.AgentID && c.Sequence < last.Sequence })
-	if len(r.Held.Chunks) < len(chunks) && r.Reloads == 0 {
+	r.Content.Chunks = slices.DeleteFunc(chunks, func(c NativeChunk) bool { return c.AgentID == last.AgentID && c.Sequence < last.Sequence })
+	if len(r.Content.Chunks) < len(chunks) && r.Reloads == 0 {
 		return fmt.Errorf("%v tells a run again that was not taken back", last)
 	}
 	return nil
@@ -199,6 +199,6 @@ func (r *Reader) reload(ctx context.Context) error {
 	r.Reloads++
 	r.Loaded = slices.DeleteFunc(snapshot.Messages, func(m UIMessage) bool { return m.Role != "assistant" })
 	r.base, r.lastID = snapshot.StreamSequence, ""
-	r.Held = NativeStream{Cursor: snapshot.StreamSequence, Rewinds: r.Held.Rewinds}
+	r.Content = NativeStream{Cursor: snapshot.StreamSequence, Rewinds: r.Content.Rewinds}
 	return nil
 }

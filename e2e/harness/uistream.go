@@ -92,10 +92,10 @@ func (s *UIStream) Complete() error {
 	return nil
 }
 
-// Until reads until the message satisfies look. It fails the test if the stream ends first.
-func (s *UIStream) Until(what string, look func(UIMessage) bool) {
+// Until reads until accept takes the message. It fails the test if the stream ends first.
+func (s *UIStream) Until(what string, accept func(UIMessage) bool) {
 	s.t.Helper()
-	for !look(s.Message) {
+	for !accept(s.Message) {
 		if err := s.Next(); err != nil {
 			s.t.Fatalf("the stream ended (%v) before %s\n%s", err, what, s.Dump())
 		}
@@ -108,8 +108,8 @@ func (s *UIStream) UntilText(bytes int) {
 	s.Until(fmt.Sprintf("%d bytes of text", bytes), func(m UIMessage) bool { return len(m.Text()) >= bytes })
 }
 
-// Whole reads to the end and returns the message. It fails the test if the answer is incomplete.
-func (s *UIStream) Whole() UIMessage {
+// ReadAll reads to the end and returns the message. It fails the test if the answer is incomplete.
+func (s *UIStream) ReadAll() UIMessage {
 	s.t.Helper()
 	err := s.Rest()
 	if err == nil {

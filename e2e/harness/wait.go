@@ -10,12 +10,12 @@ import (
 // pollPause is the time between two polls.
 const pollPause = 20 * time.Millisecond
 
-// WaitFor polls until look reports true. After the limit it fails the test with look's last description.
-func WaitFor(t testing.TB, limit time.Duration, what string, look func() (bool, string)) {
+// WaitFor polls until check reports true. After the limit it fails the test with check's last description.
+func WaitFor(t testing.TB, limit time.Duration, what string, check func() (bool, string)) {
 	t.Helper()
 	deadline := time.Now().Add(limit)
 	for {
-		ok, seen := look()
+		ok, seen := check()
 		if ok {
 			return
 		}

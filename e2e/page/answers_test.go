@@ -137,7 +137,7 @@ func TestAnAnswerToACallThatWasGivenUpShowsTheConversationAsItIs(t *testing.T) {
 	d := harness.StartDev(t, agents())
 	o := options{Gateway: d.URL, Texts: []string{"write it"}, Steps: []step{{Until: "completed", Press: "Approve"}}, Refused: true}
 	r := run(t, "answers", o, func(session string) {
-		d.Chat(t, session, "demo", "hello").Whole()
+		d.Chat(t, session, "demo", "hello").ReadAll()
 	})
 	last := r.last()
 	last.checkAsks(t, nil)

@@ -68,15 +68,15 @@ func run(bin, dir string, account *syscall.Credential) (server, error) {
 	}
 	u := url.URL{Scheme: "postgres", User: url.User("postgres"), Path: "/postgres", RawQuery: url.Values{"host": {dir}}.Encode()}
 	deadline := time.After(patience)
-	look := time.NewTicker(20 * time.Millisecond)
-	defer look.Stop()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
 	for {
 		err := execute(u.String(), `SELECT 1`)
 		if err == nil {
 			return server{url: u.String(), alive: pipe}, nil
 		}
 		select {
-		case <-look.C:
+		case <-tick.C:
 		case <-deadline:
 			return server{}, fmt.Errorf("postgres does not answer: %w\n%s", err, tail(dir+"/log"))
 		}
