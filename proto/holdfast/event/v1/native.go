@@ -28,21 +28,65 @@ func (c *Chunk) Type() string {
 // The common fields and the fields of the event are always present, except empty JSON texts. It
 // fails if no event is set or if a JSON text is invalid.
 func MarshalChunk(c *Chunk) ([]byte, error) {
-	if text := c.GetTextDelta(); text != nil { // the most frequent chunk needs no reflection
-		b := appendHead(make([]byte, 0, 192+len(text.GetDelta())), c, "text_delta")
-		return append(appendText(b, "delta", text.GetDelta()), '}'), nil
+	return AppendChunk(make([]byte, 0, headBytes+proto.Size(c)), c)
+}
+
+// headBytes is about the size of a chunk's common fields and names, without the texts.
+const headBytes = 128
+
+// AppendChunk appends the JSON of MarshalChunk.
+func AppendChunk(b []byte, c *Chunk) (_ []byte, err error) {
+	switch e := c.GetEvent().(type) { // the frequent chunks need no reflection
+	case *Chunk_TextDelta:
+		b = appendText(appendHead(b, c, "text_delta"), "delta", e.TextDelta.GetDelta())
+	case *Chunk_StepStarted:
+		b = appendHead(b, c, "step_started")
+	case *Chunk_StepCommitted:
+		b = appendText(appendHead(b, c, "step_committed"), "checkpointId", e.StepCommitted.GetCheckpointId())
+	case *Chunk_ToolArgStreamStart:
+		b = appendCall(appendHead(b, c, "tool_arg_stream_start"), e.ToolArgStreamStart)
+		b = appendBool(b, "dynamic", e.ToolArgStreamStart.GetDynamic())
+	case *Chunk_ToolArgStreamDelta:
+		b = appendText(appendHead(b, c, "tool_arg_stream_delta"), "toolCallId", e.ToolArgStreamDelta.GetToolCallId())
+		b = appendText(b, "delta", e.ToolArgStreamDelta.GetDelta())
+	case *Chunk_ToolArgStreamEnd:
+		b = appendText(appendHead(b, c, "tool_arg_stream_end"), "toolCallId", e.ToolArgStreamEnd.GetToolCallId())
+	case *Chunk_ToolStart:
+		b, err = appendJSON(appendCall(appendHead(b, c, "tool_start"), e.ToolStart), "arguments", e.ToolStart.GetArguments())
+		b = appendBool(b, "awaitsClient", e.ToolStart.GetAwaitsClient())
+		b = appendBool(b, "dynamic", e.ToolStart.GetDynamic())
+	case *Chunk_ToolEnd:
+		b, err = appendJSON(appendCall(appendHead(b, c, "tool_end"), e.ToolEnd), "result", e.ToolEnd.GetResult())
+		b = appendBool(b, "success", e.ToolEnd.GetSuccess())
+		b = appendText(b, "error", e.ToolEnd.GetError())
+	default:
+		b, err = appendReflected(b, c)
 	}
+	if err != nil {
+		return nil, fmt.Errorf("chunk %s of run %q: %w", c.Type(), c.GetAgentId(), err)
+	}
+	return append(b, '}'), nil
+}
+
+// appendReflected appends the common fields and those of any event.
+func appendReflected(b []byte, c *Chunk) ([]byte, error) {
 	m := c.ProtoReflect()
 	event := m.WhichOneof(m.Descriptor().Oneofs().ByName("event"))
 	if event == nil {
-		return nil, fmt.Errorf("chunk of run %q has no event", c.GetAgentId())
+		return nil, errors.New("it has no event")
 	}
-	b := appendHead(make([]byte, 0, 128+proto.Size(c)), c, string(event.Name()))
-	b, err := appendFields(b, m.Get(event).Message())
-	if err != nil {
-		return nil, fmt.Errorf("chunk %s: %w", event.Name(), err)
-	}
-	return append(b, '}'), nil
+	return appendFields(appendHead(b, c, string(event.Name())), m.Get(event).Message())
+}
+
+func appendCall(b []byte, of interface {
+	GetToolCallId() string
+	GetToolName() string
+}) []byte {
+	return appendText(appendText(b, "toolCallId", of.GetToolCallId()), "toolName", of.GetToolName())
+}
+
+func appendBool(b []byte, name string, value bool) []byte {
+	return strconv.AppendBool(appendName(b, name), value)
 }
 
 // appendHead appends the common fields.
@@ -193,12 +237,11 @@ func appendJSON(b []byte, name, text string) ([]byte, error) {
 // appendOneLine drops line breaks, which would end a line of server-sent events. Valid JSON has
 // them only between tokens.
 func appendOneLine(b []byte, text string) []byte {
-	for i := range len(text) {
-		if c := text[i]; c != '\n' && c != '\r' {
-			b = append(b, c)
-		}
+	for at := strings.IndexAny(text, "\n\r"); at >= 0; at = strings.IndexAny(text, "\n\r") {
+		b = append(b, text[:at]...)
+		text = text[at+1:]
 	}
-	return b
+	return append(b, text...)
 }
 
 func appendText(b []byte, name, value string) []byte {

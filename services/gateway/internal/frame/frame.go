@@ -5,8 +5,8 @@ package frame
 
 import (
 	"encoding/json"
-	"fmt"
 	"iter"
+	"strconv"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -123,32 +123,35 @@ func withText(c *eventv1.Chunk, text string, last bool) *eventv1.Chunk {
 // resume that session with the last id.
 func (f *Frame) Event() []byte {
 	return f.event.get(func() []byte {
-		name, data := f.content()
-		if name == "" {
+		b := make([]byte, 0, f.size+envelopeBytes)
+		if f.Sequence > 0 && f.Session == "" {
+			b = strconv.AppendInt(append(b, "id: "...), f.Sequence, 10)
+			b = append(b, '\n')
+		}
+		b = append(append(b, "event: "...), f.name()...)
+		b = f.appendData(append(b, "\ndata: "...))
+		if b == nil {
 			return nil
 		}
-		b := make([]byte, 0, len(data)+envelopeBytes)
-		if f.Sequence > 0 && f.Session == "" {
-			b = fmt.Appendf(b, "id: %d\n", f.Sequence)
-		}
-		return fmt.Appendf(b, "event: %s\ndata: %s\n\n", name, data)
+		return append(b, "\n\n"...)
 	})
 }
 
-// envelopeBytes is the size of an encoded frame beside its data.
-const envelopeBytes = 64
+// envelopeBytes is about the size of an encoded frame beside the texts of its chunk.
+const envelopeBytes = 224
 
 // Message returns the frame as a WebSocket message: {"type": …} with the fields of the data, and
 // the sequence if Event has an id. It is empty where Event is.
 func (f *Frame) Message() []byte {
 	return f.message.get(func() []byte {
-		name, data := f.content()
-		if name == "" {
+		data := f.appendData(nil)
+		if data == nil {
 			return nil
 		}
-		b := fmt.Appendf(make([]byte, 0, len(data)+envelopeBytes), `{"type":%q`, name)
-		if f.Sequence > 0 && f.Session == "" && name != chunkName { // included in a chunk's data
-			b = fmt.Appendf(b, `,"sequence":%d`, f.Sequence)
+		b := append(make([]byte, 0, len(data)+envelopeBytes), `{"type":"`...)
+		b = append(append(b, f.name()...), '"')
+		if f.Sequence > 0 && f.Session == "" && f.Chunk == nil { // included in a chunk's data
+			b = strconv.AppendInt(append(b, `,"sequence":`...), f.Sequence, 10)
 		}
 		if len(data) > len("{}") {
 			b = append(b, ',')
@@ -157,21 +160,42 @@ func (f *Frame) Message() []byte {
 	})
 }
 
-const chunkName = "chunk"
-
-// content returns the frame's name and its data, a JSON object on one line.
-func (f *Frame) content() (name string, data []byte) {
+func (f *Frame) name() string {
 	switch {
 	case f.Chunk != nil:
-		return f.chunk()
+		return "chunk"
 	case f.Terminal.GetFail() != nil:
-		return "fail", object(failOf(f.Terminal.GetFail()))
+		return "fail"
 	case f.Terminal != nil:
-		return "end", object(endOf(f.Terminal.GetEnd()))
+		return "end"
 	case f.Rewound:
-		return "rewound", object(rewoundData{f.Sequence, f.Session})
+		return "rewound"
 	default:
-		return "caught-up", []byte("{}")
+		return "caught-up"
+	}
+}
+
+// appendData appends the data, a JSON object on one line. It returns nil for an unknown event.
+func (f *Frame) appendData(b []byte) []byte {
+	switch {
+	case f.Chunk != nil:
+		b = strconv.AppendInt(append(b, `{"sequence":`...), f.Sequence, 10)
+		b, err := eventv1.AppendChunk(append(b, `,"chunk":`...), f.Chunk)
+		if err != nil {
+			return nil
+		}
+		if f.Session != "" {
+			b = append(append(b, `,"sessionId":`...), object(f.Session)...)
+		}
+		return append(b, '}')
+	case f.Terminal.GetFail() != nil:
+		return append(b, object(failOf(f.Terminal.GetFail()))...)
+	case f.Terminal != nil:
+		return append(b, object(endOf(f.Terminal.GetEnd()))...)
+	case f.Rewound:
+		return append(b, object(rewoundData{f.Sequence, f.Session})...)
+	default:
+		return append(b, "{}"...)
 	}
 }
 
@@ -182,18 +206,6 @@ func object(data any) []byte {
 		return []byte("{}")
 	}
 	return text
-}
-
-func (f *Frame) chunk() (name string, data []byte) {
-	chunk, err := eventv1.MarshalChunk(f.Chunk)
-	if err != nil {
-		return "", nil
-	}
-	b := fmt.Appendf(make([]byte, 0, len(chunk)+envelopeBytes+len(f.Session)), `{"sequence":%d,"chunk":%s`, f.Sequence, chunk)
-	if f.Session != "" {
-		b = fmt.Appendf(b, `,"sessionId":%s`, object(f.Session))
-	}
-	return chunkName, append(b, '}')
 }
 
 // The data of the frames.
