@@ -12,16 +12,24 @@ import (
 
 func TestThePostgresStoreConforms(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(t *testing.T) storetest.Subject {
-		url := pgtest.URL(t)
-		s := open(t, url)
-		return storetest.Subject{
-			Store:  s.Parts(),
-			Rows:   func(t *testing.T, key session.Key) map[string]int { return rowsOf(t, s, key) },
-			Reopen: func(t *testing.T) store.Store { return open(t, url).Parts() },
-			Second: func(t *testing.T) store.Store { return open(t, url).Parts() },
-		}
-	})
+	storetest.Run(t, subject)
+}
+
+func TestTheRulesHoldOnThePostgresStore(t *testing.T) {
+	t.Parallel()
+	storetest.RunScenarios(t, subject)
+}
+
+func subject(t *testing.T) storetest.Subject {
+	t.Helper()
+	url := pgtest.URL(t)
+	s := open(t, url)
+	return storetest.Subject{
+		Store:  s.Parts(),
+		Rows:   func(t *testing.T, key session.Key) map[string]int { return rowsOf(t, s, key) },
+		Reopen: func(t *testing.T) store.Store { return open(t, url).Parts() },
+		Second: func(t *testing.T) store.Store { return open(t, url).Parts() },
+	}
 }
 
 // rowsOf counts the rows of a session by table.

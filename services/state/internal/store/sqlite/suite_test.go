@@ -13,21 +13,29 @@ import (
 
 func TestTheSQLiteStoreConforms(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(t *testing.T) storetest.Subject {
-		path := filepath.Join(t.TempDir(), "a file? #1 %20 .db")
-		s := open(t, path)
-		return storetest.Subject{
-			Store: s.Parts(),
-			Rows:  func(t *testing.T, key session.Key) map[string]int { return count(t, s, key) },
-			Reopen: func(t *testing.T) store.Store {
-				if err := s.Close(); err != nil {
-					t.Fatal(err)
-				}
-				s = open(t, path)
-				return s.Parts()
-			},
-		}
-	})
+	storetest.Run(t, subject)
+}
+
+func TestTheRulesHoldOnTheSQLiteStore(t *testing.T) {
+	t.Parallel()
+	storetest.RunScenarios(t, subject)
+}
+
+func subject(t *testing.T) storetest.Subject {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "a file? #1 %20 .db")
+	s := open(t, path)
+	return storetest.Subject{
+		Store: s.Parts(),
+		Rows:  func(t *testing.T, key session.Key) map[string]int { return count(t, s, key) },
+		Reopen: func(t *testing.T) store.Store {
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			s = open(t, path)
+			return s.Parts()
+		},
+	}
 }
 
 // count counts the rows of a session by table.
