@@ -230,12 +230,6 @@ var claims = []suiteCase{
 		}
 		h.refuses(h.tryRelease(ref), fault.Stale, "EPOCH_STALE")
 	}},
-	{"an ended run cannot be released", func(h *harness) {
-		h.start(h.startOf(home))
-		ref, _ := h.claim(executor)
-		h.finish(ref)
-		h.refuses(h.tryRelease(ref), fault.Stale, "RUN_FINISHED")
-	}},
 }
 
 func (h *harness) expectRegistered(executorID string, want bool) {

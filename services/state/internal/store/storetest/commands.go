@@ -405,3 +405,46 @@ func (h *harness) forceStatus(key session.Key, status session.Status) {
 	h.must(err)
 	same(h, "set", set.OK, true)
 }
+
+// consumingCommit returns a commit to consume the answers to the calls. It has a model's message
+// and a result.
+func (h *harness) consumingCommit(ref session.ClaimRef, step int32, calls ...string) session.Commit {
+	c := h.commitOf(ref, step)
+	c.Messages = append(c.Messages, session.Message{ID: h.id("result"), Role: "tool", RunID: ref.RunID, Step: step, CreatedAt: h.now, Body: []byte("done")})
+	for _, id := range calls {
+		c.Consume = append(c.Consume, session.Consume{CallID: id, Revision: 1})
+	}
+	return c
+}
+
+// rollbackOf returns a start with the policy to roll the live run back.
+func (h *harness) rollbackOf(key session.Key) session.Send {
+	c := h.waitingOf(key)
+	c.OnBusy = session.BusyRollback
+	return c
+}
+
+// branchOffOf returns a command to begin a run with one message in a branch.
+func (h *harness) branchOffOf(from session.Key, checkpointID string, key session.Key) session.BranchAndStart {
+	c := h.startOf(key).RunRequest
+	c.Limits = limits
+	return session.BranchAndStart{RunRequest: c, From: from, CheckpointID: checkpointID}
+}
+
+func (h *harness) tryBranchOff(c session.BranchAndStart) (started session.Started, err error) {
+	err = h.Store.Update(h.Context(), c.Targets(), weight, func(views []*session.View) (changes []*session.Change, err error) {
+		var own *session.Change
+		if own, started, err = c.Decide(views...); err != nil {
+			return nil, err
+		}
+		return []*session.Change{own, nil}, nil
+	})
+	return started, err
+}
+
+func (h *harness) branchOff(c session.BranchAndStart) session.Started {
+	h.Helper()
+	started, err := h.tryBranchOff(c)
+	h.must(err)
+	return started
+}

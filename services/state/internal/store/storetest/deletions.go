@@ -48,54 +48,6 @@ var deletions = []suiteCase{
 			h.Errorf("got %d claims of deleted sessions", len(got))
 		}
 	}},
-	{"deleting a child is reported to its parent", func(h *harness) {
-		h.startTree()
-		h.awaitChildren("child", "other")
-		h.must(h.delete(at("other")))
-		h.expectDeleted(at("other"))
-		h.now += 3
-		h.must(h.delete(at("child")))
-		h.expectDeleted(at("grandchild"))
-		root := h.snapshot(at("root"))
-		if root.Session.Status != session.Active || root.Current.Entry != session.EntryContinuation {
-			h.Errorf("got %+v", root.Session)
-		}
-		for _, child := range root.Children {
-			if child.Status != session.Failed || child.CompletedAt == 0 {
-				h.Errorf("got %+v", child)
-			}
-		}
-	}},
-	{"writes of a deleted session's owner are rejected", func(h *harness) {
-		h.start(h.startOf(home))
-		ref, _ := h.claim(executor)
-		h.must(h.tryPlan(ref, 1, "plan", "c1"))
-		h.must(h.delete(home))
-		_, err := h.tryCommit(h.commitOf(ref, 1))
-		h.refuses(err, fault.NotFound, "SESSION_NOT_FOUND")
-		h.start(h.startOf(home))
-		_, err = h.tryCommit(h.commitOf(ref, 1))
-		h.refuses(err, fault.NotFound, "RUN_NOT_FOUND")
-	}},
-	{"a sub-session's location never changes", func(h *harness) {
-		h.startTree()
-		far := session.Child{SessionID: "far", AgentType: agent, Status: session.Active, Mode: session.Persistent, Location: session.Remote, Remote: `{"url":1}`, StartedAt: 5}
-		h.must(h.putChild(at("root"), far))
-		for _, wrong := range []session.Child{{SessionID: "far", Location: session.Local}, {SessionID: "child", Location: session.Remote}} {
-			h.refuses(h.putChild(at("root"), wrong), fault.Conflict, "LOCATION_FIXED")
-		}
-		h.refuses(h.putChild(at("root"), session.Child{SessionID: "new", Location: session.Local}), fault.Conflict, "CHILD_UNKNOWN")
-		h.refuses(h.putChild(at("unknown"), far), fault.NotFound, "SESSION_NOT_FOUND")
-		far.Status, far.CompletedAt = session.Completed, h.now
-		h.must(h.putChild(at("root"), far))
-		root := h.snapshot(at("root"))
-		same(h, "children counted", root.Session.Children, int32(3))
-		for _, child := range root.Children {
-			if child.SessionID == "far" {
-				same(h, "remote child", child, far)
-			}
-		}
-	}},
 	{"expired sessions are listed, the longest expired first, and end once", func(h *harness) {
 		for i, expires := range []session.Millis{30, 10, 0, 20, 40} {
 			c := h.createOf(session.Key{Tenant: fmt.Sprint("tenant", i%2), SessionID: fmt.Sprint(i)})
@@ -132,26 +84,6 @@ var deletions = []suiteCase{
 		keys, err := h.Store.Expired(h.Context(), h.now+99, 1)
 		h.must(err)
 		same(h, "expired once the first has ended", keys, []session.Key{{Tenant: "tenant1", SessionID: "3"}})
-	}},
-	{"expiry of a suspended session drops its calls and is reported to its parent", func(h *harness) {
-		h.startTree()
-		h.awaitChildren("child")
-		c := h.suspendingCommit(h.claimOf(at("child")), 1, "c1")
-		c.ExpireAfter = 10
-		h.commit(c)
-		keys, err := h.Store.Expired(h.Context(), h.now+10, 9)
-		h.must(err)
-		same(h, "expired", keys, []session.Key{at("child")})
-		h.now += 10
-		got, err := h.expire(at("child"))
-		h.must(err)
-		same(h, "expiry", got, session.ExpiryMarked)
-		root := h.snapshot(at("root"))
-		if len(root.Calls) != 1 || string(root.Calls[0].Response) != "child failed " {
-			h.Errorf("got %+v, want the answer to the root's call alone", root.Calls)
-		}
-		same(h, "grandchild", h.snapshot(at("grandchild")).Session.Failure.Reason, session.ParentFailed)
-		same(h, "root", h.snapshot(at("root")).Session.Status, session.Active)
 	}},
 }
 

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/holdfast-run/holdfast/services/state/internal/scenariotest"
 )
 
 // sections lists the sections with rules for stores.
@@ -24,6 +26,9 @@ func TestEveryRuleNamesAnExistingTest(t *testing.T) {
 	tests := goTests(t)
 	for _, c := range suite() {
 		tests[c.name] = true
+	}
+	for _, title := range scenariotest.Titles() {
+		tests[title] = true
 	}
 	proven := map[string]bool{}
 	for line := range strings.Lines(string(text)) {
@@ -45,12 +50,16 @@ func TestEveryRuleNamesAnExistingTest(t *testing.T) {
 
 func TestEveryCaseHasAUniqueName(t *testing.T) {
 	t.Parallel()
-	seen := map[string]bool{}
+	names := scenariotest.Titles()
 	for _, c := range suite() {
-		if seen[c.name] {
-			t.Errorf("two cases have the name %q", c.name)
+		names = append(names, c.name)
+	}
+	seen := map[string]bool{}
+	for _, name := range names {
+		if seen[name] {
+			t.Errorf("two cases have the name %q", name)
 		}
-		seen[c.name] = true
+		seen[name] = true
 	}
 }
 

@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
@@ -9,40 +8,6 @@ import (
 )
 
 var steps = []suiteCase{
-	{"the first plan of a step wins", func(h *harness) {
-		h.start(h.startOf(home))
-		ref, _ := h.claim(executor)
-		h.refuses(h.tryPlan(ref, 2, "plan"), fault.Stale, "STEP_STALE")
-		h.refuses(h.tryPlan(ref, 0, "plan"), fault.Stale, "STEP_STALE")
-		h.must(h.tryPlan(ref, 1, "plan", "c1"))
-		h.must(h.tryPlan(ref, 1, "plan", "c1"))
-		h.refuses(h.tryPlan(ref, 1, "another plan", "c1"), fault.Stale, "PLAN_EXISTS")
-	}},
-	{"the first result of a call wins", func(h *harness) {
-		h.start(h.startOf(home))
-		ref, _ := h.claim(executor)
-		_, err := h.tryResult(ref, 1, session.Result{CallID: "c1"})
-		h.refuses(err, fault.Conflict, "CALL_UNKNOWN")
-		h.must(h.tryPlan(ref, 1, "plan", "c1", "c2"))
-		_, err = h.tryResult(ref, 1, session.Result{CallID: "c3"})
-		h.refuses(err, fault.Conflict, "CALL_UNKNOWN")
-		_, err = h.tryResult(ref, 2, session.Result{CallID: "c1"})
-		h.refuses(err, fault.Stale, "STEP_STALE")
-		for i, want := range []bool{false, true, false, true} {
-			id := []string{"c2", "c2", "c1", "c2"}[i]
-			repeated, err := h.tryResult(ref, 1, session.Result{CallID: id, Body: []byte{byte(i)}})
-			if err != nil || repeated != want {
-				h.Errorf("result %d: got repeated %v, %v; want %v", i, repeated, err, want)
-			}
-		}
-		h.must(h.tryRelease(ref))
-		_, d := h.claim(executor)
-		var bodies []byte
-		for _, r := range d.View.Journal.Results {
-			bodies = append(bodies, r.Body...)
-		}
-		same(h, "results in the order of their recording", bodies, []byte{0, 2})
-	}},
 	{"a step commits as a whole", func(h *harness) {
 		c := h.startOf(home)
 		c.NewSession.State = `{"log": ["x"], "n": 1, "gone": true}`
@@ -88,38 +53,6 @@ var steps = []suiteCase{
 		same(h, "usage", h.usage(home), usage)
 		h.must(h.tryPlan(ref, 2, "the next plan")) // the journal is empty
 	}},
-	{"a plan's writes are applied by its commit", func(h *harness) {
-		h.start(h.startOf(home))
-		ref, _ := h.claim(executor)
-		add := func(what string) []session.StateOp {
-			return []session.StateOp{{Key: "log", Kind: session.OpAppend, Value: `["` + what + `"]`}}
-		}
-		step := int32(0)
-		for _, c := range []struct {
-			results bool
-			ops     []session.StateOp
-			want    string
-		}{
-			{true, add("own 1"), `{"log":["call 1","own 1"]}`},
-			{false, nil, `{"log":["call 1","own 1"]}`},
-			{true, nil, `{"log":["call 1","own 1","call 3"]}`},
-		} {
-			step++
-			h.must(h.tryPlanWith(ref, step, "plan", add(fmt.Sprint("plan ", step)), "c1"))
-			h.must(h.tryPlanWith(ref, step, "plan", add("of a repetition"), "c1"))
-			if c.results {
-				_, err := h.tryResult(ref, step, session.Result{CallID: "c1", Ops: add(fmt.Sprint("call ", step))})
-				h.must(err)
-			}
-			commit := h.commitOf(ref, step)
-			commit.Ops = c.ops
-			h.commit(commit)
-			s, _ := h.session(home)
-			same(h, "state", s.State, c.want)
-		}
-		h.refuses(h.tryPlanWith(ref, step+1, "plan", add(strings.Repeat("x", limits.State)), "c1"), fault.TooLarge, "STATE_SIZE_EXCEEDED")
-		h.must(h.tryPlan(ref, step+1, "plan", "c1"))
-	}},
 	{"a repeated commit returns the same answer", func(h *harness) {
 		h.start(h.startOf(home))
 		ref, _ := h.claim(executor)
@@ -147,23 +80,6 @@ var steps = []suiteCase{
 		h.commit(h.commitOf(next, 2))
 		_, err = h.tryCommit(late) // no longer the last commit
 		h.refuses(err, fault.Stale, "STEP_STALE")
-	}},
-	{"a commit that repeats a message id writes nothing", func(h *harness) {
-		c := h.startOf(home)
-		h.start(c)
-		ref, _ := h.claim(executor)
-		h.must(h.tryPlan(ref, 1, "plan", "c1"))
-		commit := h.commitOf(ref, 1)
-		valid := commit.Messages[0]
-		commit.Messages = append(commit.Messages, c.Messages[0])
-		_, err := h.tryCommit(commit)
-		h.refuses(err, fault.Conflict, "MESSAGE_EXISTS")
-		if s, _ := h.session(home); s.StepCount != 0 || s.MessageCount != 1 {
-			h.Errorf("got %d steps, %d messages; want 0, 1", s.StepCount, s.MessageCount)
-		}
-		h.refuses(h.tryPlan(ref, 1, "another plan"), fault.Stale, "PLAN_EXISTS")
-		commit.Messages = []session.Message{valid}
-		h.commit(commit)
 	}},
 	{"a state above the limit is rejected", func(h *harness) {
 		h.start(h.startOf(home))

@@ -1,40 +1,11 @@
 package storetest
 
 import (
-	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
 var stops = []suiteCase{
-	{"a stop applies to its own run", func(h *harness) {
-		first := h.start(h.startOf(home)).Run
-		same(h, "answer before the claim", h.stop(home, session.StopInterrupt, "enough"), session.Stopped{RunID: first.RunID, Effect: session.StopRequested})
-		ref, d := h.claim(executor)
-		want := &session.Stop{Kind: session.StopInterrupt, Reason: "enough", At: h.now}
-		same(h, "stop in a claim", d.Change.Runs[0].Stop, want)
-		h.now++
-		h.stop(home, session.StopInterrupt, "again")
-		s, run := h.session(home)
-		same(h, "first stop", run.Stop, want)
-		h.stop(home, session.StopAbort, "now")
-		h.stop(home, session.StopInterrupt, "once more")
-		_, run = h.session(home)
-		same(h, "stop that outranks", run.Stop, &session.Stop{Kind: session.StopAbort, Reason: "now", At: h.now})
-		same(h, "version", h.snapshot(home).Session.Version, s.Version)
-		h.must(h.tryRelease(ref))
-		ref, _ = h.claim(executor)
-		h.finish(ref)
-		next := h.start(h.startOf(home)).Run
-		if _, run := h.session(home); run.Stop != nil || run.RunID != next.RunID {
-			h.Errorf("the next run has the stop of the former: %+v", run)
-		}
-		stopped, err := h.tryStop(session.RequestStop{Key: home, RunID: first.RunID, Kind: session.StopAbort})
-		h.must(err)
-		same(h, "answer of an ended run", stopped, session.Stopped{RunID: first.RunID, Effect: session.StopNone})
-		_, err = h.tryStop(session.RequestStop{Key: home, RunID: "unknown", Kind: session.StopAbort})
-		h.refuses(err, fault.NotFound, "RUN_NOT_FOUND")
-	}},
 	{"an executor receives the stops of its runs", func(h *harness) {
 		h.announce("executor-2")
 		var want []store.StoppedRun
@@ -64,40 +35,6 @@ var stops = []suiteCase{
 		if err != nil || len(none) != 0 {
 			h.Errorf("got %d stops of an unknown executor, %v", len(none), err)
 		}
-	}},
-	{"an interrupted run stores the reason", func(h *harness) {
-		h.start(h.startOf(home))
-		ref, _ := h.claim(executor)
-		h.stop(home, session.StopInterrupt, "lunch")
-		commit := h.commitOf(ref, 1)
-		commit.Outcome = &session.Outcome{Status: session.RunInterrupted}
-		h.commit(commit)
-		s, _ := h.session(home)
-		same(h, "interruption", s.Interruption, &session.Interruption{RunID: ref.RunID, Reason: "lunch", At: h.now})
-		h.start(h.startOf(home))
-		if s, _ := h.session(home); s.Interruption != nil {
-			h.Error("an active session is interrupted")
-		}
-	}},
-	{"a suspended session is stopped at once", func(h *harness) {
-		ref := h.startSuspended(home, "c1")
-		same(h, "answer", h.stop(home, session.StopInterrupt, "why"), session.Stopped{RunID: ref.RunID, Effect: session.StopDone})
-		s, run := h.session(home)
-		if s.Status != session.Interrupted || s.Suspension != nil || s.Interruption.Reason != "why" || run.Status != session.RunSuspendedClientTool {
-			h.Errorf("got %+v,\n%+v", s, run)
-		}
-		same(h, "calls after an interrupt", len(h.snapshot(home).Calls), 1)
-		answer := h.submit(h.submitOf(home, "c1"))
-		same(h, "answer", answer.Status, session.Accepted)
-		same(h, "continuation", answer.Continuation, session.CallerResumes)
-		other := h.startSuspended(at("s2"), "c1")
-		same(h, "answer", h.stop(at("s2"), session.StopAbort, "why"), session.Stopped{RunID: other.RunID, Effect: session.StopDone})
-		s, _ = h.session(at("s2"))
-		if s.Status != session.Failed || s.Failure == nil || s.Failure.Code != "framework_cancelled" || len(h.snapshot(at("s2")).Calls) != 0 {
-			h.Errorf("got %+v", s)
-		}
-		same(h, "repeated answer", h.stop(at("s2"), session.StopAbort, "why").Effect, session.StopDone)
-		same(h, "answer of an ended session", h.stop(at("s2"), session.StopInterrupt, "why").Effect, session.StopNone)
 	}},
 	{"a delayed run is not due early", func(h *harness) {
 		h.start(h.startOf(home))

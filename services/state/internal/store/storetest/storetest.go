@@ -36,7 +36,7 @@ func Run(t *testing.T, open func(*testing.T) Subject) {
 
 func suite() (all []suiteCase) {
 	for _, group := range [][]suiteCase{
-		starts, claims, losses, caps, orphans, unserved, handovers, steps, ends, reads, concurrency, lifecycle, stops, waitingRuns, rollbacks, edits, answeringRuns, failedSteps, retries, branches, rewinds, bulkAnswers, storedSteps, resumes, roundTrips, states, conversations, checkpointReads, calls, answers, families, deletions,
+		starts, claims, losses, caps, orphans, unserved, handovers, steps, ends, reads, concurrency, lifecycle, stops, waitingRuns, edits, answeringRuns, failedSteps, bulkAnswers, storedSteps, roundTrips, states, conversations, checkpointReads, calls, answers, families, deletions,
 		lists, openCalls, paging, accounts, memories, files, governors, audits, tenants, batches, replicas, races,
 	} {
 		all = append(all, group...)
