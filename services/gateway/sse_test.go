@@ -151,3 +151,26 @@ func TestLastEventIDWinsOverFromSequence(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
+
+func TestTheConnectionOfAnEndedConversationServesTheNextRequest(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil)
+	run := h.begin(t, "s1", "hi", nil)
+	run.Show(1, Started(), Text("One"))
+	run.Complete()
+	conn := h.dial(t)
+	answers := bufio.NewReader(conn)
+	for range 2 {
+		if _, err := io.WriteString(conn, "GET /sse?sessionId=s1 HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := http.ReadResponse(answers, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(answer.Body)
+		if err != nil || answer.Close || !strings.HasPrefix(string(body), ": open\n\n") || strings.Count(string(body), "event: end") != 1 {
+			t.Errorf("closing: %v; got %s, %v", answer.Close, body, err)
+		}
+	}
+}

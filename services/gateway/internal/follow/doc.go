@@ -74,7 +74,7 @@
 //	     ▲                               │ stalls
 //	     └── read again ◀── the sink is done, or fails and ends the follow
 //
-// A stalled client thus costs only its buffer of about 32 KiB. To keep that limit for long texts,
+// A stalled client thus costs only its buffer of about 48 KiB. To keep that limit for long texts,
 // the texts of a stored step come in pieces. A sink without progress must fail by itself.
 //
 // # Families

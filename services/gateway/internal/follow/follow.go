@@ -21,7 +21,7 @@ import (
 type Sink interface {
 	// Frame takes the next frame, which other readers share.
 	Frame(f *frame.Frame) error
-	// Flush is called when no frame is buffered behind the last one, and every few frames.
+	// Flush is called when no frame is buffered behind the last one, and when the buffer is full.
 	Flush() error
 	// Heartbeat is called after each HeartbeatInterval without a frame.
 	Heartbeat() error
@@ -88,9 +88,9 @@ type Follow struct {
 const (
 	// liveBatch is the number of records taken from the ring at once.
 	liveBatch = 16
-	// flushFrames and flushBytes limit the buffered frames.
-	flushFrames = 64
-	flushBytes  = 32 << 10
+	// flushBytes limits the buffered frames. Each counts frameBytes for the names and ids in its JSON.
+	flushBytes = 48 << 10
+	frameBytes = 160
 	// idlePoll is the polling interval of the state service while nothing is live, busyPoll while a
 	// run is executing silently.
 	idlePoll = time.Second
@@ -163,6 +163,9 @@ func Ref(s *statev1.Session) *streamv2.StreamRef {
 	}
 	return &streamv2.StreamRef{Tenant: s.GetTenant(), RootSessionId: root, SessionId: s.GetSessionId()}
 }
+
+// Ends reports whether the follow ends with what is stored: its run has ended, and awaits no sub-agent.
+func (f *Follow) Ends() bool { return hasEnded(f.run) && !awaitsSubAgents(f.run) }
 
 // Run returns the run that ends the follow, as last loaded.
 func (f *Follow) Run() *statev1.Run { return f.run }

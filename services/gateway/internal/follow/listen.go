@@ -203,10 +203,11 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// enqueue buffers a frame for the sink, and flushes every few frames.
+// enqueue buffers a frame for the sink, and flushes a full buffer.
 func (f *Follow) enqueue(next *frame.Frame) error {
-	f.buffered, f.bufferedBytes = append(f.buffered, next), f.bufferedBytes+next.Size()
-	if len(f.buffered) < flushFrames && f.bufferedBytes < flushBytes {
+	f.buffered = append(f.buffered, next)
+	f.bufferedBytes += next.Size() + frameBytes
+	if f.bufferedBytes < flushBytes {
 		return nil
 	}
 	return f.flush()

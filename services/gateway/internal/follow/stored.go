@@ -51,8 +51,10 @@ func (t *track) deliverPage(ctx context.Context) (*statev1.ListStepsResponse, er
 			return nil, err
 		}
 	}
-	if err := t.follow.flush(); err != nil { // backpressure: read on when the sink is done
-		return nil, err
+	if page.GetHasMore() || !t.follow.Ends() { // the end of the follow flushes the last page
+		if err := t.follow.flush(); err != nil { // backpressure: read on when the sink is done
+			return nil, err
+		}
 	}
 	page.Steps = nil
 	if page.GetHasMore() {

@@ -32,7 +32,7 @@ type Events struct {
 }
 
 // Serve is GET /sse?sessionId=…&fromSequence=…&runId=…. Over HTTP/1 it returns when the response
-// has begun. The stream then continues without the server: see sse.Hijacked.
+// has begun, unless the run has ended. The stream then continues without the server: see sse.Hijacked.
 func (n *Events) Serve(w http.ResponseWriter, r *http.Request, tenant string) error {
 	request, err := ParseRequest(r, tenant)
 	if err != nil {
@@ -61,7 +61,12 @@ func (n *Events) Serve(w http.ResponseWriter, r *http.Request, tenant string) er
 	if err != nil {
 		return httpapi.CauseOf(ctx, err) //nolint:contextcheck // see above
 	}
-	if !sse.CanHijack(r) {
+	switch {
+	case followed.Ends(): // an answer like any other, and the connection serves the next request
+		out := sse.NewCompleteWriter(w, r, n.Padding)
+		out.Begin()
+		return n.cutError(ctx, request, followed.To(ctx, sink{out})) //nolint:contextcheck // it ends with the request's as well
+	case !sse.CanHijack(r):
 		out := sse.NewWriter(w, r, n.Padding)
 		if err := n.begin(out); err != nil {
 			return err

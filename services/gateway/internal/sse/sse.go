@@ -52,6 +52,12 @@ func NewWriter(w http.ResponseWriter, r *http.Request, padding int) *Writer {
 	return newWriter(&served{w, http.NewResponseController(w), closing(r)}, r, padding)
 }
 
+// NewCompleteWriter is NewWriter for an answer whose end is near: the server may keep the last bytes until the handler
+// returns.
+func NewCompleteWriter(w http.ResponseWriter, r *http.Request, padding int) *Writer {
+	return newWriter(&served{w, nil, closing(r)}, r, padding)
+}
+
 func newWriter(a answer, r *http.Request, padding int) *Writer {
 	if !proxied(r) {
 		padding = 0
@@ -77,7 +83,7 @@ func header(h http.Header, closing bool) {
 // served is an answer through the server.
 type served struct {
 	w       http.ResponseWriter
-	control *http.ResponseController
+	control *http.ResponseController // nil to leave flushes to the server
 	closing bool
 }
 
@@ -87,7 +93,7 @@ func (s *served) begin() {
 }
 
 func (s *served) send(b []byte) error {
-	if _, err := s.w.Write(b[prefixBytes:]); err != nil {
+	if _, err := s.w.Write(b[prefixBytes:]); err != nil || s.control == nil {
 		return err
 	}
 	return s.control.Flush()
