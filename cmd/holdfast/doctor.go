@@ -82,7 +82,7 @@ func databaseOf(t *cli.Terminal) (state.Config, error) {
 	named := slices.ContainsFunc(databaseVariables(), func(name string) bool { value, _ := t.Lookup(name); return value != "" })
 	if !named {
 		return state.Config{}, fault.New(fault.Invalid, "DATABASE_UNNAMED",
-			"the environment names no database: set %s", strings.Join(databaseVariables(), " or "))
+			"no database is configured: set %s", strings.Join(databaseVariables(), " or "))
 	}
 	var c state.Config
 	return c, config.Load(&c, environ)

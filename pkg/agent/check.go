@@ -62,7 +62,7 @@ func (a Agent) Problems() []Problem {
 	if a.StateSchema != nil {
 		p.checkSchema("stateSchema", a.StateSchema)
 		if n := len(a.StateSchema); n > MaxStateSchema {
-			p.add("stateSchema", "it has %d bytes, %d are allowed", n, MaxStateSchema)
+			p.add("stateSchema", "it has %d bytes; at most %d are allowed", n, MaxStateSchema)
 		}
 	}
 	if a.OutputSchema != nil {
@@ -85,12 +85,12 @@ func (a Agent) checkNames(p *problems) {
 	case a.Name == "":
 		p.add("name", "it is missing")
 	case len(a.Name) > maxAgentName:
-		p.add("name", "it has %d bytes, %d are allowed", len(a.Name), maxAgentName)
+		p.add("name", "it has %d bytes; at most %d are allowed", len(a.Name), maxAgentName)
 	case !utf8.ValidString(a.Name) || strings.ContainsFunc(a.Name, unicode.IsControl):
 		p.add("name", "it has control characters")
 	}
 	if len(a.Description) > maxDescription {
-		p.add("description", "it has %d bytes, %d are allowed", len(a.Description), maxDescription)
+		p.add("description", "it has %d bytes; at most %d are allowed", len(a.Description), maxDescription)
 	}
 	p.checkText("description", a.Description)
 	p.checkText("systemPrompt", a.SystemPrompt)
@@ -195,7 +195,7 @@ func (p *problems) checkSchema(field string, raw json.RawMessage) {
 
 func (a Agent) checkTools(p *problems) {
 	if len(a.Tools) > maxAgentTools {
-		p.add("tools", "there are %d, %d are allowed", len(a.Tools), maxAgentTools)
+		p.add("tools", "there are %d; at most %d are allowed", len(a.Tools), maxAgentTools)
 		return
 	}
 	seen := map[string]bool{}

@@ -49,7 +49,7 @@ const (
 func (a Agent) checkCompanions(p *problems) {
 	p.checkRange("maxCompanions", a.MaxCompanions, maxSubAgents)
 	if len(a.Companions) > maxAgentTools {
-		p.add("companions", "there are %d, %d are allowed", len(a.Companions), maxAgentTools)
+		p.add("companions", "there are %d; at most %d are allowed", len(a.Companions), maxAgentTools)
 		return
 	}
 	for i, c := range a.Companions {

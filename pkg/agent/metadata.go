@@ -37,7 +37,7 @@ func CheckMetadata(text json.RawMessage) error {
 	for key := range members {
 		switch key {
 		case "runId", "agentType", "createdAt", "usage", MetadataInterrupted, "completionReason", "__proto__", "constructor", "prototype":
-			return fault.New(fault.Invalid, "EVENT_INVALID", "the metadata %q is the runtime's; choose another name", key)
+			return fault.New(fault.Invalid, "EVENT_INVALID", "the metadata key %q is reserved; choose another name", key)
 		}
 	}
 	return nil

@@ -77,7 +77,7 @@ func members(typed any) (map[string]json.RawMessage, error) {
 	}
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(text, &object); err != nil || object == nil {
-		return nil, fault.New(fault.Invalid, "STATE_INVALID", "a %T is no JSON object", typed)
+		return nil, fault.New(fault.Invalid, "STATE_INVALID", "a %T is not a JSON object", typed)
 	}
 	return object, nil
 }

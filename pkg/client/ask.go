@@ -67,7 +67,7 @@ func answerOf(session string, waited *agentv1.WaitRunResponse) (*Answer, error) 
 	case "failed":
 		return nil, fault.New(fault.Conflict, "RUN_FAILED", "%s", run.GetFailure().GetError()).With("code", run.GetFailure().GetCode())
 	case "interrupted":
-		return nil, fault.New(fault.Conflict, "RUN_INTERRUPTED", "run %q was interrupted; resume the session to go on", run.GetRunId())
+		return nil, fault.New(fault.Conflict, "RUN_INTERRUPTED", "run %q was interrupted; resume the session to continue it", run.GetRunId())
 	}
 	answer := &Answer{Session: session, Text: run.GetOutput(), Run: run}
 	if run.GetOutput() != "" {

@@ -105,7 +105,7 @@ func (k Keys) Verify(signed []byte, now time.Time) (Grant, error) {
 		g, ok := decode(body)
 		switch {
 		case !ok:
-			return Grant{}, Refused("it has a form of another version")
+			return Grant{}, Refused("it has the format of another version")
 		case !g.Expires.IsZero() && !now.Before(g.Expires):
 			return Grant{}, Refused("it has expired")
 		}

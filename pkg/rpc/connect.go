@@ -109,7 +109,7 @@ func (r received) Receive(message any) error {
 		return err
 	default:
 		return fault.New(fault.Invalid, "REQUEST_MALFORMED",
-			"the body is no message of the protocol that its content type names: %s", c.Message())
+			"the body is not a message of the protocol in its content type: %s", c.Message())
 	}
 }
 

@@ -118,7 +118,7 @@ func (l *processListener) serve(ctx context.Context, server *inproc.Server, grac
 	}
 	server.Cut()
 	if !within(handlerGrace, ended) {
-		return fmt.Errorf("serve on %s: handlers still run %v after their calls were cut", l.address, handlerGrace)
+		return fmt.Errorf("serve on %s: handlers still run %v after their calls were canceled", l.address, handlerGrace)
 	}
 	return closed
 }

@@ -89,7 +89,7 @@ func Loopback(address string) bool {
 func (s Security) check() error {
 	for _, r := range s.Token {
 		if r <= ' ' || r > '~' {
-			return fault.New(fault.Invalid, "TOKEN_INVALID", "TOKEN may hold printable ASCII without spaces only")
+			return fault.New(fault.Invalid, "TOKEN_INVALID", "TOKEN may contain only printable ASCII without spaces")
 		}
 	}
 	return nil

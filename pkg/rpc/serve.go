@@ -35,7 +35,7 @@ func Serve(ctx context.Context, server *Server, listener net.Listener, grace tim
 	case <-ctx.Done():
 	}
 	if !shutDown(server, tracked, grace) {
-		return fmt.Errorf("serve on %s: handlers still run %v after their calls were cut", listener.Addr(), handlerGrace)
+		return fmt.Errorf("serve on %s: handlers still run %v after their calls were canceled", listener.Addr(), handlerGrace)
 	}
 	<-served
 	return nil

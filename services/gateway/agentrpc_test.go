@@ -140,7 +140,7 @@ func TestAClientCallsTheMethodsOfItsAgent(t *testing.T) {
 		{"refuse", "", `"success":false,"error":"Seat 12 does not exist."}`},
 		{"fail", "", `"success":false,"error":"The method has failed."}`},
 		{"panic", "", `"success":false,"error":"The method has failed."}`},
-		{"large", "", `"success":false,"error":"a value of a method may have 1048576 bytes; this one has 2097154"}`},
+		{"large", "", `"success":false,"error":"a value of a method may have at most 1048576 bytes; this one has 2097154"}`},
 	} {
 		s.say(rpcCall("c1", tc.method, tc.args))
 		s.want(`{"type":"rpc","id":"c1",` + tc.want)

@@ -76,6 +76,6 @@ func (s *Service) shutDown(ctx context.Context, server *http.Server, grace time.
 	case <-drained:
 		return nil
 	case <-time.After(leaveTimeout):
-		return errors.New("streams still run after their connections were cut")
+		return errors.New("streams still run after their connections were closed")
 	}
 }

@@ -89,7 +89,7 @@ func (c Config) check() error {
 func (c Config) checkLocation() error {
 	switch {
 	case c.Bus != BusMemory && c.Bus != BusEmbedded && c.Bus != BusNATS:
-		return configInvalid("HOLDFAST_STREAM_BUS", "%q is none of memory, embedded and nats", c.Bus)
+		return configInvalid("HOLDFAST_STREAM_BUS", "%q is not memory, embedded or nats", c.Bus)
 	case c.Partitions < 1 || c.Partitions > maxPartitions:
 		return configInvalid("HOLDFAST_STREAM_PARTITIONS", "%d is not between 1 and %d", c.Partitions, maxPartitions)
 	case c.Replicas < 1 || c.Replicas > maxReplicas:

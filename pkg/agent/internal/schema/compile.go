@@ -28,7 +28,7 @@ type Schema struct {
 // Compile compiles a schema. The error names the place of the first mistake.
 func Compile(raw []byte) (*Schema, error) {
 	if len(raw) > maxSchemaBytes {
-		return nil, fmt.Errorf("the schema has %d bytes, %d are allowed", len(raw), maxSchemaBytes)
+		return nil, fmt.Errorf("the schema has %d bytes; at most %d are allowed", len(raw), maxSchemaBytes)
 	}
 	document, err := decode(raw)
 	if err != nil {

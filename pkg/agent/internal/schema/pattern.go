@@ -39,7 +39,7 @@ func (p *pattern) String() string {
 
 func (c *compiler) pattern(text string) (*pattern, error) {
 	if len(text) > maxPattern {
-		return nil, fmt.Errorf("the pattern has %d bytes, %d are allowed", len(text), maxPattern)
+		return nil, fmt.Errorf("the pattern has %d bytes; at most %d are allowed", len(text), maxPattern)
 	}
 	if c.programSize > maxTotalProgram {
 		return nil, fmt.Errorf("the patterns of the schema take more than %d instructions together", maxTotalProgram)
@@ -50,7 +50,7 @@ func (c *compiler) pattern(text string) (*pattern, error) {
 	}
 	c.programSize += p.size
 	if p.size > maxProgram {
-		return nil, fmt.Errorf("the pattern %q takes %d instructions, %d are allowed; repeat less", clip(text, maxShown), p.size, maxProgram)
+		return nil, fmt.Errorf("the pattern %q takes %d instructions; at most %d are allowed; repeat less", clip(text, maxShown), p.size, maxProgram)
 	}
 	return p, nil
 }

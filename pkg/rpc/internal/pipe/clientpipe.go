@@ -15,8 +15,8 @@ import (
 )
 
 var (
-	errEnding  = errors.New("the pipe takes no more calls")
-	errNoPipes = errors.New("the server knows no pipes")
+	errEnding  = errors.New("the pipe accepts no more calls")
+	errNoPipes = errors.New("the server does not support pipes")
 )
 
 // clientPipe is the client's side of a pipe. Calls may be added before it is open.

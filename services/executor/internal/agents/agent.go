@@ -63,7 +63,7 @@ func (r *reader) agent(v value) (a Agent, at value, usable bool) {
 	}
 	a.StopWhen = readStopWhen(s, f.StopWhen, a.Tools, complete)
 	if a.Context.KeepTokens > a.Context.MaxTokens && !s.wrong["context"] {
-		s.mistakeAt("context.keepTokens", "context: keepTokens is %d, it must be below maxTokens", a.Context.KeepTokens)
+		s.mistakeAt("context.keepTokens", "context: keepTokens is %d; it must be below maxTokens", a.Context.KeepTokens)
 	}
 	if f.Prompt != "" && a.SystemPrompt != "" {
 		s.mistakeAt("prompt", "give either systemPrompt or prompt")

@@ -184,7 +184,7 @@ func (c *checker) check(v value, s *jsonschema.Schema, at spot) (plain any, ok b
 	}
 	if s.Minimum != nil {
 		if n, err := strconv.ParseFloat(out.String(), 64); err != nil || n < *s.Minimum || n > *s.Maximum {
-			return c.mistake(v, at, "%s is %s, it must be between %.0f and %.0f", at.name, out.String(), *s.Minimum, *s.Maximum)
+			return c.mistake(v, at, "%s is %s; it must be between %.0f and %.0f", at.name, out.String(), *s.Minimum, *s.Maximum)
 		}
 	}
 	c.bytes += out.Len()
@@ -310,7 +310,7 @@ func (c *checker) checkList(v value, s *jsonschema.Schema, at spot) (any, bool) 
 		inner := spot{what: at.what, name: at.name, index: fmt.Sprintf("[%d]", i), path: fmt.Sprintf("%s.%d", at.path, i)}
 		fits, ok := c.check(item, s.Items, inner)
 		if ok && s.UniqueItems && slices.Contains(plain, fits) {
-			_, ok = c.mistake(item, inner, "%s has %q twice", at.name, fits)
+			_, ok = c.mistake(item, inner, "%s lists %q twice", at.name, fits)
 		}
 		if ok || s.Items.Type != "string" {
 			plain = append(plain, fits)
@@ -340,7 +340,7 @@ func (c *checker) checkText(v value, s *jsonschema.Schema, at spot) (any, bool) 
 		for _, value := range s.Enum {
 			allowed = append(allowed, fmt.Sprint(value))
 		}
-		return c.mistake(v, at, "%s is %q, it must be one of %s%s", at.name, text, strings.Join(allowed, ", "), suggest(text, allowed))
+		return c.mistake(v, at, "%s is %q; it must be one of %s%s", at.name, text, strings.Join(allowed, ", "), suggest(text, allowed))
 	}
 	return text, true
 }

@@ -51,7 +51,7 @@ func (s *sources) parse(source Source) *file {
 	f := &file{sources: s, name: source.Name, dir: source.Dir, anchors: map[string]ast.Node{}}
 	f.root = value{file: f, position: position{1, 1}}
 	if len(source.Data) > maxFileBytes {
-		f.root.mistake("the file has %d bytes, %d are allowed", len(source.Data), maxFileBytes)
+		f.root.mistake("the file has %d bytes; at most %d are allowed", len(source.Data), maxFileBytes)
 		return nil
 	}
 	tokens := lexer.Tokenize(string(source.Data))

@@ -52,8 +52,8 @@ func TestMistakesInLimitsHaveTheirPlace(t *testing.T) {
 agents: [{name: a, model: mine/x}]
 `)}, testKnown())
 	wantMistakes(t, err,
-		`a.yaml:2: a: limits: requestsPerMinute is 0, it must be between 1 and 2147483647`,
-		`a.yaml:3: b: limits: tokensPerMinute is 2147483648, it must be between 1 and 2147483647`,
+		`a.yaml:2: a: limits: requestsPerMinute is 0; it must be between 1 and 2147483647`,
+		`a.yaml:3: b: limits: tokensPerMinute is 2147483648; it must be between 1 and 2147483647`,
 		`a.yaml:4: c: limits: concurrency must be an integer`,
 		`a.yaml:5: d: limits: there is no field "concurency"; did you mean "concurrency"?`,
 		`a.yaml:6: e: limits: give at least one of requestsPerMinute, tokensPerMinute and concurrency`,

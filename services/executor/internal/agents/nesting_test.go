@@ -28,7 +28,7 @@ func TestDeepNestingIsRefusedBeforeParsing(t *testing.T) {
 		wantMistakes(t, err, "values are nested deeper than 100 levels")
 	}
 	_, err := Parse(t.Context(), Source{Name: "long", Data: make([]byte, maxFileBytes+1)}, testKnown())
-	wantMistakes(t, err, "the file has 1048577 bytes, 1048576 are allowed")
+	wantMistakes(t, err, "the file has 1048577 bytes; at most 1048576 are allowed")
 }
 
 func TestLongFilesThatAreNotDeepAreRead(t *testing.T) {

@@ -34,7 +34,7 @@ agents: [{name: a, description: b, systemPrompt: c, model: one/m}]
 `)}, testKnown())
 	wantMistakes(t, err,
 		`one: profile: there is no profile "mistrl"; known: compatible, openai`,
-		`two: profile: system is "last", it must be one of anywhere, first, developer, user`,
+		`two: profile: system is "last"; it must be one of anywhere, first, developer, user`,
 		`three: modelProfiles: m: callIDMin is 1 and callIDMax is 1`,
 		`four: profile and modelProfiles are for the openai provider only`,
 	)

@@ -151,7 +151,7 @@ func (p *providers) open(at value, s Settings, limits model.ProviderLimits, wron
 func (p *providers) find(s *section, path string, at value, full string) (m model.Model, ok bool) {
 	name, rest, ok := strings.Cut(full, "/")
 	if !ok || name == "" || rest == "" {
-		s.record(at, path, s.what, fmt.Sprintf("the model is %q, it must be provider/name, for example openai/gpt-5", full))
+		s.record(at, path, s.what, fmt.Sprintf("the model is %q; it must be provider/name, for example openai/gpt-5", full))
 		return nil, false
 	}
 	if declared, ok := p.declared[name]; ok {

@@ -52,7 +52,7 @@ func TestAConditionSelectsTheCallsThatWaitForAHuman(t *testing.T) {
 func TestAnInvalidConditionIsRefused(t *testing.T) {
 	t.Parallel()
 	for rule, want := range map[string]string{
-		"often":                 `approval is "often", it must be one of always, never`,
+		"often":                 `approval is "often"; it must be one of always, never`,
 		"{}":                    `approval is "always", "never", or {when: [...]}`,
 		"{when: [{field: a}]}":  "a condition needs one of",
 		"{when: [{equals: 1}]}": "give field or state",

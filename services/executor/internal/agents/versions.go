@@ -73,7 +73,7 @@ func (v *Versions) read(path string) (Source, error) {
 	case !info.Mode().IsRegular():
 		return Source{}, fmt.Errorf("%q is not a file", path)
 	case info.Size() > maxFileBytes:
-		return Source{}, fmt.Errorf("%q has %d bytes, %d are allowed", path, info.Size(), maxFileBytes)
+		return Source{}, fmt.Errorf("%q has %d bytes; at most %d are allowed", path, info.Size(), maxFileBytes)
 	}
 	data, err := os.ReadFile(path)
 	return Source{Name: path, Dir: filepath.Dir(path), Data: data}, err

@@ -94,7 +94,7 @@ func TestMistakesInAgentsAreAllReportedWithTheirLine(t *testing.T) {
 		"unknown tool":        {"models: {scripted: {script: S}}\nagents:\n  - name: a\n    model: scripted/demo\n    tools:\n      - calculate\n      - calcluate\n", []string{`agents.yaml:7:9: agent "a": there is no tool "calcluate"; known: calculate, current_time, wait`}},
 		"unknown provider":    {"models: {azure: {}}\nagents:\n  - name: a\n    model: mistral/x\n", []string{`agents.yaml:1:10: there is no provider "azure"`, `agents.yaml:4:5: agent "a": there is no provider "mistral"`}},
 		"provider not set up": {"agents:\n  - name: a\n    model: openai/x\n", []string{`agents.yaml:3:5: agent "a": the provider "openai" has no settings`}},
-		"bad model":           {"agents:\n  - name: a\n    model: gpt\n", []string{`agents.yaml:3:5: agent "a": the model is "gpt", it must be provider/name`}},
+		"bad model":           {"agents:\n  - name: a\n    model: gpt\n", []string{`agents.yaml:3:5: agent "a": the model is "gpt"; it must be provider/name`}},
 		"twice": {"models: {scripted: {script: S}}\nagents:\n  - {name: a, model: scripted/demo}\n  - {name: a, model: scripted/demo, tools: [wait, wait]}\n",
 			[]string{`agents.yaml:4:6: the agent "a" is declared twice`, `agents.yaml:4:51: agent "a": the tool "wait" is listed twice`}},
 		"no name":      {"models: {scripted: {script: S}}\nagents:\n  - model: scripted/demo\n", []string{"agents.yaml:3:5: the agent has no name"}},

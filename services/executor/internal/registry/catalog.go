@@ -247,7 +247,7 @@ func (c *Catalog) model(a agent.Agent, full string) (model.Model, error) {
 	provider, name, ok := strings.Cut(full, "/")
 	if !ok || provider == "" || name == "" {
 		return nil, fault.New(fault.Invalid, "MODEL_INVALID",
-			"agent %q: the model is %q, it must be provider/name, for example openai/gpt-5", a.Name, full)
+			"agent %q: the model is %q; it must be provider/name, for example openai/gpt-5", a.Name, full)
 	}
 	engine, err := c.engine(provider)
 	if err != nil {

@@ -66,7 +66,7 @@ type Claim struct {
 }
 
 // ErrDraining ends the copying when Claim.Draining is closed.
-var ErrDraining = errors.New("the executor stops")
+var ErrDraining = errors.New("the executor is stopping")
 
 // codeLost is the code of a run whose remote agent cannot be followed, as in the specification. The detail begins with
 // the cause: not_found, refused:REASON or status_unreachable.

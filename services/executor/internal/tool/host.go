@@ -73,7 +73,7 @@ func (h *Host) Emit(ctx context.Context, name string, data any, options ...agent
 			"the name %.80q of an event must have 1 to %d bytes without control characters", name, maxName)
 	}
 	if slices.Contains(runtimeEvents, name) {
-		return fault.New(fault.Invalid, "EVENT_INVALID", "events with the name %q are the runtime's; choose another name", name)
+		return fault.New(fault.Invalid, "EVENT_INVALID", "the event name %q is reserved; choose another name", name)
 	}
 	chosen, err := agent.NewEmitOptions(options...)
 	if err != nil {

@@ -180,7 +180,7 @@ func (r *Runner) enterTool(ctx context.Context, t agent.Tool, call *agent.Call, 
 
 func failed(t agent.Tool, call *agent.Call, reason string) agent.ToolResult {
 	if reason == "" {
-		reason = "the tool failed without saying why"
+		reason = "the tool failed without a reason"
 	}
 	return agent.ToolResult{CallID: call.ID, Name: t.Name, Error: sanitize(reason, maxErrorBytes)}
 }

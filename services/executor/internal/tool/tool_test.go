@@ -48,7 +48,7 @@ func TestEveryEndOfAToolIsAResult(t *testing.T) {
 		"nothing":           {execute: gives(nil, nil), want: `null`, success: true},
 		"an error":          {execute: gives(nil, errors.New("no such city")), want: "no such city"},
 		"an error too long": {execute: gives(nil, errors.New(strings.Repeat("é", 100_000))), want: "é…"},
-		"an empty error":    {execute: gives(nil, errors.New("")), want: "without saying why"},
+		"an empty error":    {execute: gives(nil, errors.New("")), want: "without a reason"},
 		"an unclean error":  {execute: gives(nil, errors.New("a\xffb\x00c")), want: "a\uFFFDb\uFFFDc"},
 		"unclean JSON":      {execute: gives(json.RawMessage("{\"caf\xe9\":[\"\xe9t\xe9\"]}"), nil), want: "{\"caf\uFFFD\":[\"\uFFFDt\uFFFD\"]}", success: true},
 		"no JSON":           {execute: gives(make(chan int), nil), want: "cannot be written as JSON"},

@@ -126,7 +126,7 @@ func (r *runner) loadConversation(ctx context.Context) ([]agent.Message, error) 
 	transcript := make([]agent.Message, 0, len(stored))
 	for i, s := range stored {
 		if s.GetOrdinal() != int64(i) {
-			return nil, fmt.Errorf("found message %d in the place of message %d", s.GetOrdinal(), i)
+			return nil, fmt.Errorf("found message %d instead of message %d", s.GetOrdinal(), i)
 		}
 		m, err := toMessage(s.GetMessage())
 		if err != nil {

@@ -41,7 +41,7 @@ var (
 	// errDraining ends a runner between two steps when the executor stops.
 	errDraining = errors.New("stopped between two steps")
 	// errNoAgent means that this executor does not have the run's agent, or no longer.
-	errNoAgent = errors.New("the agent is not here")
+	errNoAgent = errors.New("this executor does not serve the agent")
 )
 
 // runner executes one claim: it performs the planner's effects, one at a time. One goroutine owns it. The

@@ -100,7 +100,7 @@ type Peers struct {
 
 // Causes of a canceled run.
 var (
-	errDrained   = errors.New("the executor stops")
+	errDrained   = errors.New("the executor is stopping")
 	errForgotten = errors.New("the state service has given the executor's runs to others")
 )
 

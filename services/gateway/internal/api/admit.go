@@ -127,7 +127,7 @@ func (b *boundedBody) messageLength() uint64 {
 }
 
 func (b *boundedBody) tooLarge() *fault.Fault {
-	return fault.New(fault.TooLarge, "BODY_TOO_LARGE", "a request may have %d bytes; send less, or raise HOLDFAST_GATEWAY_MAX_BODY_BYTES", b.limit).
+	return fault.New(fault.TooLarge, "BODY_TOO_LARGE", "a request may have at most %d bytes; send less, or raise HOLDFAST_GATEWAY_MAX_BODY_BYTES", b.limit).
 		WithSizes(0, int64(b.limit))
 }
 

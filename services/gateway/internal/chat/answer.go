@@ -152,7 +152,7 @@ func (p *post) checkAwaited(t *submission) error {
 		return nil
 	case reply.tooLarge:
 		return fault.New(fault.TooLarge, "RESULT_TOO_LARGE",
-			"a result may have %d bytes, and an error or a reason %d; send a smaller one, or a reference to it", maxResult, maxError).
+			"a result may have at most %d bytes, and an error or a reason %d; send a smaller one, or a reference to it", maxResult, maxError).
 			WithSizes(0, maxResult)
 	default:
 		return conflict(t.session, "SESSION_SUSPENDED",

@@ -132,7 +132,7 @@ func (m *message) stored() (*eventv1.Message, error) {
 	}
 	if len(m.Metadata) > maxMetadata || !utf8.Valid(m.Metadata) {
 		return nil, fault.New(fault.Invalid, "METADATA_INVALID",
-			"the metadata of a message may have %d bytes of UTF-8; this one has %d", maxMetadata, len(m.Metadata))
+			"the metadata of a message may have at most %d bytes of UTF-8; this one has %d", maxMetadata, len(m.Metadata))
 	}
 	out := &eventv1.Message{Id: m.ID, Role: eventv1.Role_ROLE_USER, UiMetadata: string(m.Metadata)}
 	var data uistream.DataParts
@@ -158,7 +158,7 @@ func (m *message) stored() (*eventv1.Message, error) {
 	out.UiParts = data.Text()
 	if len(out.GetUiParts()) > maxMetadata || !utf8.ValidString(out.GetUiParts()) {
 		return nil, fault.New(fault.TooLarge, "MESSAGE_TOO_LARGE",
-			"the data parts of a message may have %d bytes of UTF-8; these have %d", maxMetadata, len(out.GetUiParts()))
+			"the data parts of a message may have at most %d bytes of UTF-8; these have %d", maxMetadata, len(out.GetUiParts()))
 	}
 	return out, nil
 }

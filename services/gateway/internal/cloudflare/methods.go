@@ -50,7 +50,7 @@ func (m *Methods) Call(ctx context.Context, r *executorv1.CallMethodRequest, f f
 		case fault.ReasonOf(failed) == "AGENT_NOT_FOUND":
 		case !opened && errors.Is(failed, fault.Unavailable): // it may be the executor of the agent
 			err = fault.New(fault.Unavailable, "EXECUTOR_UNREACHABLE",
-				"of the executors of HOLDFAST_GATEWAY_EXECUTOR_ADDRESSES that can be reached, none serves the agent %q; check the addresses: %v",
+				"no reachable executor of HOLDFAST_GATEWAY_EXECUTOR_ADDRESSES serves the agent %q; check the addresses: %v",
 				r.GetAgentType(), failed)
 		default:
 			err = failed

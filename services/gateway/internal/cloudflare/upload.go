@@ -100,7 +100,7 @@ func (u *upload) keep() (byte, error) {
 		return 0, err
 	}
 	if int64(len(u.rest)) >= u.max {
-		return 0, fault.New(fault.TooLarge, "FRAME_TOO_LARGE", "a frame may have %d bytes without its files", u.max)
+		return 0, fault.New(fault.TooLarge, "FRAME_TOO_LARGE", "a frame may have at most %d bytes without its files", u.max)
 	}
 	u.rest = append(u.rest, b)
 	return b, nil

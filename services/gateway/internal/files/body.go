@@ -79,7 +79,7 @@ func (f *Files) extract(
 	switch _, large := errors.AsType[*http.MaxBytesError](err); {
 	case large:
 		return nil, fault.New(fault.TooLarge, "BODY_TOO_LARGE",
-			"a request with files may have %d bytes; send the last message only, or raise HOLDFAST_GATEWAY_MAX_UPLOAD_BYTES", f.limits.Body).
+			"a request with files may have at most %d bytes; send the last message only, or raise HOLDFAST_GATEWAY_MAX_UPLOAD_BYTES", f.limits.Body).
 			WithSizes(0, f.limits.Body)
 	case err == nil || errors.Is(err, io.EOF):
 		return b.out, b.failed
@@ -257,7 +257,7 @@ func (b *body) structure(c byte) error {
 func (b *body) add(p ...byte) error {
 	if int64(len(b.out)+len(p)) > b.limits.Text {
 		return fault.New(fault.TooLarge, "BODY_TOO_LARGE",
-			"a request may have %d bytes without its files; send the last message only, or raise HOLDFAST_GATEWAY_MAX_BODY_BYTES", b.limits.Text).
+			"a request may have at most %d bytes without its files; send the last message only, or raise HOLDFAST_GATEWAY_MAX_BODY_BYTES", b.limits.Text).
 			WithSizes(0, b.limits.Text)
 	}
 	if len(b.out)+len(p) > cap(b.out) {
@@ -429,7 +429,7 @@ func (b *body) dataURL(start []byte) error {
 	var failed error
 	if b.count > b.limits.Files {
 		failed = fault.New(fault.TooLarge, "BODY_TOO_LARGE",
-			"a request may have %d files; send the last message only, or raise HOLDFAST_GATEWAY_MAX_FILES", b.limits.Files)
+			"a request may have at most %d files; send the last message only, or raise HOLDFAST_GATEWAY_MAX_FILES", b.limits.Files)
 	}
 	decode := func(p []byte) error {
 		if failed == nil {

@@ -76,7 +76,7 @@ type content struct {
 func (c *content) Write(p []byte) (int, error) {
 	if c.size+int64(len(p)) > c.files.limits.File {
 		return 0, fault.New(fault.TooLarge, "FILE_TOO_LARGE",
-			"a file may have %d bytes; HOLDFAST_GATEWAY_MAX_FILE_BYTES is the limit", c.files.limits.File).
+			"a file may have at most %d bytes; HOLDFAST_GATEWAY_MAX_FILE_BYTES is the limit", c.files.limits.File).
 			WithSizes(0, c.files.limits.File)
 	}
 	for rest := p; len(rest) > 0; {

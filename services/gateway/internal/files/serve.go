@@ -143,7 +143,7 @@ func (f *Files) Upload(w http.ResponseWriter, r *http.Request, tenant string) er
 }
 
 func formTooLarge() error {
-	return fault.New(fault.TooLarge, "FILE_TOO_LARGE", "a form may have %d bytes beside the longest file; send its file alone", formBytes)
+	return fault.New(fault.TooLarge, "FILE_TOO_LARGE", "a form may have at most %d bytes beside the longest file; send its file alone", formBytes)
 }
 
 // uploadOf returns the file of a request and its media type; "" stands for the type of the bytes. Invalid

@@ -87,7 +87,7 @@ func read(w http.ResponseWriter, r *http.Request, l Limits, reservation *Reserva
 	}
 	text, err := io.ReadAll(&countedReader{from: http.MaxBytesReader(w, r.Body, l.MaxBytes), reservation: reservation})
 	if _, large := errors.AsType[*http.MaxBytesError](err); large {
-		return nil, fault.New(fault.TooLarge, "BODY_TOO_LARGE", "a request may have %d bytes here; %s", l.MaxBytes, l.Advice).
+		return nil, fault.New(fault.TooLarge, "BODY_TOO_LARGE", "a request may have at most %d bytes here; %s", l.MaxBytes, l.Advice).
 			WithSizes(max(r.ContentLength, 0), l.MaxBytes)
 	}
 	if errors.Is(err, fault.Exhausted) {

@@ -68,7 +68,7 @@ func (s *Stops) Stop(ctx context.Context, r Request) (Stopped, error) {
 		return Stopped{}, err
 	}
 	if r.Wait < 0 || r.Wait > MaxWait {
-		return Stopped{}, fault.New(fault.Invalid, "WAIT_INVALID", "the wait is %v; it may be 0 to %v", r.Wait, MaxWait)
+		return Stopped{}, fault.New(fault.Invalid, "WAIT_INVALID", "the wait is %v; it must be from 0 to %v", r.Wait, MaxWait)
 	}
 	if r.Wait > 0 {
 		stream, release, err := s.Streams.Open(ctx, httpapi.ProtocolWait)
@@ -142,7 +142,7 @@ func (b stopBody) session(r *http.Request) (string, error) {
 		id = r.URL.Query().Get(sessionParameter.Name)
 	}
 	if id != "" && b.SessionID != "" && b.SessionID != id {
-		return "", fault.New(fault.Invalid, "BODY_INVALID", "the address names another session than sessionId; leave sessionId out")
+		return "", fault.New(fault.Invalid, "BODY_INVALID", "the address and sessionId name different sessions; leave sessionId out")
 	}
 	return cmp.Or(id, b.SessionID), nil
 }

@@ -85,7 +85,7 @@ func (s *submission) session(r *http.Request) (string, error) {
 	case id == "":
 		return s.SessionID, nil
 	case s.SessionID != "" && s.SessionID != id:
-		return "", fault.New(fault.Invalid, "BODY_INVALID", "the path names another session than sessionId; leave sessionId out")
+		return "", fault.New(fault.Invalid, "BODY_INVALID", "the path and sessionId name different sessions; leave sessionId out")
 	default:
 		return id, nil
 	}

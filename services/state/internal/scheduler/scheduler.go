@@ -110,7 +110,7 @@ func (s *Scheduler) start(f func()) bool {
 }
 
 func errStopping() error {
-	return fault.New(fault.Unavailable, "STOPPING", "this state service stops; open the stream again, elsewhere")
+	return fault.New(fault.Unavailable, "STOPPING", "this state service is stopping; open the stream on another one")
 }
 
 // Wake wakes a claim loop for a queued run of the agent, here or at another replica.

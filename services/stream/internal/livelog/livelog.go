@@ -98,7 +98,7 @@ func Decide(t Tail, r Request) (store bool, err error) {
 	switch {
 	case r.Epoch < t.Epoch:
 		return false, t.named(fault.New(fault.Stale, "WRITER_FENCED",
-			"epoch %d has written; epoch %d may not any more", t.Epoch, r.Epoch))
+			"epoch %d has already written; epoch %d may no longer write", t.Epoch, r.Epoch))
 	case r.IsCheck():
 		if r.After == t.Last {
 			return false, nil
@@ -146,7 +146,7 @@ func Validate(r Request) error {
 	case r.Epoch < 1:
 		return invalid("epoch is %d; it is above 0", r.Epoch)
 	case !position.Valid(r.After):
-		return invalid("after is %d, which is no position", r.After)
+		return invalid("after is %d, which is not a position", r.After)
 	}
 	former := r.After
 	for i, record := range r.Records {
@@ -168,7 +168,7 @@ func (r Record) continues() bool { return r.Attempt == nil && r.Boundary == nil 
 func validateRecord(r Record) error {
 	switch {
 	case !position.Valid(r.Sequence):
-		return invalid("sequence is %d, which is no position", r.Sequence)
+		return invalid("sequence is %d, which is not a position", r.Sequence)
 	case r.Boundary != nil:
 		return validateBoundary(r)
 	case r.continues() && r.Chunks == 0:
@@ -209,7 +209,7 @@ func validateBoundary(r Record) error {
 	}
 	switch {
 	case r.Chunks > 0 || r.Attempt != nil:
-		return invalid("a boundary stands alone in its record")
+		return invalid("a boundary must be alone in its record")
 	case !fits:
 		return invalid("a boundary at sequence %d (step %d, attempt %d, n %d) does not fit its contents: step committed %t, run ended %t",
 			r.Sequence, p.Step, p.Attempt, p.N, b.Committed, b.Ended)

@@ -226,7 +226,7 @@ func scopeOf(r *streamv2.ReadRequest) (log.Scope, error) {
 			"a family is read from its root: session_id and root_session_id differ")
 	}
 	if !position.Valid(r.GetFromSequence()) {
-		return log.Scope{}, fault.New(fault.Invalid, "SEQUENCE_INVALID", "from_sequence is %d, which is no position", r.GetFromSequence())
+		return log.Scope{}, fault.New(fault.Invalid, "SEQUENCE_INVALID", "from_sequence is %d, which is not a position", r.GetFromSequence())
 	}
 	return log.Scope{Stream: stream, Family: r.GetFamily()}, nil
 }

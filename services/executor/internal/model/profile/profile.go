@@ -186,19 +186,19 @@ func (p Profile) check() error {
 		{"thinkTags", p.ThinkTags, []string{ThinkNever, ThinkStart, ThinkOpen}},
 	} {
 		if !slices.Contains(f.allowed, f.value) {
-			return fmt.Errorf("%s is %q, it must be one of %s", f.name, f.value, strings.Join(f.allowed, ", "))
+			return fmt.Errorf("%s is %q; it must be one of %s", f.name, f.value, strings.Join(f.allowed, ", "))
 		}
 	}
 	for _, m := range p.Media {
 		if m != MediaImage && m != MediaFile {
-			return fmt.Errorf("media has %q, it may have %s and %s", m, MediaImage, MediaFile)
+			return fmt.Errorf("media has %q; it may contain %s and %s", m, MediaImage, MediaFile)
 		}
 	}
 	if !headerName.MatchString(p.KeyHeader) {
-		return fmt.Errorf("keyHeader is %q, it must be the name of a header", p.KeyHeader)
+		return fmt.Errorf("keyHeader is %q; it must be the name of a header", p.KeyHeader)
 	}
 	if p.CallIDMin < 1 || p.CallIDMin > p.CallIDMax || p.CallIDMax < minCallID || p.CallIDMax > maxCallID {
-		return fmt.Errorf("callIDMin is %d and callIDMax is %d, they must be in order, and the longest between %d and %d",
+		return fmt.Errorf("callIDMin is %d and callIDMax is %d; they must be in order, with the longest between %d and %d",
 			p.CallIDMin, p.CallIDMax, minCallID, maxCallID)
 	}
 	return nil

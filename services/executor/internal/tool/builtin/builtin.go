@@ -45,7 +45,7 @@ func currentTime(now func() time.Time) agent.Tool {
 	return agent.NewTool("current_time", "Tells the current date and time.", func(_ context.Context, _ *agent.Call, in input) (output, error) {
 		zone, err := time.LoadLocation(in.Timezone)
 		if err != nil || in.Timezone == "Local" {
-			return output{}, fmt.Errorf("%q is no time zone; use an IANA name such as Europe/Paris", in.Timezone)
+			return output{}, fmt.Errorf("%q is not a time zone; use an IANA name such as Europe/Paris", in.Timezone)
 		}
 		t := now().In(zone)
 		return output{Time: t.Format(time.RFC3339), Weekday: t.Weekday().String(), Timezone: zone.String()}, nil

@@ -45,7 +45,7 @@ func TestCalculateKnowsPrecedenceAndRefusesNonsense(t *testing.T) {
 	}{
 		{"2 + 3 * 4", 14, ""}, {"(2+3)*4", 20, ""}, {"10/4", 2.5, ""}, {"10 % 4", 2, ""}, {"2^3^2", 512, ""}, {"-2^2", -4, ""},
 		{"2^-1", 0.5, ""}, {"--3", 3, ""}, {" 1.5\t+ .5", 2, ""}, {"7-2-1", 4, ""}, {"8/2/2", 2, ""},
-		{"1/0", 0, "division by zero"}, {"1%0", 0, "division by zero"}, {"", 0, "ends too early"}, {"2+", 0, "ends too early"}, {"(1", 0, "ends too early"},
+		{"1/0", 0, "division by zero"}, {"1%0", 0, "division by zero"}, {"", 0, "is incomplete"}, {"2+", 0, "is incomplete"}, {"(1", 0, "is incomplete"},
 		{"1 2", 0, "not expected at position 3"}, {"2*x", 0, `"x" is not expected`}, {"1.2.3", 0, "not a number"}, {"9^999", 0, "no finite value"},
 		{strings.Repeat("(", 500) + "1" + strings.Repeat(")", 500), 0, "bytes"}, {strings.Repeat("(", 300) + "1", 0, "nested too deeply"},
 	}

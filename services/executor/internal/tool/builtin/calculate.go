@@ -39,7 +39,7 @@ func calculate() agent.Tool {
 //	atom    = number | "(" sum ")"
 func evaluate(expression string) (float64, error) {
 	if len(expression) > maxExpression {
-		return 0, fmt.Errorf("the expression has %d bytes, %d are allowed", len(expression), maxExpression)
+		return 0, fmt.Errorf("the expression has %d bytes; at most %d are allowed", len(expression), maxExpression)
 	}
 	p := parser{text: expression}
 	value, err := p.sum()
@@ -84,7 +84,7 @@ func (p *parser) accept(bytes string) byte {
 
 func (p *parser) unexpected() error {
 	if p.peek() == 0 {
-		return fmt.Errorf("the expression %q ends too early", p.text)
+		return fmt.Errorf("the expression %q is incomplete", p.text)
 	}
 	return fmt.Errorf("%q is not expected at position %d of %q", p.text[p.at:p.at+1], p.at+1, p.text)
 }

@@ -142,7 +142,7 @@ func (b *builder) request() *request {
 		r.method = http.MethodGet
 	}
 	if !slices.Contains([]string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}, r.method) {
-		b.mistake("method", "%q is no method", c.Method)
+		b.mistake("method", "%q is not a method", c.Method)
 	}
 	b.url(r)
 	for _, name := range slices.Sorted(maps.Keys(c.Query)) {
@@ -174,7 +174,7 @@ func (b *builder) url(r *request) {
 	case strings.Contains(b.config.URL, "#"):
 		b.mistake("url", "it must not have a fragment")
 	case strings.ContainsAny(query, "{}"):
-		b.mistake("url", "arguments of the query stand under query")
+		b.mistake("url", "arguments of the query belong under query")
 	default:
 		if err := b.peers.Policy.Allows(u); err != nil {
 			b.mistake("url", "%v", err)
@@ -188,7 +188,7 @@ func (b *builder) url(r *request) {
 	for segment := range strings.SplitSeq(path[1:], "/") {
 		plain, err := url.PathUnescape(segment)
 		if err != nil {
-			b.mistake("url", "the segment %q is not escaped right", segment)
+			b.mistake("url", "the segment %q is not escaped correctly", segment)
 		}
 		r.path = append(r.path, b.template("url", plain))
 	}
@@ -254,7 +254,7 @@ func (b *builder) header(r *request, name, value string) {
 	canonical := http.CanonicalHeaderKey(name)
 	switch canonical {
 	case "", "Host", "Content-Length", "Transfer-Encoding", "Connection", "Idempotency-Key", "Traceparent", "Tracestate":
-		b.mistake(field, "the header is not yours to set")
+		b.mistake(field, "the header is reserved; leave it out")
 		return
 	}
 	var text strings.Builder
@@ -294,7 +294,7 @@ func (b *builder) resultOf(r *request) {
 		r.result = ResultAuto
 	}
 	if !slices.Contains([]Result{ResultAuto, ResultJSON, ResultText}, r.result) {
-		b.mistake("result", "%q is none of auto, json, text", r.result)
+		b.mistake("result", "%q is not auto, json or text", r.result)
 	}
 	if r.maxBytes == 0 {
 		r.maxBytes = DefaultMaxBytes
@@ -308,7 +308,7 @@ func (b *builder) resultOf(r *request) {
 	for _, status := range r.success {
 		number := strings.Replace(status, "xx", "00", 1)
 		if n, err := strconv.Atoi(number); err != nil || n < 100 || n > 599 || len(status) != 3 {
-			b.mistake("success", "%q is no status; write 204 or 2xx", status)
+			b.mistake("success", "%q is not a status; write 204 or 2xx", status)
 		}
 	}
 }

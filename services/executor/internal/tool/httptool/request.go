@@ -31,7 +31,7 @@ func (r *request) build(ctx context.Context, call *agent.Call) (*http.Request, e
 	}
 	request, err := http.NewRequestWithContext(ctx, r.method, u.String(), bytes.NewReader(body))
 	if err != nil {
-		return nil, errors.New("the arguments do not make a request")
+		return nil, errors.New("the arguments do not form a request")
 	}
 	if body == nil {
 		request.Body, request.GetBody, request.ContentLength = http.NoBody, nil, 0
@@ -121,7 +121,7 @@ func checkSegment(t template, segment string) error {
 		bad = bad || piece == "." || piece == ".."
 	}
 	if bad {
-		return fmt.Errorf("the argument %q cannot stand in a path; send a plain name", names[0])
+		return fmt.Errorf("the argument %q cannot be part of a path; send a plain name", names[0])
 	}
 	return nil
 }

@@ -72,7 +72,7 @@ func (f *frames) next() ([]byte, error) {
 		case err != nil:
 			return nil, err // ended within a message
 		}
-		err = fmt.Errorf("it has written a line that is not JSON to its standard output, which is for messages alone: %.100q", message)
+		err = fmt.Errorf("it has written a line that is not JSON to its standard output, which is for messages only: %.100q", message)
 		f.fail(err)
 		return nil, err
 	}

@@ -165,7 +165,7 @@ func TestTheCallsInFlightOfAServerAreBounded(t *testing.T) {
 		calls.Go(occupy)
 	}
 	eventually(t, "one more is refused", func() bool {
-		return strings.Contains(call(t.Context(), t, s, "pid", `{}`), "512 calls of it are in flight already; this one was not made")
+		return strings.Contains(call(t.Context(), t, s, "pid", `{}`), "it already has 512 calls in flight; this call was not made")
 	})
 	cancel()
 	calls.Wait()

@@ -47,7 +47,7 @@ func TestAMessageOfAChildIsCutWhenItIsTooLarge(t *testing.T) {
 	}{
 		"on one line":    {`{"x":"`, "xxxxxxxxxxxxxxxx", "more than 16777216 bytes", maxMessage + 2*frameBuffer},
 		"on many lines":  {`{"x":[` + "\n", "1,\n", "not JSON", 2 * frameBuffer},
-		"no JSON at all": {"", "listening\n", `not JSON to its standard output, which is for messages alone: "listening"`, 2 * frameBuffer},
+		"no JSON at all": {"", "listening\n", `not JSON to its standard output, which is for messages only: "listening"`, 2 * frameBuffer},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -34,7 +34,7 @@ func resultOf(r *mcp.CallToolResult) (any, error) {
 	text := strings.Join(texts, "\n")
 	switch {
 	case r.IsError && text == "":
-		return nil, errors.New("the tool failed without saying why")
+		return nil, errors.New("the tool failed without a reason")
 	case r.IsError:
 		return nil, errors.New(text)
 	case r.StructuredContent != nil && len(others) == 0:

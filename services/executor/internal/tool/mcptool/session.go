@@ -22,8 +22,8 @@ const maxUnanswered = 3
 var (
 	errLate      = errors.New("it did not answer in time")
 	errClosed    = errors.New("it was closed")
-	errDeaf      = errors.New("it takes no more messages")
-	errForgotten = errors.New("it does not know the session any more")
+	errDeaf      = errors.New("it accepts no more messages")
+	errForgotten = errors.New("it no longer knows the session")
 )
 
 // session is one connection to a server.

@@ -54,7 +54,7 @@ func (s *Server) toolsOf(ctx context.Context, session *session) ([]agent.Tool, e
 			err = checkTool(tool)
 		}
 		if err == nil && slices.ContainsFunc(tools, func(other agent.Tool) bool { return other.Name == tool.Name }) {
-			err = fmt.Errorf("the name %q is there twice; exclude one of the tools", tool.Name)
+			err = fmt.Errorf("two tools have the name %q; exclude one of them", tool.Name)
 		}
 		if err != nil {
 			unusable[t.Name] = detail(err)
@@ -213,7 +213,7 @@ func safeName(name string) string {
 func (s *Server) call(ctx context.Context, name string, call *agent.Call) (any, error) {
 	if s.running.Add(1) > maxCalls {
 		s.running.Add(-1)
-		return nil, s.unavailable(fmt.Errorf("%d calls of it are in flight already; this one was not made", maxCalls))
+		return nil, s.unavailable(fmt.Errorf("it already has %d calls in flight; this call was not made", maxCalls))
 	}
 	ctx, done, err := s.begin(ctx)
 	if err != nil {

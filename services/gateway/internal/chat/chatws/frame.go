@@ -113,7 +113,7 @@ func startsWith(open byte, value json.RawMessage) bool { return len(value) > 0 &
 func (f *frame) header() (http.Header, error) {
 	given := map[string]string{}
 	if len(f.Headers) > maxHeaders {
-		return nil, invalid("the headers have %d bytes; they may have %d", len(f.Headers), maxHeaders)
+		return nil, invalid("the headers have %d bytes; they may have at most %d", len(f.Headers), maxHeaders)
 	}
 	if len(f.Headers) > 0 {
 		if err := json.Unmarshal(f.Headers, &given); err != nil {

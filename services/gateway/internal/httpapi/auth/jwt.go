@@ -44,7 +44,7 @@ func (c JWTConfig) check() error {
 	}
 	for _, name := range c.Algorithms {
 		if !slices.Contains(asymmetric, jose.SignatureAlgorithm(name)) {
-			return invalid("ALGORITHMS: %q is no asymmetric algorithm; those are %v", name, asymmetric)
+			return invalid("ALGORITHMS: %q is not an asymmetric algorithm; choose from %v", name, asymmetric)
 		}
 	}
 	_, unknown := ParseScopes(c.DefaultScopes)

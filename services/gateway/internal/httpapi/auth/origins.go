@@ -39,7 +39,7 @@ func (o Origins) Check(r *http.Request) error {
 		return err
 	}
 	if r.Header.Get("Origin") == "" && r.Header.Get("Sec-Fetch-Site") == "cross-site" && !isLink(r) && !isFile(r) {
-		return fault.New(fault.Denied, "ORIGIN_REFUSED", "pages of other sites may not call")
+		return fault.New(fault.Denied, "ORIGIN_REFUSED", "pages of other sites may not call this gateway")
 	}
 	return nil
 }
@@ -60,7 +60,7 @@ func (o Origins) checkOrigin(r *http.Request) error {
 	if origin == "" || sameOrigin(origin, r.Host) || o.Allows(origin) {
 		return nil
 	}
-	return fault.New(fault.Denied, "ORIGIN_REFUSED", "pages of %.100q may not call; HOLDFAST_GATEWAY_CORS_ORIGINS lists the allowed origins", origin)
+	return fault.New(fault.Denied, "ORIGIN_REFUSED", "pages of %.100q may not call this gateway; HOLDFAST_GATEWAY_CORS_ORIGINS lists the allowed origins", origin)
 }
 
 // Allows reports whether pages of the origin may read answers.

@@ -96,7 +96,7 @@ func (t *Minter) check(caller Identity, g Grant) ([]string, error) {
 	case len(unknown) > 0:
 		return nil, fault.New(fault.Invalid, "SCOPE_UNKNOWN", "there is no scope %.50q; the scopes are read, chat, approve, operate and admin", unknown[0])
 	case g.TTL != 0 && (g.TTL < minTTL || g.TTL > t.maxTTL):
-		return nil, fault.New(fault.Invalid, "TTL_INVALID", "the token would be valid for %v; that may be %v to %v (HOLDFAST_GATEWAY_TOKEN_MAX_TTL)", g.TTL, minTTL, t.maxTTL)
+		return nil, fault.New(fault.Invalid, "TTL_INVALID", "the token would be valid for %v; give %v to %v (HOLDFAST_GATEWAY_TOKEN_MAX_TTL)", g.TTL, minTTL, t.maxTTL)
 	case len(scopes) == 0:
 		scopes = DefaultScopes()
 	}

@@ -51,7 +51,7 @@ func Restore(ctx context.Context, path, file string) error {
 	// SQLite would replay the log of a former database on the restored one.
 	for _, suffix := range []string{"-wal", "-shm", "-journal"} {
 		if _, err := os.Lstat(path + suffix); !errors.Is(err, fs.ErrNotExist) {
-			return errors.Join(fault.New(fault.Conflict, "FILE_EXISTS", "%s is there: it belongs to another database; move it away", path+suffix), err)
+			return errors.Join(fault.New(fault.Conflict, "FILE_EXISTS", "%s exists and belongs to another database: move it away", path+suffix), err)
 		}
 	}
 	return writeComplete(path, func(part string) error {
@@ -116,13 +116,13 @@ func checkBackup(ctx context.Context, file string) error {
 // writeComplete calls write with the name of an empty file that only its owner can read, and gives that file its
 // name once it is on the disk. It never replaces a file. Conflict (FILE_EXISTS).
 func writeComplete(name string, write func(part string) error) error {
-	exists := fault.New(fault.Conflict, "FILE_EXISTS", "%s is there already: choose another name, or move it away", name)
+	exists := fault.New(fault.Conflict, "FILE_EXISTS", "%s already exists: choose another name, or move it away", name)
 	if _, err := os.Lstat(name); !errors.Is(err, fs.ErrNotExist) {
 		return errors.Join(exists, err)
 	}
 	part, err := os.OpenFile(name+partSuffix, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if errors.Is(err, fs.ErrExist) {
-		return fault.New(fault.Conflict, "FILE_EXISTS", "%s is there: another copy is being written, or one was cut off; remove it", name+partSuffix)
+		return fault.New(fault.Conflict, "FILE_EXISTS", "%s exists: another copy is being written, or was interrupted; remove it", name+partSuffix)
 	}
 	if err != nil {
 		return err
