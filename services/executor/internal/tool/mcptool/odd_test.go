@@ -140,7 +140,7 @@ func TestAnOddToolTakesNoOtherToolAway(t *testing.T) {
 		"a name with dots and spaces":  {`{"name":"get file.v2/x",` + schema + `}`, "get_file_v2_x"},
 		"a name in another script":     {`{"name":"grüße",` + schema + `}`, "gr__e"},
 		"a name of 65 characters":      {`{"name":"` + strings.Repeat("n", 65) + `",` + schema + `}`, "!the name"},
-		"the name of another one":      {`{"name":"fine",` + schema + `}`, "!the name \"fine\" is there twice"},
+		"the name of another one":      {`{"name":"fine",` + schema + `}`, "!two tools have the name \"fine\""},
 		"a name of the runtime":        {`{"name":"__finish__",` + schema + `}`, "!"},
 		"no description":               {`{"name":"odd",` + schema + `}`, "odd"},
 		"null as its description":      {`{"name":"odd","description":null,` + schema + `}`, "odd"},
