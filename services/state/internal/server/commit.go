@@ -139,9 +139,7 @@ func readCalls(x *reader, calls []*statev1.Call) []session.Call {
 			return nil
 		}
 	}
-	if size > x.limits.StepBytes {
-		x.fail(tooLarge("MESSAGE_TOO_LARGE", "the list of the step's open calls", size, x.limits.StepBytes))
-	}
+	x.atMost("MESSAGE_TOO_LARGE", "the list of the step's open calls", size, x.limits.StepBytes)
 	return rows
 }
 

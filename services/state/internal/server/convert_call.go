@@ -12,13 +12,6 @@ import (
 
 // The answer of a call is stored as an encoded CallAnswer with its source.
 
-// encodeAnswer encodes the answer with the source.
-func encodeAnswer(a *statev1.CallAnswer, source statev1.AnswerSource) ([]byte, error) {
-	answer := proto.CloneOf(a)
-	answer.Source = source
-	return encode(answer)
-}
-
 // timedOut answers a call after its deadline.
 func timedOut(session.Call) []byte {
 	return answerOf(&statev1.CallAnswer{Answer: &statev1.CallAnswer_Error{Error: "The call was not answered in time."}},
@@ -31,9 +24,10 @@ func abandon(session.Call) []byte {
 		statev1.AnswerSource_ANSWER_SOURCE_ABANDONED)
 }
 
-// answerOf is encodeAnswer for answers of the service itself.
+// answerOf encodes an answer of the service itself.
 func answerOf(a *statev1.CallAnswer, source statev1.AnswerSource) []byte {
-	answer, err := encodeAnswer(a, source)
+	a.Source = source
+	answer, err := encode(a)
 	if err != nil { // only texts that are not UTF-8 fail, and the output of a child is checked JSON
 		panic(fmt.Sprintf("state: encode an answer: %v", err))
 	}

@@ -93,7 +93,7 @@ func readSessionQuery(x *reader, r *statev1.ListSessionsRequest) store.SessionQu
 		value string
 		facet func(string) session.Facet
 	}{
-		{x.user(x.optionalID("user_id", r.GetUserId())), session.UserFacet},
+		{x.user(r.GetUserId()), session.UserFacet},
 		{x.optionalID("organization_id", r.GetOrganizationId()), session.OrganizationFacet},
 		{x.optionalID("agent_type", r.GetAgentType()), session.AgentFacet},
 		{parent, session.ParentFacet},

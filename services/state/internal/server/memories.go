@@ -26,9 +26,7 @@ func memoryNotFound(id string) error {
 
 // readMemoryText gives TooLarge (MEMORY_TOO_LARGE).
 func readMemoryText(x *reader, text string) string {
-	if len(text) > x.limits.MemoryBytes {
-		x.fail(tooLarge("MEMORY_TOO_LARGE", "the text", len(text), x.limits.MemoryBytes))
-	}
+	x.atMost("MEMORY_TOO_LARGE", "the text", len(text), x.limits.MemoryBytes)
 	return text
 }
 

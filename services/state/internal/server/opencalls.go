@@ -89,7 +89,7 @@ func readCallQuery(x *reader, r *statev1.ListOpenCallsRequest) store.CallQuery {
 		Limit: x.pageLimit(r.GetLimit()), MaxBytes: x.limits.PageBytes, MaxScanned: maxScannedCalls,
 	}
 	x.id("tenant", r.GetTenant())
-	q.UserID = x.user(x.optionalID("user_id", r.GetUserId()))
+	q.UserID = x.user(r.GetUserId())
 	q.AgentType = x.optionalID("agent_type", r.GetAgentType())
 	q.ToolName = x.optionalID("tool_name", r.GetToolName())
 	if r.GetKind() != statev1.CallKind_CALL_KIND_UNSPECIFIED {

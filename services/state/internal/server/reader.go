@@ -74,9 +74,19 @@ func invalid(reason, format string, args ...any) error {
 	return fault.New(fault.Invalid, reason, format, args...)
 }
 
+// atMost keeps tooLarge if the size is above the limit.
+func (x *reader) atMost(reason, what string, size, limit int) {
+	if size > limit {
+		x.fail(tooLarge(reason, what, size, limit))
+	}
+}
+
 // tooLarge returns TooLarge with a reason, the size and the limit in bytes.
 func tooLarge(reason, what string, size, limit int) error {
-	return fault.New(fault.TooLarge, reason, "%s has %d bytes; the limit is %d", what, size, limit).WithSizes(int64(size), int64(limit))
+	return &fault.Fault{
+		Kind: fault.TooLarge, Reason: reason, Detail: fmt.Sprintf("%s has %d bytes; the limit is %d", what, size, limit),
+		Meta: map[string]string{fault.SizeBytes: strconv.Itoa(size), fault.LimitBytes: strconv.Itoa(limit)},
+	}
 }
 
 const (
@@ -144,11 +154,23 @@ func (x *reader) actor(actor string) string {
 	return actor
 }
 
-// user returns the user of the sessions that a caller creates or looks for. Denied (OWNER_REFUSED).
+// user returns the user of the sessions that a caller creates or looks for. Without a user in the request it is the
+// caller's own; empty for all. Invalid (ID_INVALID), Denied (OWNER_REFUSED).
 func (x *reader) user(requested string) string {
-	user, err := x.by.User(requested)
-	x.fail(err)
-	return user
+	x.optionalID("user_id", requested)
+	if requested == "" {
+		return x.by.Owner
+	}
+	return x.ownUser(requested)
+}
+
+// ownUser gives Denied (OWNER_REFUSED) for another user than the caller's own.
+func (x *reader) ownUser(requested string) string {
+	if x.by.Owner != "" && requested != x.by.Owner {
+		x.fail(fault.New(fault.Denied, "OWNER_REFUSED",
+			"the credential reaches only the sessions of user %q, not of %q; omit the user", x.by.Owner, requested))
+	}
+	return requested
 }
 
 func (x *reader) key(r interface {
@@ -229,10 +251,8 @@ func (x *reader) tags(tags []string) []string {
 
 // state gives Invalid (STATE_INVALID), TooLarge (STATE_SIZE_EXCEEDED).
 func (x *reader) state(state string) string {
-	switch {
-	case len(state) > x.limits.StateBytes:
-		x.fail(session.StateTooLarge(len(state), x.limits.StateBytes, nil))
-	case !isJSON(state) || !beginsWith(state, '{'):
+	x.atMost("STATE_SIZE_EXCEEDED", "the custom state", len(state), x.limits.StateBytes)
+	if !isJSON(state) || !beginsWith(state, '{') {
 		x.refuse("STATE_INVALID", "custom_state is not a JSON object")
 	}
 	return state
@@ -484,9 +504,7 @@ func (x *reader) history(messages []*eventv1.Message, runID string) []session.Me
 		}
 		size += proto.Size(m)
 	}
-	if size > x.limits.HistoryBytes {
-		x.fail(tooLarge("HISTORY_TOO_LARGE", "the conversation so far", size, x.limits.HistoryBytes))
-	}
+	x.atMost("HISTORY_TOO_LARGE", "the conversation so far", size, x.limits.HistoryBytes)
 	return x.conversation(messages, runID)
 }
 
@@ -538,9 +556,9 @@ func (x *reader) answer(callID string, given *statev1.CallAnswer) session.Answer
 	if x.err != nil || a.Refusal != nil {
 		return a
 	}
-	response, err := encodeAnswer(given, statev1.AnswerSource_ANSWER_SOURCE_CLIENT)
-	x.fail(err)
-	a.Response = response
+	stored := proto.CloneOf(given)
+	stored.Source = statev1.AnswerSource_ANSWER_SOURCE_CLIENT
+	a.Response = x.encode(stored)
 	return a
 }
 

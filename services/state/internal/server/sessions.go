@@ -37,7 +37,7 @@ func (s *sessionService) CreateSession(ctx context.Context, r *statev1.CreateSes
 	create := session.Create{
 		Key:       session.Key{Tenant: x.id("tenant", r.GetTenant()), SessionID: cmp.Or(x.optionalID("session_id", r.GetSessionId()), x.ids.session())},
 		AgentType: x.optionalID("agent_type", r.GetAgentType()), ParentID: x.parentID(r.GetParent()), Child: x.child(r.GetParent()),
-		Owner: x.by.Owner, UserID: x.user(x.optionalID("user_id", r.GetUserId())), OrganizationID: x.optionalID("organization_id", r.GetOrganizationId()),
+		Owner: x.by.Owner, UserID: x.user(r.GetUserId()), OrganizationID: x.optionalID("organization_id", r.GetOrganizationId()),
 		Tags: x.tags(r.GetTags()), Metadata: x.textMetadata(r.GetMetadata()), State: x.initialState(r.GetCustomState()),
 		ExpiresAt: session.Millis(max(r.GetExpiresAt(), 0)), MaxTree: x.limits.Tree, Schemas: s.runner.schemas, Now: x.now,
 	}
@@ -145,8 +145,8 @@ func (s *sessionService) UpdateSession(ctx context.Context, r *statev1.UpdateSes
 	if r.ExpiresAt != nil {
 		command.ExpiresAt = new(session.Millis(max(r.GetExpiresAt(), 0)))
 	}
-	if x.by.Owner != "" && r.UserId != nil && r.GetUserId() != x.by.Owner {
-		x.fail(session.OwnerRefused(x.by.Owner, r.GetUserId()))
+	if r.UserId != nil {
+		x.ownUser(r.GetUserId())
 	}
 	if x.err != nil {
 		return nil, x.err

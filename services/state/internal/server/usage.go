@@ -147,7 +147,7 @@ func readUsageQuery(x *reader, r *statev1.QueryUsageRequest) store.UsageQuery {
 	}
 	x.id("tenant", r.GetTenant())
 	return store.UsageQuery{
-		UserID: x.user(x.optionalID("user_id", r.GetUserId())), AgentType: x.optionalID("agent_type", r.GetAgentType()),
+		UserID: x.user(r.GetUserId()), AgentType: x.optionalID("agent_type", r.GetAgentType()),
 		Sessions: x.eachID("a session id", r.GetSessionIds()), Models: x.eachID("a model", r.GetModels()), Kinds: readUsageKinds(x, r.GetKinds()),
 		From: session.Millis(from), Before: session.Millis(before), Bucket: session.Millis(bucket),
 	}

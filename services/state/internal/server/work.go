@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/pkg/position"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
@@ -39,10 +38,7 @@ func (s *workService) RecordPlan(ctx context.Context, r *statev1.RecordPlanReque
 	}
 	limit := x.limits.StepBytes
 	size := len(command.Body) + session.UsageBytes(command.Usage)
-	if size > limit {
-		x.fail(fault.New(fault.TooLarge, "MESSAGE_TOO_LARGE", "the plan has %d bytes with its usage; the limit is %d", size, limit).
-			WithSizes(int64(size), int64(limit)))
-	}
+	x.atMost("MESSAGE_TOO_LARGE", "the plan with its usage", size, limit)
 	if size += session.OpsBytes(command.Ops); size > limit {
 		x.fail(session.StateTooLarge(size, limit, command.Ops))
 	}

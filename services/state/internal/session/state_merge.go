@@ -106,10 +106,14 @@ const (
 // StateTooLarge is the fault for a custom state above the limit. Its metadata lists the keys
 // of the ops: at most maxNamedKeys keys and maxNamedBytes bytes, then "…" for the rest.
 func StateTooLarge(size, limit int, ops []StateOp) error {
-	return fault.New(fault.TooLarge, "STATE_SIZE_EXCEEDED",
-		"the custom state would have %d bytes; the limit is %d: keep large artefacts elsewhere and refer to them", size, limit).
-		With("changedKeys", changedKeys(ops)).
-		WithSizes(int64(size), int64(limit))
+	return &fault.Fault{
+		Kind: fault.TooLarge, Reason: "STATE_SIZE_EXCEEDED",
+		Detail: fmt.Sprintf(
+			"the custom state would have %d bytes; the limit is %d: keep large artefacts elsewhere and refer to them", size, limit),
+		Meta: map[string]string{
+			"changedKeys": changedKeys(ops), fault.SizeBytes: strconv.Itoa(size), fault.LimitBytes: strconv.Itoa(limit),
+		},
+	}
 }
 
 func changedKeys(ops []StateOp) string {
