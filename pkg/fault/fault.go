@@ -64,9 +64,9 @@ func (f *Fault) WithSizes(size, limit int64) *Fault {
 
 // Metadata keys of a fault of the kind Exhausted.
 const (
-	LimitName  = "limit"
-	LimitValue = "limitValue"
-	retryAfter = "retryAfterMs"
+	LimitName        = "limit"
+	LimitValue       = "limitValue"
+	RetryAfterMillis = "retryAfterMs"
 )
 
 // WithLimit returns a copy of f with the name and the value of the limit that was reached.
@@ -77,12 +77,12 @@ func (f *Fault) WithLimit(name string, value float64) *Fault {
 // WithRetryAfter returns a copy of f with how long the caller should wait before it repeats the request, in whole
 // milliseconds, rounded up.
 func (f *Fault) WithRetryAfter(wait time.Duration) *Fault {
-	return f.With(retryAfter, strconv.FormatInt(int64((wait+time.Millisecond-1)/time.Millisecond), 10))
+	return f.With(RetryAfterMillis, strconv.FormatInt(int64((wait+time.Millisecond-1)/time.Millisecond), 10))
 }
 
 // RetryAfter returns the wait of WithRetryAfter; 0 for none.
 func (f *Fault) RetryAfter() time.Duration {
-	ms, _ := strconv.ParseInt(f.Meta[retryAfter], 10, 64) // 0 if it is missing
+	ms, _ := strconv.ParseInt(f.Meta[RetryAfterMillis], 10, 64) // 0 if it is missing
 	return time.Duration(max(ms, 0)) * time.Millisecond
 }
 

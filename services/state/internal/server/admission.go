@@ -4,19 +4,12 @@ import (
 	"context"
 	"time"
 
-	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/services/state/internal/quota"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// When a refused caller may try again: a run ends often, and stored bytes are deleted rarely.
-const (
-	queuedRetry = time.Second
-	bytesRetry  = time.Minute
-)
-
-// admissions decides which starts and uploads are within the quotas.
+// admissions counts starts and uploads against the quotas. session.Quotas refuses them.
 type admissions struct {
 	quotas  *quota.File
 	counts  store.Counts
@@ -33,105 +26,95 @@ func newAdmissions(quotas *quota.File, counts store.Counts, clock clock) *admiss
 	}
 }
 
-// admission is the decision about one start. A nil admission is without quotas.
+// admission is one start under way, which counts against the quotas. The zero admission is without quotas.
 type admission struct {
 	*admissions
-	table    *quota.Table
-	of       quota.Owner
-	bytes    int64
-	refusal  error         // for a start that is not a repetition
-	tokens   []quota.Owner // taken
-	underWay []quota.Owner // counted as pending
+	tenant  string
+	bytes   int64
+	quotas  *session.Quotas
+	tokens  []quota.Owner // each has given a token of its starts
+	pending []quota.Owner // each has one more pending start
 }
 
-// admit decides about a start of a user: it looks at all limits, the cheapest first, until one refuses the start. The
-// caller must call finish. The error is one of the store.
-func (a *admissions) admit(ctx context.Context, tenant, userID string, bytes int64) (*admission, error) {
+// admit counts a start of a user. It reads the counters of all bounds, the cheapest first, up to a bound that is reached.
+// The caller must call finish. The error is one of the store.
+func (a *admissions) admit(ctx context.Context, tenant, userID string, bytes int64) (admission, error) {
 	table := a.quotas.Table()
 	if table == nil {
-		return nil, nil
+		return admission{}, nil
 	}
-	one := &admission{admissions: a, table: table, of: quota.Owner{Tenant: tenant, UserID: userID}, bytes: bytes}
-	whole := quota.Owner{Tenant: tenant}
 	ofTenant, ofUser := table.Of(tenant, userID)
-	one.takeStart("tenant", whole, ofTenant)
-	one.takeStart("user", one.of, ofUser)
-	err := one.countPending(ctx, "tenant", whole, ofTenant.Queued)
-	if err == nil {
-		err = one.countPending(ctx, "user", one.of, ofUser.Queued)
+	owners := [...]struct {
+		quota.Owner
+		quota.Limits
+		whose string
+	}{{quota.Owner{Tenant: tenant}, ofTenant, "tenant"}, {quota.Owner{Tenant: tenant, UserID: userID}, ofUser, "user"}}
+	q := &session.Quotas{UserID: userID, Limited: func(userID string) bool {
+		_, ofUser := table.Of(tenant, userID)
+		return ofUser != quota.Limits{}
+	}}
+	start := admission{admissions: a, tenant: tenant, bytes: bytes, quotas: q}
+	for _, of := range owners {
+		if of.StartsPerSecond == 0 {
+			continue
+		}
+		wait := a.starts.Take(of.Owner, of.Limits, a.clock())
+		q.Bounds = append(q.Bounds, session.Bound{
+			Kind: session.BoundStarts, Whose: of.whose, Limit: of.StartsPerSecond, Burst: of.Burst,
+			Wait: session.Millis((wait + time.Millisecond - 1) / time.Millisecond), // rounded up
+		})
+		if wait > 0 {
+			return start, nil
+		}
+		start.tokens = append(start.tokens, of.Owner)
 	}
-	if err == nil && one.refusal == nil {
-		err = a.checkBytes(ctx, tenant, bytes)
-		if fault.ReasonOf(err) == reasonBytes {
-			one.refusal = err
-			err = nil
+	for _, of := range owners {
+		if of.Queued == 0 {
+			continue
+		}
+		before := a.pending.Begin(of.Owner)
+		start.pending = append(start.pending, of.Owner)
+		stored, err := a.counts.PendingRuns(ctx, tenant, of.UserID, of.Queued)
+		if err != nil {
+			start.finish(false)
+			return admission{}, err
+		}
+		q.Bounds = append(q.Bounds, session.Bound{Kind: session.BoundQueued, Whose: of.whose, Limit: float64(of.Queued), Used: before + stored})
+		if before+stored >= of.Queued {
+			return start, nil
 		}
 	}
-	if err != nil {
-		one.finish(false)
-		return nil, err
+	if ofTenant.Bytes > 0 {
+		used, err := a.bytes.Used(ctx, tenant)
+		if err != nil {
+			start.finish(false)
+			return admission{}, err
+		}
+		q.Bounds = append(q.Bounds, boundOfBytes(ofTenant.Bytes, used))
 	}
-	return one, nil
+	return start, nil
 }
 
-func (a *admission) takeStart(whose string, of quota.Owner, l quota.Limits) {
-	if a.refusal != nil || l.StartsPerSecond == 0 {
+func boundOfBytes(limit, used int64) session.Bound {
+	return session.Bound{Kind: session.BoundBytes, Whose: "tenant", Limit: float64(limit), Used: used}
+}
+
+// finish ends the start. It gives back what a start without a new run has not used.
+func (a admission) finish(written bool) {
+	if a.quotas == nil {
 		return
 	}
-	if wait := a.starts.Take(of, l, a.clock()); wait > 0 {
-		a.refusal = exceeded("QUOTA_STARTS", whose+".startsPerSecond", l.StartsPerSecond, wait,
-			"the %s may start %g runs a second, and %d at once; send the request again in a moment", whose, l.StartsPerSecond, l.Burst)
-		return
-	}
-	a.tokens = append(a.tokens, of)
-}
-
-func (a *admission) countPending(ctx context.Context, whose string, of quota.Owner, limit int64) error {
-	if a.refusal != nil || limit == 0 {
-		return nil
-	}
-	before := a.pending.Begin(of)
-	a.underWay = append(a.underWay, of)
-	stored, err := a.counts.PendingRuns(ctx, of.Tenant, of.UserID, limit)
-	if err == nil && before+stored >= limit {
-		a.refusal = exceeded("QUOTA_QUEUED", whose+".queued", float64(limit), queuedRetry,
-			"%d runs of the %s wait already, which is the limit; send the request again after some have begun", limit, whose)
-	}
-	return err
-}
-
-// quota returns the decision for the rules of a command. It also holds for other users if neither has limits of its own.
-func (a *admission) quota() *session.Quota {
-	if a == nil {
-		return nil
-	}
-	limited := func(userID string) bool {
-		_, ofUser := a.table.Of(a.of.Tenant, userID)
-		return ofUser != quota.Limits{}
-	}
-	return &session.Quota{UserID: a.of.UserID, Refusal: a.refusal, Applies: func(userID string) bool {
-		return !limited(userID) && !limited(a.of.UserID)
-	}}
-}
-
-// finish gives back the unused part of a start without a new run.
-func (a *admission) finish(written bool) {
-	if a == nil {
-		return
-	}
-	for _, of := range a.underWay {
-		a.pending.End(of)
+	for _, of := range a.pending {
+		a.admissions.pending.End(of)
 	}
 	if written {
-		a.admissions.bytes.Add(a.of.Tenant, a.bytes)
+		a.admissions.bytes.Add(a.tenant, a.bytes)
 		return
 	}
 	for _, of := range a.tokens {
 		a.starts.GiveBack(of)
 	}
 }
-
-const reasonBytes = "QUOTA_BYTES"
 
 // checkBytes gives Exhausted (QUOTA_BYTES) if the tenant may not store n more bytes.
 func (a *admissions) checkBytes(ctx context.Context, tenant string, n int64) error {
@@ -140,14 +123,8 @@ func (a *admissions) checkBytes(ctx context.Context, tenant string, n int64) err
 		return nil
 	}
 	used, err := a.bytes.Used(ctx, tenant)
-	if err != nil || used+n <= ofTenant.Bytes {
+	if err != nil {
 		return err
 	}
-	return exceeded(reasonBytes, "tenant.bytes", float64(ofTenant.Bytes), bytesRetry,
-		"the messages and files of the tenant have about %d bytes, and may have %d; delete sessions, or ask for more", used, ofTenant.Bytes)
-}
-
-// exceeded is the fault of a reached quota.
-func exceeded(reason, limit string, value float64, wait time.Duration, format string, args ...any) error {
-	return fault.New(fault.Exhausted, reason, format, args...).WithLimit(limit, value).WithRetryAfter(wait)
+	return boundOfBytes(ofTenant.Bytes, used).Check(n)
 }

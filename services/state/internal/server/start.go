@@ -18,7 +18,7 @@ import (
 // StartRun implements statev1.RunServiceServer.
 func (s *runService) StartRun(ctx context.Context, r *statev1.StartRunRequest) (*statev1.StartRunResponse, error) {
 	x := s.runner.read(r)
-	command := s.readStart(x, r, x.optionalID("default_agent_type", r.GetDefaultAgentType()))
+	command := s.readStart(x, r)
 	if x.err != nil {
 		return nil, x.err
 	}
@@ -28,23 +28,45 @@ func (s *runService) StartRun(ctx context.Context, r *statev1.StartRunRequest) (
 	if err := checkFiles(ctx, s.files, r.GetTenant(), x.fileIDs); err != nil {
 		return nil, err
 	}
-	started, err := s.start(ctx, r, command)
-	if fault.ReasonOf(err) == "AGENT_REQUIRED" {
-		var agentType string
-		if agentType, err = onlyAgent(ctx, s.registry); err != nil {
-			return nil, err
+	// The row of the session tells what the request may leave open: the user whose quotas count, and whether an agent is
+	// missing. The command then runs again.
+	userID := cmp.Or(r.GetCaller().GetOwner(), r.GetUserId())
+	var started session.Started
+	for {
+		var admission admission
+		var err error
+		if r.GetParent() == nil { // the run of an executor waits for a run below it: it is never refused
+			if admission, err = s.admissions.admit(ctx, r.GetTenant(), userID, int64(command.Bytes)); err != nil {
+				return nil, err
+			}
 		}
-		started, err = s.start(ctx, r, s.readStart(x, r, agentType))
-	}
-	if fault.ReasonOf(err) == "AGENT_NOT_FOUND" {
-		return nil, withKnownAgents(ctx, s.registry, err)
-	}
-	if err != nil {
+		command.Quotas = admission.quotas
+		started, err = run(ctx, s.runner, command)
+		admission.finish(err == nil && !started.Repeated)
+		if err == nil {
+			break
+		}
+		if other, ok := errors.AsType[*session.OtherUserError](err); ok {
+			userID = other.UserID
+			continue
+		}
+		switch reason := fault.ReasonOf(err); {
+		case reason == "AGENT_REQUIRED" && command.AgentType == "":
+			if command.AgentType, err = onlyAgent(ctx, s.registry); err != nil {
+				return nil, err
+			}
+			command.Targets[0].Need.AgentType = command.AgentType
+			continue
+		case reason == "AGENT_NOT_FOUND":
+			return nil, withKnownAgents(ctx, s.registry, err)
+		}
+		s.runner.meters.Refused(ctx, err)
 		return nil, err
 	}
 	key := started.Session.Key
 	var runs []session.Run // of the message
 	if started.Repeated {
+		var err error
 		if runs, err = repeatedMessageRuns(ctx, x.owned(s.store), key, started); err != nil {
 			return nil, err
 		}
@@ -57,41 +79,17 @@ func (s *runService) StartRun(ctx context.Context, r *statev1.StartRunRequest) (
 	}, nil
 }
 
-// start runs the command within the quotas of its tenant and its user. The user of an existing session is known only
-// from its row, so the command may run again.
-func (s *runService) start(ctx context.Context, r *statev1.StartRunRequest, c session.Command[session.Started]) (session.Started, error) {
-	if r.GetParent() != nil { // by an executor: its run waits for the new one
-		return run(ctx, s.runner, c)
-	}
-	userID := cmp.Or(r.GetCaller().GetOwner(), r.GetUserId())
-	for {
-		admission, err := s.admissions.admit(ctx, r.GetTenant(), userID, int64(c.Bytes))
-		if err != nil {
-			return session.Started{}, err
-		}
-		c.Quota = admission.quota()
-		started, err := run(ctx, s.runner, c)
-		admission.finish(err == nil && !started.Repeated)
-		other, ok := errors.AsType[*session.OtherUserError](err)
-		if !ok {
-			s.runner.meters.Refused(ctx, err)
-			return started, err
-		}
-		userID = other.UserID
-	}
-}
-
 // highestPriority bounds the priority of a run, above and below 0.
 const highestPriority = 100
 
 // readStart returns the command of the request's intent.
-func (s *runService) readStart(x *reader, r *statev1.StartRunRequest, defaultAgent string) session.Command[session.Started] {
+func (s *runService) readStart(x *reader, r *statev1.StartRunRequest) session.Command[session.Started] {
 	sends := r.GetIntent() == nil || r.GetEdit() != nil
 	post := session.RunRequest{
-		Key: session.Key{Tenant: x.id("tenant", r.GetTenant()), SessionID: x.optionalID("session_id", r.GetSessionId())}, By: x.by,
-		AgentType: x.optionalID("agent_type", r.GetAgentType()), DefaultAgent: defaultAgent,
-		RequestKey: x.optionalID("request_key", r.GetRequestKey()),
-		RunID:      x.ids.run(), MessageID: x.ids.message(),
+		DefaultAgent: x.optionalID("default_agent_type", r.GetDefaultAgentType()),
+		Key:          session.Key{Tenant: x.id("tenant", r.GetTenant()), SessionID: x.optionalID("session_id", r.GetSessionId())}, By: x.by,
+		AgentType: x.optionalID("agent_type", r.GetAgentType()), RequestKey: x.optionalID("request_key", r.GetRequestKey()),
+		RunID: x.ids.run(), MessageID: x.ids.message(),
 		LastSeenRunID: x.optionalID("seen_run_id", r.GetSeenRunId()), MustExist: r.GetMustExist(),
 		RefuseUnknownAnswers: r.GetRefuseUnknownAnswers(),
 		DeadlineAt:           x.deadline(r.GetTimeoutMs()), Priority: r.GetPriority(),
@@ -152,56 +150,59 @@ func (s *runService) readStart(x *reader, r *statev1.StartRunRequest, defaultAge
 	}
 	send := session.Send{RunRequest: post, History: history, Missing: missing, NewSession: session.Create{
 		ParentID: x.parentID(r.GetParent()), Child: x.child(r.GetParent()), Owner: x.by.Owner, MaxTree: x.limits.Tree,
-		UserID: x.user(x.optionalID("user_id", r.GetUserId())), OrganizationID: x.optionalID("organization_id", r.GetOrganizationId()),
+		UserID: x.user(r.GetUserId()), OrganizationID: x.optionalID("organization_id", r.GetOrganizationId()),
 		Tags: x.tags(r.GetTags()), Metadata: x.textMetadata(r.GetMetadata()), State: x.initialState(r.GetCustomState()),
 	}}
 
-	type decision = func(...*session.View) (*session.Change, session.Started, error)
-	begin := func(action session.AuditAction, need session.Need, decide decision) session.Command[session.Started] {
-		c := onViews(x, session.Target{Key: post.Key, Need: need, Owner: x.by.Owner}, decide)
-		c.Intent, c.HandsOver, c.AgentType = action, true, cmp.Or(post.AgentType, defaultAgent)
-		c.Amend = func(views []*session.View, changes []*session.Change, started *session.Started) {
-			started.Unknown = post.Unknown(views[0])
-			if len(changes) > 0 && changes[0] != nil {
-				started.Session = *changes[0].Session // another run may have begun in the same write
-			}
+	begin := func(action session.AuditAction, c start, targets ...session.Target) session.Command[session.Started] {
+		return session.Command[session.Started]{
+			Targets: targets, Bytes: x.bytes(), Now: x.now, Actor: x.by.Actor, Intent: action,
+			HandsOver: true, AgentType: cmp.Or(post.AgentType, post.DefaultAgent),
+			Decide: func(views []*session.View) (*session.Change, session.Started, error) { return c.Decide(views...) },
+			Amend: func(views []*session.View, changes []*session.Change, started *session.Started) {
+				started.Unknown = c.Unknown(views...)
+				if len(changes) > 0 && changes[0] != nil {
+					started.Session = *changes[0].Session // another run may have begun in the same write
+				}
+			},
 		}
-		return c
+	}
+	own := func(need session.Need) session.Target {
+		return session.Target{Key: post.Key, Need: need, Owner: x.by.Owner}
 	}
 	switch intent := r.GetIntent().(type) {
 	case *statev1.StartRunRequest_Edit:
 		c := session.Edit{Send: send, Target: x.id("edit's message_id", intent.Edit.GetMessageId())}
-		return begin(session.ActionEdited, c.Need(), c.Decide)
+		return begin(session.ActionEdited, c, own(c.Need()))
 	case *statev1.StartRunRequest_Regenerate:
 		c := session.Regenerate{
 			Send: send, Target: x.id("regenerate's message_id", intent.Regenerate.GetMessageId()),
 			AnswerID: x.optionalID("regenerate's answer_id", intent.Regenerate.GetAnswerId()),
 		}
-		return begin(session.ActionRegenerated, c.Need(), c.Decide)
+		return begin(session.ActionRegenerated, c, own(c.Need()))
 	case *statev1.StartRunRequest_Resume:
 		c := session.Resume{
 			RunRequest: post, CheckpointID: x.optionalCheckpointID(intent.Resume.GetCheckpointId()), Addition: x.addition(intent.Resume),
 		}
-		return begin(session.ActionResumed, c.Need(), c.Decide)
+		return begin(session.ActionResumed, c, own(c.Need()))
 	case *statev1.StartRunRequest_Retry:
 		c := session.Retry{RunRequest: post, Addition: x.addition(intent.Retry)}
-		return begin(session.ActionRetried, c.Need(), c.Decide)
+		return begin(session.ActionRetried, c, own(c.Need()))
 	case *statev1.StartRunRequest_Branch:
 		c := session.BranchAndStart{
 			RunRequest: post, From: session.Key{Tenant: post.Tenant, SessionID: x.id("branch's from_session_id", intent.Branch.GetFromSessionId())},
 			CheckpointID: x.checkpointID(intent.Branch.GetCheckpointId()), Addition: x.addition(intent.Branch),
 		}
-		command := begin(session.ActionStarted, session.Need{}, c.Decide)
-		command.Targets = c.Targets()
-		amend := command.Amend
-		command.Amend = func(views []*session.View, changes []*session.Change, started *session.Started) {
-			amend(views, changes, started)
-			started.Unknown = c.Unknown(views[1])
-		}
-		return command
+		return begin(session.ActionStarted, c, c.Targets()...)
 	default:
-		return begin(session.ActionStarted, send.Need(), send.Decide)
+		return begin(session.ActionStarted, send, own(send.Need()))
 	}
+}
+
+// start is a command of package session that begins a run.
+type start interface {
+	Decide(views ...*session.View) (*session.Change, session.Started, error)
+	Unknown(views ...*session.View) int
 }
 
 // onlyAgent returns the only announced agent. Invalid (AGENT_REQUIRED) if there is not exactly one.

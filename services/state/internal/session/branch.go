@@ -64,13 +64,16 @@ type BranchAndStart struct {
 
 // Targets lists the sessions for Decide, in the order of its views.
 func (c BranchAndStart) Targets() []Target {
-	need := Need{CheckpointID: c.CheckpointID, MessageIDs: append(messageIDs(c.allMessages(c.Messages)), c.EarlierIDs...), Current: true, OwnAgent: true}
+	need := Need{
+		CheckpointID: c.CheckpointID, MessageIDs: append(messageIDs(c.allMessages(c.Messages)), c.EarlierIDs...), Current: true, OwnAgent: true,
+	}
 	source := Target{Key: c.From, Need: need, Owner: c.By.Owner}
 	return []Target{{Key: c.Key, Need: Need{RequestKey: c.RequestKey}, Owner: c.By.Owner}, source}
 }
 
-// Unknown returns how many of EarlierIDs the new session does not have. The view is the source's.
-func (c BranchAndStart) Unknown(source *View) int {
+// Unknown returns how many of EarlierIDs the new session does not have. The views are as for Decide.
+func (c BranchAndStart) Unknown(views ...*View) int {
+	source := views[1]
 	if source.Checkpoint == nil {
 		return 0
 	}

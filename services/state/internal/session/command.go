@@ -4,7 +4,7 @@ package session
 //
 //	owner      each session belongs to the owner that its target names
 //	decide     the change of the command's own session
-//	quota      a new run is within the quotas of its user
+//	quotas     a new run is within the quotas of its tenant and its user
 //	family     the consequences for other sessions of the family
 //	audit      the entries of the audit log, and the live logs to remove
 //	hand-over  an idle executor claims the new run
@@ -17,7 +17,7 @@ type Command[A any] struct {
 	Now     Millis
 
 	Decide func(views []*View) (*Change, A, error)           // a nil change writes nothing
-	Quota  *Quota                                            // nil for none
+	Quotas *Quotas                                           // nil for none
 	Alone  bool                                              // only the own session changes
 	Amend  func(views []*View, changes []*Change, answer *A) // completes the answer when all changes are known; nil does not
 
@@ -32,7 +32,7 @@ type Command[A any] struct {
 // hands nothing over.
 //
 // NotFound (SESSION_NOT_FOUND) for the session of another user, an OtherUserError, an IncompleteViewError, and the
-// faults of Decide, of the quota and of claim.
+// faults of Decide, of the quotas and of claim.
 func (c *Command[A]) Apply(views []*View, family Family, audit Audit, claim func(*View, *Change) error) ([]*Change, A, error) {
 	var none A
 	for i, v := range views {
@@ -44,7 +44,7 @@ func (c *Command[A]) Apply(views []*View, family Family, audit Audit, claim func
 	if err != nil {
 		return nil, none, err
 	}
-	if err := c.Quota.check(own); err != nil {
+	if err := c.Quotas.check(own, int64(c.Bytes)); err != nil {
 		return nil, none, err
 	}
 	var changes []*Change
@@ -72,29 +72,4 @@ func (c *Command[A]) Apply(views []*View, family Family, audit Audit, claim func
 		return changes, answer, nil
 	}
 	return changes, answer, claim(views[0], changes[0])
-}
-
-// Quota is what the quotas of a user say about a new run.
-type Quota struct {
-	UserID  string
-	Refusal error                    // Exhausted; nil if the run is within the quotas
-	Applies func(userID string) bool // the answer also holds for a run of this user
-}
-
-// OtherUserError is the error of a new run in the session of another user than the one whose quotas were asked. The
-// caller asks for the quotas of that user, and repeats the command. Nothing was written.
-type OtherUserError struct{ UserID string }
-
-// Error implements error.
-func (e *OtherUserError) Error() string { return "the session has another user, with other quotas" }
-
-// check refuses a change with a new run. A nil Quota accepts all.
-func (q *Quota) check(own *Change) error {
-	if q == nil || own == nil || own.NewRun == nil {
-		return nil
-	}
-	if userID := own.Session.UserID; userID != q.UserID && !q.Applies(userID) {
-		return &OtherUserError{userID}
-	}
-	return q.Refusal
 }

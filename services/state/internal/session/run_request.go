@@ -19,7 +19,7 @@ type RunRequest struct {
 	Key
 	By            Caller
 	AgentType     string // may be empty for an existing session
-	DefaultAgent  string // of a new session, if AgentType is empty
+	DefaultAgent  string // of a new session, if AgentType is empty; if both are, it gets View.Agent
 	RequestKey    string
 	RequestHash   []byte // of the client's request
 	RunID         string
@@ -79,8 +79,9 @@ func (c RunRequest) need() Need {
 	return need
 }
 
-// Unknown returns how many of EarlierIDs an existing session does not have.
-func (c RunRequest) Unknown(v *View) (unknown int) {
+// Unknown returns how many of EarlierIDs an existing session does not have. Its view comes first.
+func (c RunRequest) Unknown(views ...*View) (unknown int) {
+	v := views[0]
 	if v.Session == nil || len(c.EarlierIDs) == 0 {
 		return 0
 	}

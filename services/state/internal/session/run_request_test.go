@@ -180,7 +180,7 @@ func TestABranchCountsTheEarlierMessagesThatItLacks(t *testing.T) {
 	v := restingView()
 	v.TakenIDs, v.TakenOrdinals = []string{"copied", "behind"}, []int64{2, 3}
 	c := BranchAndStart{RunRequest: RunRequest{EarlierIDs: []string{"copied", "behind", "unknown"}}, CheckpointID: "cp"}
-	if got := c.Unknown(v); got != 2 {
+	if got := c.Unknown(&View{}, v); got != 2 {
 		t.Errorf("got %d unknown messages, want 2", got)
 	}
 }

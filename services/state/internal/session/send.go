@@ -65,6 +65,9 @@ func (c Send) send(views []*View, atWork map[string]bool) (*Change, Started, err
 	v := views[0]
 	if v.Session == nil {
 		c.AgentType = cmp.Or(c.AgentType, c.DefaultAgent)
+		if c.AgentType == "" && v.Agent != nil {
+			c.AgentType = v.Agent.Type
+		}
 	}
 	waits, err := c.admit(v, len(atWork) > 0)
 	if err != nil {
