@@ -62,7 +62,8 @@ func (s *auditService) RecordEvents(ctx context.Context, r *statev1.RecordEvents
 // readAuditEvent gives Invalid (ID_INVALID, AUDIT_EVENT_INVALID).
 func readAuditEvent(x *reader, in *eventv1.AuditEvent) session.AuditEvent {
 	event := session.AuditEvent{
-		SessionID: x.optionalID("session_id", in.GetSessionId()), ID: x.id("id", in.GetId()), Action: session.AuditAction(x.id("action", in.GetAction())),
+		SessionID: x.optionalID("session_id", in.GetSessionId()), ID: x.id("id", in.GetId()),
+		Action:  session.AuditAction(x.id("action", in.GetAction())),
 		Outcome: x.id("outcome", in.GetOutcome()), Actor: x.actor(in.GetActor()), TargetKind: x.optionalID("target_kind", in.GetTargetKind()),
 		TargetID: x.optionalID("target_id", in.GetTargetId()), Detail: in.GetDetail(), At: x.now,
 	}

@@ -35,7 +35,9 @@ func (s *checkpointService) GetCheckpoint(ctx context.Context, r *statev1.GetChe
 }
 
 // ListCheckpoints implements statev1.CheckpointServiceServer.
-func (s *checkpointService) ListCheckpoints(ctx context.Context, r *statev1.ListCheckpointsRequest) (*statev1.ListCheckpointsResponse, error) {
+func (s *checkpointService) ListCheckpoints(
+	ctx context.Context, r *statev1.ListCheckpointsRequest,
+) (*statev1.ListCheckpointsResponse, error) {
 	x := s.runner.read(r)
 	key, limit, offset := x.key(r), x.pageLimit(r.GetLimit()), x.offset(r.GetOffset())
 	before := number(x, "LIMIT_INVALID", "before_step", r.GetBeforeStep(), math.MaxInt32, "give a step, or 0 for the newest checkpoints")

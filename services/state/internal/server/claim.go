@@ -89,7 +89,9 @@ func readExecutor(x *reader, r *statev1.ClaimRunsRequest) scheduler.Executor {
 		if max(len(p.GetKind()), len(p.GetName()), len(p.GetAgentType()), len(p.GetText())) > maxText {
 			x.refuse(reason, "a problem has a text of more than %d bytes", maxText)
 		}
-		executor.Problems = append(executor.Problems, session.Problem{Kind: p.GetKind(), Name: p.GetName(), Agent: p.GetAgentType(), Text: p.GetText()})
+		executor.Problems = append(executor.Problems, session.Problem{
+			Kind: p.GetKind(), Name: p.GetName(), Agent: p.GetAgentType(), Text: p.GetText(),
+		})
 	}
 	for _, a := range r.GetAgents() {
 		if p := idProblem(a.GetAgentType()); p != "" {
@@ -142,7 +144,8 @@ func problemsOut(of map[string][]session.Problem) []*statev1.Problem {
 		out = append(out, &statev1.Problem{Kind: p.Kind, Name: p.Name, AgentType: p.Agent, Text: p.Text, Executors: n})
 	}
 	slices.SortFunc(out, func(a, b *statev1.Problem) int {
-		return cmp.Or(cmp.Compare(a.GetKind(), b.GetKind()), cmp.Compare(a.GetName(), b.GetName()), cmp.Compare(a.GetAgentType(), b.GetAgentType()), cmp.Compare(a.GetText(), b.GetText()))
+		return cmp.Or(cmp.Compare(a.GetKind(), b.GetKind()), cmp.Compare(a.GetName(), b.GetName()),
+			cmp.Compare(a.GetAgentType(), b.GetAgentType()), cmp.Compare(a.GetText(), b.GetText()))
 	})
 	return out[:min(len(out), maxProblems)]
 }

@@ -67,12 +67,16 @@ func (c Config) Check() error {
 		variable string
 		value    int64
 	}{
-		{"CLAIM_POLL", int64(sched.Poll)}, {"STOP_POLL", int64(sched.StopPoll)}, {"MAX_WAITING", int64(l.Waiting)}, {"MAX_MESSAGE_BYTES", int64(l.MessageBytes)}, {"MAX_MESSAGES", int64(l.Messages)}, {"MAX_HISTORY_MESSAGES", int64(l.HistoryMessages)}, {"MAX_HISTORY_BYTES", int64(l.HistoryBytes)}, {"MAX_RESULT_BYTES", int64(l.ResultBytes)},
-		{"MAX_STEP_BYTES", int64(l.StepBytes)}, {"MAX_STATE_BYTES", int64(l.StateBytes)}, {"MAX_STAGED_BYTES", int64(l.StagedBytes)}, {"MAX_OPS", int64(l.Ops)},
+		{"CLAIM_POLL", int64(sched.Poll)}, {"STOP_POLL", int64(sched.StopPoll)}, {"MAX_WAITING", int64(l.Waiting)},
+		{"MAX_MESSAGE_BYTES", int64(l.MessageBytes)}, {"MAX_MESSAGES", int64(l.Messages)},
+		{"MAX_HISTORY_MESSAGES", int64(l.HistoryMessages)}, {"MAX_HISTORY_BYTES", int64(l.HistoryBytes)},
+		{"MAX_RESULT_BYTES", int64(l.ResultBytes)}, {"MAX_STEP_BYTES", int64(l.StepBytes)}, {"MAX_STATE_BYTES", int64(l.StateBytes)},
+		{"MAX_STAGED_BYTES", int64(l.StagedBytes)}, {"MAX_OPS", int64(l.Ops)},
 		{"MAX_ERROR_BYTES", int64(l.ErrorBytes)}, {"MAX_CALLS", int64(l.Calls)}, {"MAX_FAMILY", int64(l.Family)}, {"MAX_TREE", int64(l.Tree)},
 		{"MAX_USAGE_ENTRIES", int64(l.UsageEntries)}, {"MAX_USAGE_SUMS", int64(l.UsageSums)}, {"MAX_MEMORY_BYTES", int64(l.MemoryBytes)},
 		{"MAX_FILE_BYTES", int64(l.FileBytes)}, {"FILE_GRACE", int64(c.FileGrace)},
-		{"COUNT_LIMIT", int64(l.Count)}, {"MAX_PAGE_BYTES", int64(l.PageBytes)}, {"TAIL_MESSAGES", int64(sched.TailMessages)}, {"TAIL_BYTES", int64(sched.TailBytes)},
+		{"COUNT_LIMIT", int64(l.Count)}, {"MAX_PAGE_BYTES", int64(l.PageBytes)},
+		{"TAIL_MESSAGES", int64(sched.TailMessages)}, {"TAIL_BYTES", int64(sched.TailBytes)},
 	} {
 		if bound.value <= 0 {
 			return invalid("CONFIG_INVALID", "HOLDFAST_STATE_%s must be above 0", bound.variable)

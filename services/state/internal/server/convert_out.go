@@ -63,12 +63,14 @@ func runOut(key session.Key, r *session.Run) *statev1.Run {
 	return &statev1.Run{
 		RunId: r.RunID, SessionId: key.SessionID, AgentType: r.AgentType, Turn: r.Turn, Status: runStatusOut[r.Status],
 		RequestKey: r.RequestKey, MessageId: r.MessageID, StepCount: r.StepCount,
-		Output: r.Outcome.Output, Failure: failureOut(r.Outcome.Failure), CompletionReason: r.Outcome.CompletionReason, FinishReason: r.Outcome.FinishReason,
+		Output: r.Outcome.Output, Failure: failureOut(r.Outcome.Failure),
+		CompletionReason: r.Outcome.CompletionReason, FinishReason: r.Outcome.FinishReason,
 		Attempt: r.Attempt, Traceparent: r.Traceparent, Tracestate: r.Tracestate, StartedBy: r.StartedBy,
 		CreatedAt: int64(r.CreatedAt), StartedAt: int64(r.StartedAt), CompletedAt: int64(r.CompletedAt),
 		Entry: entryOut[r.Entry], Stop: stopOut(r.Stop), DueAt: int64(r.DueAt), Losses: r.Losses,
 		DeadlineAt: int64(r.DeadlineAt), OnBusy: busyOut[r.OnBusy], StartMessageCount: r.StartMessageCount, TurnMessageCount: r.TurnMessageCount,
-		StartPosition: r.StartPosition, EndPosition: r.EndPosition, FinishStep: r.FinishStep, Priority: r.Priority, Usage: tokensOut(r.Outcome.Usage),
+		StartPosition: r.StartPosition, EndPosition: r.EndPosition, FinishStep: r.FinishStep, Priority: r.Priority,
+		Usage: tokensOut(r.Outcome.Usage),
 	}
 }
 
@@ -76,7 +78,9 @@ func tokensOut(t *session.Tokens) *eventv1.Usage {
 	if t == nil {
 		return nil
 	}
-	return &eventv1.Usage{PromptTokens: t.Prompt, CompletionTokens: t.Completion, ReasoningTokens: t.Reasoning, CachedTokens: t.Cached, TotalTokens: t.Total}
+	return &eventv1.Usage{
+		PromptTokens: t.Prompt, CompletionTokens: t.Completion, ReasoningTokens: t.Reasoning, CachedTokens: t.Cached, TotalTokens: t.Total,
+	}
 }
 
 func messagesOut(rows []session.Message) ([]*statev1.StoredMessage, error) {

@@ -41,7 +41,8 @@ type erasure struct {
 func (s *erasureService) Erase(ctx context.Context, r *statev1.EraseRequest) (*statev1.EraseResponse, error) {
 	x := s.runner.read(r)
 	e := &erasure{
-		erasureService: s, tenant: x.id("tenant", r.GetTenant()), user: x.optionalID("user_id", r.GetUserId()), id: x.id("erasure_id", r.GetErasureId()),
+		erasureService: s, tenant: x.id("tenant", r.GetTenant()), user: x.optionalID("user_id", r.GetUserId()),
+		id:    x.id("erasure_id", r.GetErasureId()),
 		actor: x.by.Actor, removed: session.Removed{},
 	}
 	if x.err != nil {
@@ -71,7 +72,10 @@ func (e *erasure) record(ctx context.Context, id string, detail map[string]any) 
 	if e.actor == "" {
 		return nil
 	}
-	event := session.AuditEvent{ID: id, At: e.clock.millis(), Actor: e.actor, Action: session.ActionTenantErased, TargetKind: "tenant", TargetID: e.tenant, Outcome: session.OutcomeDone}
+	event := session.AuditEvent{
+		ID: id, At: e.clock.millis(), Actor: e.actor, Action: session.ActionTenantErased, TargetKind: "tenant", TargetID: e.tenant,
+		Outcome: session.OutcomeDone,
+	}
 	if e.user != "" {
 		event.Action, event.TargetKind, event.TargetID = session.ActionUserErased, "user", e.user
 	}
@@ -223,7 +227,9 @@ func (s *erasureService) ListLogErasures(ctx context.Context, r *statev1.ListLog
 }
 
 // FinishLogErasures implements statev1.ErasureServiceServer.
-func (s *erasureService) FinishLogErasures(ctx context.Context, r *statev1.FinishLogErasuresRequest) (*statev1.FinishLogErasuresResponse, error) {
+func (s *erasureService) FinishLogErasures(
+	ctx context.Context, r *statev1.FinishLogErasuresRequest,
+) (*statev1.FinishLogErasuresResponse, error) {
 	x := s.runner.read(r)
 	if n := len(r.GetLogs()); n > eraseLogs {
 		x.refuse("ID_INVALID", "the request has %d live logs; send at most %d", n, eraseLogs)

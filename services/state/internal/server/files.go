@@ -271,7 +271,8 @@ func (s *fileService) ReadFile(r *statev1.ReadFileRequest, stream grpc.ServerStr
 		return err
 	}
 	if r.GetOffset() < 0 || r.GetOffset() > file.Size || r.GetLength() < 0 {
-		return invalid("RANGE_INVALID", "the file has %d bytes; the offset %d or the length %d is not in it", file.Size, r.GetOffset(), r.GetLength())
+		return invalid("RANGE_INVALID", "the file has %d bytes; the offset %d or the length %d is not in it",
+			file.Size, r.GetOffset(), r.GetLength())
 	}
 	if err := stream.Send(&statev1.ReadFileResponse{Part: &statev1.ReadFileResponse_File{File: fileOut(file)}}); err != nil {
 		return err

@@ -39,7 +39,8 @@ func (s *governorService) Acquire(ctx context.Context, r *statev1.AcquireRequest
 	}
 	readGovernors(x, names)
 	for i, l := range limits {
-		if least, most := min(l.Requests, l.Tokens, l.Concurrency), max(l.Requests, l.Tokens, l.Concurrency); least < 0 || most == 0 || most > maxGovernorLimit {
+		least, most := min(l.Requests, l.Tokens, l.Concurrency), max(l.Requests, l.Tokens, l.Concurrency)
+		if least < 0 || most == 0 || most > maxGovernorLimit {
 			governorInvalid(x, "the limits of %q must be from 0 to %d, and one of them above 0", names[i], maxGovernorLimit)
 		}
 	}

@@ -43,8 +43,9 @@ func (s *memoryService) AddMemory(ctx context.Context, r *statev1.AddMemoryReque
 	m := r.GetMemory()
 	x.id("tenant", r.GetTenant())
 	memory := session.Memory{
-		ID: x.optionalID("memory_id", m.GetMemoryId()), EntityID: x.optionalID("entity_id", m.GetEntityId()), Source: x.optionalID("source", m.GetSource()),
-		Text: readMemoryText(x, m.GetText()), CreatedAt: x.now, UpdatedAt: x.now,
+		ID: x.optionalID("memory_id", m.GetMemoryId()), EntityID: x.optionalID("entity_id", m.GetEntityId()),
+		Source: x.optionalID("source", m.GetSource()),
+		Text:   readMemoryText(x, m.GetText()), CreatedAt: x.now, UpdatedAt: x.now,
 	}
 	if memory.ID == "" {
 		memory.ID = x.ids.memory()
@@ -183,7 +184,9 @@ func (s *memoryService) ListEntities(ctx context.Context, r *statev1.ListEntitie
 
 // entities reads the pairs after a pair, if behind is set. The store takes an empty pair for
 // none, so entities skips it itself.
-func (s *memoryService) entities(ctx context.Context, tenant string, after store.EntityCount, behind bool, limit int) ([]store.EntityCount, error) {
+func (s *memoryService) entities(
+	ctx context.Context, tenant string, after store.EntityCount, behind bool, limit int,
+) ([]store.EntityCount, error) {
 	nameless := store.EntityCount{}
 	if !behind || after != nameless {
 		return s.store.Entities(ctx, tenant, after, limit)

@@ -40,7 +40,7 @@ func (s *sessionService) AppendMessages(ctx context.Context, r *statev1.AppendMe
 	x := s.runner.read(r)
 	command := session.AppendMessages{Key: x.key(r), Now: x.now}
 	if len(r.GetMessages()) == 0 {
-		x.messageInvalid("messages is empty; give at least one")
+		x.refuse("MESSAGE_INVALID", "messages is empty; give at least one")
 	}
 	command.Messages = x.appended(r.GetMessages())
 	if x.err != nil {
@@ -62,7 +62,9 @@ func (s *sessionService) AppendMessages(ctx context.Context, r *statev1.AppendMe
 }
 
 // TruncateMessages implements statev1.SessionServiceServer.
-func (s *sessionService) TruncateMessages(ctx context.Context, r *statev1.TruncateMessagesRequest) (*statev1.TruncateMessagesResponse, error) {
+func (s *sessionService) TruncateMessages(
+	ctx context.Context, r *statev1.TruncateMessagesRequest,
+) (*statev1.TruncateMessagesResponse, error) {
 	x := s.runner.read(r)
 	command := session.Truncate{
 		Key: x.key(r), Messages: number(x, "COUNT_INVALID", "count", r.GetCount(), math.MaxInt64, "give how many messages stay"), Now: x.now,

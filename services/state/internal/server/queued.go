@@ -40,7 +40,9 @@ func (q *queue) explain(ctx context.Context, key session.Key, r *session.Run, ou
 }
 
 // reason finds the first sufficient reason against a claim of the run.
-func (q *queue) reason(ctx context.Context, tenant string, r *session.Run, now session.Millis) (statev1.QueuedReason_Reason, string, error) {
+func (q *queue) reason(ctx context.Context, tenant string, r *session.Run, now session.Millis) (
+	reason statev1.QueuedReason_Reason, detail string, err error,
+) {
 	unserved, err := q.registry.Unserved(ctx)
 	if err != nil {
 		return 0, "", err
@@ -49,19 +51,22 @@ func (q *queue) reason(ctx context.Context, tenant string, r *session.Run, now s
 		return statev1.QueuedReason_REASON_NO_EXECUTOR, fmt.Sprintf("no executor serves the agent %q", r.AgentType), nil
 	}
 	if r.DueAt > now {
-		return statev1.QueuedReason_REASON_DELAYED, fmt.Sprintf("an executor has given the run back; it may begin again in %v", time.Duration(r.DueAt-now)*time.Millisecond), nil
+		return statev1.QueuedReason_REASON_DELAYED,
+			fmt.Sprintf("an executor has given the run back; it may begin again in %v", time.Duration(r.DueAt-now)*time.Millisecond), nil
 	}
 	ofTenant, ofUser := q.caps().Of(tenant, r.UserID)
 	if ofTenant > 0 {
 		running, err := q.counts.RunningRuns(ctx, tenant, "")
 		if err != nil || running >= ofTenant {
-			return statev1.QueuedReason_REASON_TENANT_IN_FLIGHT, fmt.Sprintf("%d runs of the tenant are running, as many as its quota inFlight allows", running), err
+			return statev1.QueuedReason_REASON_TENANT_IN_FLIGHT,
+				fmt.Sprintf("%d runs of the tenant are running, as many as its quota inFlight allows", running), err
 		}
 	}
 	if ofUser > 0 {
 		running, err := q.counts.RunningRuns(ctx, tenant, r.UserID)
 		if err != nil || running >= ofUser {
-			return statev1.QueuedReason_REASON_USER_IN_FLIGHT, fmt.Sprintf("%d runs of the user are running, as many as the quota inFlight allows", running), err
+			return statev1.QueuedReason_REASON_USER_IN_FLIGHT,
+				fmt.Sprintf("%d runs of the user are running, as many as the quota inFlight allows", running), err
 		}
 	}
 	return statev1.QueuedReason_REASON_NO_FREE_SLOT, fmt.Sprintf("the executors that serve the agent %q have no free slot", r.AgentType), nil

@@ -365,10 +365,6 @@ type origin struct {
 // maxUIMetadata bounds the metadata and the data parts of a client's message, in bytes each.
 const maxUIMetadata = 64 << 10
 
-func (x *reader) messageInvalid(format string, args ...any) {
-	x.refuse("MESSAGE_INVALID", format, args...)
-}
-
 // checkMessage checks the common fields of all messages. Invalid (METADATA_INVALID, ID_INVALID), TooLarge
 // (MESSAGE_TOO_LARGE).
 func (x *reader) checkMessage(m *eventv1.Message, limit int) {
@@ -430,12 +426,12 @@ func (x *reader) messageCount(n int) {
 func (x *reader) userMessages(messages []*eventv1.Message, mayBeEmpty bool, runID string) []session.Message {
 	x.messageCount(len(messages))
 	if len(messages) == 0 && !mayBeEmpty {
-		x.messageInvalid("messages is empty; a run begins with at least one user message")
+		x.refuse("MESSAGE_INVALID", "messages is empty; a run begins with at least one user message")
 	}
 	rows := make([]session.Message, 0, len(messages))
 	for i, m := range messages {
 		if m.GetRole() != eventv1.Role_ROLE_USER {
-			x.messageInvalid("messages[%d] has the role %s; only user messages start a run", i, m.GetRole())
+			x.refuse("MESSAGE_INVALID", "messages[%d] has the role %s; only user messages start a run", i, m.GetRole())
 		}
 		x.optionalID("a message's id", m.GetId())
 		content := false
@@ -446,11 +442,11 @@ func (x *reader) userMessages(messages []*eventv1.Message, mayBeEmpty bool, runI
 			case *eventv1.Part_File:
 				content = content || p.File.GetUrl() != ""
 			default:
-				x.messageInvalid("messages[%d] has a part that is neither text nor a file", i)
+				x.refuse("MESSAGE_INVALID", "messages[%d] has a part that is neither text nor a file", i)
 			}
 		}
 		if !content {
-			x.messageInvalid("messages[%d] has no content; give it a text or a file", i)
+			x.refuse("MESSAGE_INVALID", "messages[%d] has no content; give it a text or a file", i)
 		}
 		rows = append(rows, x.message(m, x.limits.MessageBytes, origin{runID: runID}))
 		if x.err != nil {
@@ -472,10 +468,10 @@ func (x *reader) conversation(messages []*eventv1.Message, userRunID string) []s
 	rows := make([]session.Message, 0, len(messages))
 	for i, m := range messages {
 		if roleNames[m.GetRole()] == "" {
-			x.messageInvalid("messages[%d] has no role", i)
+			x.refuse("MESSAGE_INVALID", "messages[%d] has no role", i)
 		}
 		if len(m.GetParts()) == 0 {
-			x.messageInvalid("messages[%d] has no content; give it a part", i)
+			x.refuse("MESSAGE_INVALID", "messages[%d] has no content; give it a part", i)
 		}
 		x.optionalID("a message's id", m.GetId())
 		from := origin{}
@@ -500,7 +496,7 @@ func (x *reader) history(messages []*eventv1.Message, runID string) []session.Me
 	size := 0
 	for i, m := range messages {
 		if m.GetRole() == eventv1.Role_ROLE_CONTEXT || m.GetStep() != 0 || m.GetHidden() {
-			x.messageInvalid("history[%d] has the role %s, or fields of the runtime", i, m.GetRole())
+			x.refuse("MESSAGE_INVALID", "history[%d] has the role %s, or fields of the runtime", i, m.GetRole())
 		}
 		size += proto.Size(m)
 	}
@@ -514,7 +510,7 @@ func (x *reader) stepMessages(messages []*eventv1.Message, from origin) []sessio
 	for _, m := range messages {
 		x.id("a message's id", m.GetId())
 		if m.GetRole() == eventv1.Role_ROLE_UNSPECIFIED {
-			x.messageInvalid("message %q has no role", m.GetId())
+			x.refuse("MESSAGE_INVALID", "message %q has no role", m.GetId())
 		}
 		rows = append(rows, x.message(m, x.limits.StepBytes, from))
 		if x.err != nil {
@@ -644,13 +640,9 @@ func opIn(op *statev1.StateOp) (row session.StateOp, problem string) {
 	return row, ""
 }
 
-func (x *reader) outcomeInvalid(format string, args ...any) {
-	x.refuse("OUTCOME_INVALID", format, args...)
-}
-
 // outcome gives Invalid (OUTCOME_INVALID).
 func (x *reader) outcome(o *statev1.Outcome, maySuspend bool) session.Outcome {
-	const maxFinishReason = 64
+	const reason, maxFinishReason = "OUTCOME_INVALID", 64
 	out := session.Outcome{
 		Status: runStatusIn[o.GetStatus()], Output: o.GetOutput(), CompletionReason: o.GetCompletionReason(), FinishReason: o.GetFinishReason(),
 		Failure: x.failure(o.GetFailure()),
@@ -664,24 +656,24 @@ func (x *reader) outcome(o *statev1.Outcome, maySuspend bool) session.Outcome {
 	suspended := session.Status(out.Status).Suspended()
 	switch {
 	case suspended && !maySuspend:
-		x.outcomeInvalid("a suspended outcome comes with the commit of the step that leaves calls open")
+		x.refuse(reason, "a suspended outcome comes with the commit of the step that leaves calls open")
 	case out.Status == session.RunFailed && o.GetFailure().GetError() == "":
-		x.outcomeInvalid("a failed run needs a failure with an error text")
+		x.refuse(reason, "a failed run needs a failure with an error text")
 	case !suspended && out.Status != session.RunFailed && out.Status != session.RunCompleted && out.Status != session.RunInterrupted:
-		x.outcomeInvalid("a run cannot end as %s; valid outcomes are COMPLETED, FAILED and INTERRUPTED", o.GetStatus())
+		x.refuse(reason, "a run cannot end as %s; valid outcomes are COMPLETED, FAILED and INTERRUPTED", o.GetStatus())
 	case len(out.Output) > x.limits.StepBytes:
-		x.outcomeInvalid("the output has %d bytes; the limit is %d", len(out.Output), x.limits.StepBytes)
+		x.refuse(reason, "the output has %d bytes; the limit is %d", len(out.Output), x.limits.StepBytes)
 	case !isJSONOrEmpty(out.Output):
-		x.outcomeInvalid("the output is not one JSON text")
+		x.refuse(reason, "the output is not one JSON text")
 	case len(out.FinishReason) > maxFinishReason:
-		x.outcomeInvalid("the finish_reason has %d bytes; the limit is %d: give a short reason, such as stop or length",
+		x.refuse(reason, "the finish_reason has %d bytes; the limit is %d: give a short reason, such as stop or length",
 			len(out.FinishReason), maxFinishReason)
 	}
 	for _, name := range [...]struct{ field, text string }{
 		{"completion_reason", out.CompletionReason}, {"failure.code", o.GetFailure().GetCode()}, {"finish_reason", out.FinishReason},
 	} {
 		if p := idProblem(name.text); name.text != "" && p != "" {
-			x.outcomeInvalid("%s %s", name.field, p)
+			x.refuse(reason, "%s %s", name.field, p)
 		}
 	}
 	return out

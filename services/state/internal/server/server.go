@@ -45,7 +45,9 @@ func New(c Config, s store.Store, keys grant.Keys, now func() time.Time, newID f
 	suspects, clock, ids := sweep.NewSuspects(), clock(now), ids(newID)
 	grants, admissions := &grants{keys: keys, store: s, now: now}, newAdmissions(c.Quotas, s, clock)
 	r := newRunner(s, c.Limits, clock, ids)
-	r.scheduler = scheduler.New(c.Scheduler, scheduler.Peers{Store: s, Signals: s.Signals, Commands: r, Caps: c.Quotas.Caps, Suspects: suspects, Now: now, Log: log, EpochStep: c.EpochStep})
+	r.scheduler = scheduler.New(c.Scheduler, scheduler.Peers{
+		Store: s, Signals: s.Signals, Commands: r, Caps: c.Quotas.Caps, Suspects: suspects, Now: now, Log: log, EpochStep: c.EpochStep,
+	})
 	waits := &queue{registry: s, counts: s, caps: c.Quotas.Caps, clock: clock}
 	return &Server{
 		scheduler:      r.scheduler,
@@ -53,17 +55,24 @@ func New(c Config, s store.Store, keys grant.Keys, now func() time.Time, newID f
 		runner:         r,
 		auditRetention: c.AuditRetention,
 		runs:           &runService{grants: grants, store: s, files: s, registry: s, runner: r, queue: waits, admissions: admissions},
-		sessions:       &sessionService{grants: grants, store: s, files: s, lister: s, registry: s, counts: s, runner: r, admissions: admissions, queue: waits},
-		work:           &workService{grants: grants, registry: s, runner: r, scheduler: r.scheduler, suspects: suspects, suspendedTTL: c.SuspendedTTL, clock: clock},
-		checkpoints:    &checkpointService{store: s, runner: r, admissions: admissions},
-		calls:          &callService{store: s, lister: s, runner: r},
-		usage:          &usageService{store: s, accounts: s, runner: r},
-		memories:       &memoryService{store: s, runner: r},
-		governors:      &governorService{store: s, runner: r},
-		files:          &fileService{grants: grants, store: s, blobs: s.Blobs, admissions: admissions, runner: r, grace: session.Millis(c.FileGrace.Milliseconds()), clock: clock},
-		audit:          &auditService{store: s, runner: r, clock: clock},
-		erasure:        &erasureService{store: s, runner: r, clock: clock},
-		overdue:        &overdue{lister: s, runner: r, clock: clock, log: log},
+		sessions: &sessionService{
+			grants: grants, store: s, files: s, lister: s, registry: s, counts: s, runner: r, admissions: admissions, queue: waits,
+		},
+		work: &workService{
+			grants: grants, registry: s, runner: r, scheduler: r.scheduler, suspects: suspects, suspendedTTL: c.SuspendedTTL, clock: clock,
+		},
+		checkpoints: &checkpointService{store: s, runner: r, admissions: admissions},
+		calls:       &callService{store: s, lister: s, runner: r},
+		usage:       &usageService{store: s, accounts: s, runner: r},
+		memories:    &memoryService{store: s, runner: r},
+		governors:   &governorService{store: s, runner: r},
+		files: &fileService{
+			grants: grants, store: s, blobs: s.Blobs, admissions: admissions, runner: r,
+			grace: session.Millis(c.FileGrace.Milliseconds()), clock: clock,
+		},
+		audit:   &auditService{store: s, runner: r, clock: clock},
+		erasure: &erasureService{store: s, runner: r, clock: clock},
+		overdue: &overdue{lister: s, runner: r, clock: clock, log: log},
 	}
 }
 

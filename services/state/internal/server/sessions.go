@@ -35,7 +35,9 @@ type sessionService struct {
 func (s *sessionService) CreateSession(ctx context.Context, r *statev1.CreateSessionRequest) (*statev1.CreateSessionResponse, error) {
 	x := s.runner.read(r)
 	create := session.Create{
-		Key:       session.Key{Tenant: x.id("tenant", r.GetTenant()), SessionID: cmp.Or(x.optionalID("session_id", r.GetSessionId()), x.ids.session())},
+		Key: session.Key{
+			Tenant: x.id("tenant", r.GetTenant()), SessionID: cmp.Or(x.optionalID("session_id", r.GetSessionId()), x.ids.session()),
+		},
 		AgentType: x.optionalID("agent_type", r.GetAgentType()), ParentID: x.parentID(r.GetParent()), Child: x.child(r.GetParent()),
 		Owner: x.by.Owner, UserID: x.user(r.GetUserId()), OrganizationID: x.optionalID("organization_id", r.GetOrganizationId()),
 		Tags: x.tags(r.GetTags()), Metadata: x.textMetadata(r.GetMetadata()), State: x.initialState(r.GetCustomState()),
@@ -117,7 +119,8 @@ func (s *sessionService) DeleteSession(ctx context.Context, r *statev1.DeleteSes
 // deletion returns the command that deletes a session and all below it. Its answer counts the removed rows.
 func deletion(x *reader, key session.Key) session.Command[session.Removed] {
 	d := session.DeleteSession{Key: key}
-	c := onViews(x, session.Target{Key: key, Need: d.Need(), Owner: x.by.Owner}, func(views ...*session.View) (*session.Change, session.Removed, error) {
+	target := session.Target{Key: key, Need: d.Need(), Owner: x.by.Owner}
+	c := onViews(x, target, func(views ...*session.View) (*session.Change, session.Removed, error) {
 		change, err := d.Decide(views[0])
 		return change, nil, err
 	})
@@ -132,7 +135,8 @@ func deletion(x *reader, key session.Key) session.Command[session.Removed] {
 func (s *sessionService) UpdateSession(ctx context.Context, r *statev1.UpdateSessionRequest) (*statev1.UpdateSessionResponse, error) {
 	x := s.runner.read(r)
 	command := session.UpdateSession{
-		Key: x.key(r), Title: readTitle(x, r.Title), UserID: r.UserId, OrganizationID: r.OrganizationId, ExpectedVersion: r.GetExpectedVersion(), Now: x.now,
+		Key: x.key(r), Title: readTitle(x, r.Title), UserID: r.UserId, OrganizationID: r.OrganizationId,
+		ExpectedVersion: r.GetExpectedVersion(), Now: x.now,
 	}
 	x.optionalID("user_id", r.GetUserId())
 	x.optionalID("organization_id", r.GetOrganizationId())
@@ -243,7 +247,9 @@ func (s *sessionService) ListAgents(ctx context.Context, r *statev1.ListAgentsRe
 	}
 	answer := &statev1.ListAgentsResponse{UnservedAgentTypes: slices.Sorted(maps.Keys(unserved)), Problems: problemsOut(problems)}
 	for _, a := range agents {
-		answer.Agents = append(answer.Agents, &statev1.Agent{AgentType: a.Type, Description: a.Description, OnBusy: busyOut[a.OnBusy], StateSchema: a.StateSchema, Remote: a.Remote})
+		answer.Agents = append(answer.Agents, &statev1.Agent{
+			AgentType: a.Type, Description: a.Description, OnBusy: busyOut[a.OnBusy], StateSchema: a.StateSchema, Remote: a.Remote,
+		})
 	}
 	if r.GetTenant() == "" {
 		return answer, nil

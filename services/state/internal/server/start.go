@@ -128,7 +128,7 @@ func (s *runService) readStart(x *reader, r *statev1.StartRunRequest) session.Co
 	history := x.history(r.GetHistory(), post.RunID)
 	const maxEarlier = 1000
 	if n := len(r.GetEarlierMessageIds()); n > maxEarlier {
-		x.messageInvalid("earlier_message_ids has %d ids; the limit is %d", n, maxEarlier)
+		x.refuse("MESSAGE_INVALID", "earlier_message_ids has %d ids; the limit is %d", n, maxEarlier)
 	}
 	post.EarlierIDs = x.eachID("an id in earlier_message_ids", r.GetEarlierMessageIds())
 	if e := r.GetExpect(); e != nil {
@@ -219,7 +219,8 @@ func onlyAgent(ctx context.Context, registry store.Registry) (string, error) {
 		names[i] = a.Type
 	}
 	return "", invalid("AGENT_REQUIRED",
-		"the session is new and there is no default agent: name an agentType (known: %s), or configure a default agent", strings.Join(names, ", "))
+		"the session is new and there is no default agent: name an agentType (known: %s), or configure a default agent",
+		strings.Join(names, ", "))
 }
 
 // withKnownAgents adds at most limit known agents to the fault.

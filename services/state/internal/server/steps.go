@@ -50,7 +50,8 @@ func stepsOut(key session.Key, found *store.Steps) (*statev1.ListStepsResponse, 
 
 func stepOut(step *session.StoredStep) (*statev1.StoredStep, error) {
 	out := &statev1.StoredStep{
-		Step: step.Step, RunId: step.RunID, Follows: step.Follows, BeginsRun: step.BeginsRun, CheckpointId: step.ID, CommittedAt: int64(step.CreatedAt),
+		Step: step.Step, RunId: step.RunID, Follows: step.Follows, BeginsRun: step.BeginsRun,
+		CheckpointId: step.ID, CommittedAt: int64(step.CreatedAt),
 	}
 	messages, err := messagesOut(step.Messages)
 	if err != nil {

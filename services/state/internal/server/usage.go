@@ -139,7 +139,8 @@ func readUsageQuery(x *reader, r *statev1.QueryUsageRequest) store.UsageQuery {
 	from, before, bucket := r.GetRecordedFrom(), r.GetRecordedBefore(), r.GetBucketMs()
 	switch {
 	case len(r.GetSessionIds()) > maxQueried || len(r.GetModels()) > maxQueried:
-		x.refuse(reason, "the query names %d sessions and %d models; the limit of each is %d", len(r.GetSessionIds()), len(r.GetModels()), maxQueried)
+		x.refuse(reason, "the query names %d sessions and %d models; the limit of each is %d",
+			len(r.GetSessionIds()), len(r.GetModels()), maxQueried)
 	case bucket != 0 && bucket < shortestBucket:
 		x.refuse(reason, "bucket_ms is %d; give at least %d, or 0 for one bucket", bucket, shortestBucket)
 	case from < 0 || before < 0 || before != 0 && before <= from:

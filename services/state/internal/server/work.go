@@ -55,7 +55,7 @@ func (s *workService) RecordPlan(ctx context.Context, r *statev1.RecordPlanReque
 // TooLarge (MESSAGE_TOO_LARGE).
 func readPlannedCalls(x *reader, m *eventv1.Message) (ids []string) {
 	if m.GetRole() != eventv1.Role_ROLE_ASSISTANT {
-		x.messageInvalid("the plan has the role %s; it is the assistant's message", m.GetRole())
+		x.refuse("MESSAGE_INVALID", "the plan has the role %s; it is the assistant's message", m.GetRole())
 	}
 	x.id("the plan's id", m.GetId())
 	seen := map[string]bool{}
@@ -66,7 +66,7 @@ func readPlannedCalls(x *reader, m *eventv1.Message) (ids []string) {
 		}
 		id := x.id("a call's id", call.GetToolCallId())
 		if seen[id] {
-			x.messageInvalid("the plan has two calls with the id %q", id)
+			x.refuse("MESSAGE_INVALID", "the plan has two calls with the id %q", id)
 		}
 		seen[id] = true
 		ids = append(ids, id)

@@ -257,7 +257,8 @@ func (a Audit) recordSession(v *View, change *Change) {
 	case change.Rewind == nil && change.NewRun == nil && len(change.Messages) > 0:
 		a.add(v.Session, change, ActionAppended, "session", id, OutcomeDone, map[string]any{"messages": len(change.Messages)})
 	case change.Rewind != nil && change.NewRun == nil:
-		a.add(v.Session, change, ActionRewound, "session", id, OutcomeDone, map[string]any{"messages": v.Session.MessageCount - change.Rewind.Messages})
+		a.add(v.Session, change, ActionRewound, "session", id, OutcomeDone,
+			map[string]any{"messages": v.Session.MessageCount - change.Rewind.Messages})
 	case change.Rewind == nil && (change.NewState || len(change.StateWrite) > 0):
 		a.add(v.Session, change, ActionStateChanged, "session", id, OutcomeDone, map[string]any{"version": change.Session.StateVersion})
 	}

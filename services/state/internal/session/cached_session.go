@@ -117,8 +117,10 @@ func (h *CachedSession) canShow(n Need) bool {
 		n.CheckpointStep != 0 && n.CheckpointStep == h.session.StepCount:
 		return false
 	}
-	return n.RequestKey == "" && n.AgentType == "" && n.ExecutorID == "" && len(n.CallIDs) == 0 && n.CheckpointID == "" && n.CheckpointBelow == 0 &&
-		!n.Current && !n.Live && !n.Calls && !n.Children && n.LiveBelow == 0 && n.Tail == Tail{} && !n.Waiting && !n.OwnAgent && !n.Undo && n.RewindToMessage == "" && n.AnswerID == "" && n.AskedFrom == 0 && !n.FailedStep && !n.Stored
+	return n.RequestKey == "" && n.AgentType == "" && n.ExecutorID == "" && len(n.CallIDs) == 0 &&
+		n.CheckpointID == "" && n.CheckpointBelow == 0 &&
+		!n.Current && !n.Live && !n.Calls && !n.Children && n.LiveBelow == 0 && n.Tail == Tail{} && !n.Waiting && !n.OwnAgent &&
+		!n.Undo && n.RewindToMessage == "" && n.AnswerID == "" && n.AskedFrom == 0 && !n.FailedStep && !n.Stored
 }
 
 // Size estimates the memory in bytes.

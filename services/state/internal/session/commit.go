@@ -46,7 +46,8 @@ func (c Commit) Need() Need {
 		RunID: c.RunID, MessageIDs: messageIDs(c.Messages), CallIDs: c.callIDs(), CheckpointStep: c.Step,
 		State: len(c.Ops) > 0, StateIfWritten: true, Journal: true,
 		LiveBelow: c.liveBelow(),
-		Current:   c.suspends(), Calls: c.suspends() || c.fails(), Children: len(c.Children)+len(c.NewChildren) > 0 || slices.ContainsFunc(c.Calls, Call.awaitsChild),
+		Current:   c.suspends(), Calls: c.suspends() || c.fails(),
+		Children: len(c.Children)+len(c.NewChildren) > 0 || slices.ContainsFunc(c.Calls, Call.awaitsChild),
 	}
 }
 
@@ -189,7 +190,8 @@ func (c Commit) suspend(v *View, change *Change, r *Run) error {
 	}
 	calls := change.unconsumedCalls(v)
 	if len(calls) == 0 {
-		return fault.New(fault.Invalid, "OUTCOME_INVALID", "outcome %s needs a call that is unconsumed after the step; add the calls to the same step", r.Status)
+		return fault.New(fault.Invalid, "OUTCOME_INVALID",
+			"outcome %s needs a call that is unconsumed after the step; add the calls to the same step", r.Status)
 	}
 	if r.Status == RunSuspendedAwaitingChildren && !slices.ContainsFunc(calls, func(c Call) bool { return c.Kind == SubAgent }) {
 		return fault.New(fault.Invalid, "OUTCOME_INVALID", "outcome %s needs an unconsumed call of a sub-agent", r.Status)

@@ -81,7 +81,8 @@ func (c Commit) consumedCalls(v *View) ([]Call, error) {
 			return nil, fault.New(fault.Conflict, "CALL_UNANSWERED", "call %q has no answer yet; suspend until it has one", call.CallID)
 		case call.Revision != consume.Revision:
 			return nil, fault.New(fault.Stale, "ANSWER_CHANGED",
-				"call %q has answer %d, not %d, since a real answer has replaced a timeout; read the call again and use its new answer", call.CallID, call.Revision, consume.Revision)
+				"call %q has answer %d, not %d, since a real answer has replaced a timeout; read the call again and use its new answer",
+				call.CallID, call.Revision, consume.Revision)
 		}
 		taken[call.CallID] = true
 		call.ConsumedAt, call.ConsumedStep = c.Now, c.Step

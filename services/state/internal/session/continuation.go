@@ -2,15 +2,16 @@ package session
 
 import "slices"
 
-// beginContinuation begins the run that continues a suspended session. It inherits the
-// message, the turn's start, the starter, the author, the trace, the priority, the deadline and the stop of the suspended run. The session has
-// its new version already.
+// beginContinuation begins the run that continues a suspended session. It inherits the message, the turn's start, the
+// starter, the author, the trace, the priority, the deadline and the stop of the suspended run. The session has its new
+// version already.
 func (s *Session) beginContinuation(suspended *Run, runID string, now Millis) *Run {
 	s.ResumeCount++
 	r := &Run{
 		RunID: runID, AgentType: suspended.AgentType, Entry: EntryContinuation, MessageID: suspended.MessageID,
-		DeadlineAt: suspended.DeadlineAt, Traceparent: suspended.Traceparent, Tracestate: suspended.Tracestate, StartedBy: suspended.StartedBy, Author: suspended.Author,
-		Priority: suspended.Priority, UserID: s.UserID, CreatedAt: now, Stop: suspended.Stop,
+		DeadlineAt: suspended.DeadlineAt, Traceparent: suspended.Traceparent, Tracestate: suspended.Tracestate,
+		StartedBy: suspended.StartedBy, Author: suspended.Author, Priority: suspended.Priority,
+		UserID: s.UserID, CreatedAt: now, Stop: suspended.Stop,
 	}
 	s.beginRun(r)
 	r.TurnMessageCount = suspended.TurnMessageCount

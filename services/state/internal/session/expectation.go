@@ -21,7 +21,8 @@ func (e Expect) check(s *Session) error {
 		return nil
 	}
 	return s.conflict("SESSION_CHANGED",
-		"session %q is %s at version %d with run %q, not as expected; read it again and decide anew", s.SessionID, s.Status, s.Version, s.CurrentRunID).
+		"session %q is %s at version %d with run %q, not as expected; read it again and decide anew",
+		s.SessionID, s.Status, s.Version, s.CurrentRunID).
 		With("currentVersion", strconv.FormatInt(s.Version, 10))
 }
 

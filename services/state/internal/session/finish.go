@@ -44,7 +44,8 @@ func (c Finish) Decide(v *View) (*Change, Finished, error) {
 		return nil, Finished{}, runFinished(v.Run)
 	}
 	if Status(c.Outcome.Status).Suspended() {
-		return nil, Finished{}, fault.New(fault.Invalid, "OUTCOME_INVALID", "a run cannot suspend outside of a step; commit the step with the open calls instead")
+		return nil, Finished{}, fault.New(fault.Invalid, "OUTCOME_INVALID",
+			"a run cannot suspend outside of a step; commit the step with the open calls instead")
 	}
 	s, r := v.nextVersion(c.Now), *v.Run
 	change := &Change{

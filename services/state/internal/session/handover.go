@@ -44,7 +44,8 @@ func (c HandOver) Decide(v *View, own *Change) (*View, *Change, error) {
 // newest, and the change alters nothing else that a claim carries but messages, answers
 // and state.
 func (change *Change) CanHandOver() bool {
-	return change != nil && !change.Delete && change.Session != nil && change.NewRun != nil && change.NewRun.Status == RunQueued && change.NewRun.RunID == change.Session.CurrentRunID &&
+	return change != nil && !change.Delete && change.Session != nil && change.NewRun != nil &&
+		change.NewRun.Status == RunQueued && change.NewRun.RunID == change.Session.CurrentRunID &&
 		change.Dequeued == nil && change.WaitingInput == nil && change.Rewind == nil && change.Copy == nil && len(change.Runs) == 0 &&
 		change.Plan == nil && change.Result == nil && len(change.NewCalls) == 0
 }

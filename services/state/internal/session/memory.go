@@ -23,7 +23,8 @@ func SearchWords(text string, limit int) []string {
 	const longest = 64
 	seen := map[string]bool{}
 	var words []string
-	for word := range strings.FieldsFuncSeq(text, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !unicode.IsMark(r) }) {
+	separates := func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !unicode.IsMark(r) }
+	for word := range strings.FieldsFuncSeq(text, separates) {
 		if len(words) == limit {
 			break
 		}

@@ -33,7 +33,8 @@ func (c RunRequest) rewindAndBegin(views []*View, keep bool) (*Change, error) {
 	}
 	if _, _, known := b.StateOrigin(); !known || b.State == "" {
 		return nil, fault.New(fault.NotFound, "CHECKPOINT_NOT_FOUND",
-			"the custom state at message %q is unknown: its run belongs to another session, and no earlier checkpoint is stored; send a new message instead", b.Message.ID)
+			"the custom state at message %q is unknown: its run belongs to another session, and no earlier checkpoint is stored; "+
+				"send a new message instead", b.Message.ID)
 	}
 	remaining := b.Message.Ordinal
 	if keep {

@@ -23,7 +23,8 @@ func (s *Session) checkUnique(messages []Message, taken []string) error {
 	}
 	for _, m := range messages {
 		if seen[m.ID] {
-			return s.describeIn(fault.New(fault.Conflict, "MESSAGE_EXISTS", "the session has a message %q already; give the new one another id", m.ID))
+			return s.describeIn(fault.New(fault.Conflict, "MESSAGE_EXISTS",
+				"the session has a message %q already; give the new one another id", m.ID))
 		}
 		seen[m.ID] = true
 	}
@@ -134,7 +135,8 @@ func (c Truncate) Decide(v *View) (*Change, Conversation, error) {
 	}
 	s := v.nextVersion(c.Now)
 	if c.Messages < 0 || c.Messages > s.MessageCount {
-		return nil, Conversation{}, fault.New(fault.Invalid, "COUNT_INVALID", "session %q has %d messages and cannot be cut to %d", c.SessionID, s.MessageCount, c.Messages)
+		return nil, Conversation{}, fault.New(fault.Invalid, "COUNT_INVALID",
+			"session %q has %d messages and cannot be truncated to %d", c.SessionID, s.MessageCount, c.Messages)
 	}
 	if c.Messages == s.MessageCount {
 		return nil, v.Session.conversation(), nil

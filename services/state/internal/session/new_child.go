@@ -24,7 +24,8 @@ type NewChild struct {
 // record returns the child's record in its parent.
 func (c NewChild) record(now Millis) Child {
 	return Child{
-		SessionID: c.SessionID, AgentType: c.AgentType, CallID: c.CallID, Status: Active, Mode: c.Mode, Name: c.Name, Location: Local, StartedAt: now,
+		SessionID: c.SessionID, AgentType: c.AgentType, CallID: c.CallID, Status: Active, Mode: c.Mode, Name: c.Name, Location: Local,
+		StartedAt: now,
 	}
 }
 
@@ -38,7 +39,8 @@ func (c NewChild) begin(parent *Session, from *Run, now Millis) *Change {
 	}
 	r := &Run{
 		RunID: c.RunID, AgentType: c.AgentType, Entry: EntryStart, MessageID: c.MessageID, DeadlineAt: c.DeadlineAt,
-		Traceparent: from.Traceparent, Tracestate: from.Tracestate, StartedBy: from.StartedBy, Author: from.Author, Priority: from.Priority, UserID: s.UserID, CreatedAt: now,
+		Traceparent: from.Traceparent, Tracestate: from.Tracestate, StartedBy: from.StartedBy, Author: from.Author,
+		Priority: from.Priority, UserID: s.UserID, CreatedAt: now,
 	}
 	s.beginRun(r)
 	change := &Change{Session: &s, Created: true, NewState: true, NewRun: r}
@@ -89,7 +91,8 @@ func (c Commit) nameChildren(v *View, change *Change) error {
 			continue
 		}
 		if call.ChildID = answers[call.CallID]; call.ChildID == "" {
-			return fault.New(fault.Conflict, "CHILD_UNKNOWN", "no sub-session answers the call %q, which would wait forever; name its sub-session", call.CallID)
+			return fault.New(fault.Conflict, "CHILD_UNKNOWN",
+				"no sub-session answers the call %q, which would wait forever; name its sub-session", call.CallID)
 		}
 	}
 	return nil

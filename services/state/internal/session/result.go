@@ -56,7 +56,8 @@ func (c RecordResult) Decide(v *View) (change *Change, repeated bool, err error)
 func (c RecordResult) checkSize(v *View) error {
 	if size := v.Journal.bytes() + c.Result.bytes(); size > c.Limits.Journal {
 		return fault.New(fault.TooLarge, "RESULT_TOO_LARGE",
-			"step %d would have %d bytes with the state writes and the usage of its calls; the limit is %d: record a smaller result", c.Step, size, c.Limits.Journal).
+			"step %d would have %d bytes with the state writes and the usage of its calls; the limit is %d: record a smaller result",
+			c.Step, size, c.Limits.Journal).
 			WithSizes(int64(size), int64(c.Limits.Journal))
 	}
 	if len(c.Result.Ops) == 0 {

@@ -88,13 +88,15 @@ func (c Resume) checkResumable(views []*View) error {
 		return c.checkNotAborted(s)
 	}
 	if open := len(slices.DeleteFunc(slices.Clone(v.Calls), func(call Call) bool { return !call.isAwaited() })); open > 0 && c.Abandon == nil {
-		return s.conflict("SESSION_SUSPENDED", "session %q waits for the answers to %d calls (%s); submit them or abandon them", c.SessionID, open, s.Status)
+		return s.conflict("SESSION_SUSPENDED",
+			"session %q waits for the answers to %d calls (%s); submit them or abandon them", c.SessionID, open, s.Status)
 	}
 	return nil
 }
 
 func (s *Session) completed() error {
-	return s.conflict("SESSION_COMPLETED", "session %q is completed: there is nothing to resume or to retry; start a run with a message", s.SessionID)
+	return s.conflict("SESSION_COMPLETED",
+		"session %q is completed: there is nothing to resume or to retry; start a run with a message", s.SessionID)
 }
 
 // continuesMessage reports whether the run continues the message of the newest run, like a

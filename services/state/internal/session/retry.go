@@ -8,7 +8,8 @@ package session
 // its calls all have results. So is the last allowed step.
 //
 // Faults: as for RunRequest, and of a session that has not failed, those of Resume (Conflict SESSION_BUSY,
-// SESSION_COMPLETED, SESSION_SUSPENDED) or Conflict (SESSION_CHANGED), Conflict (RUN_CANCELLED), TooLarge (STATE_SIZE_EXCEEDED), Invalid (STATE_INVALID).
+// SESSION_COMPLETED, SESSION_SUSPENDED) or Conflict (SESSION_CHANGED), Conflict (RUN_CANCELLED), TooLarge
+// (STATE_SIZE_EXCEEDED), Invalid (STATE_INVALID).
 type Retry struct {
 	RunRequest
 	Addition

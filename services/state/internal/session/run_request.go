@@ -70,8 +70,9 @@ type Started struct {
 
 func (c RunRequest) need() Need {
 	need := Need{
-		RequestKey: c.RequestKey, AgentType: cmp.Or(c.AgentType, c.DefaultAgent), MessageIDs: append(messageIDs(c.Messages), c.EarlierIDs...), State: true,
-		RunID: c.LastSeenRunID, Current: c.LastSeenRunID != "", Calls: c.Abandon != nil || len(c.Answers) > 0,
+		RequestKey: c.RequestKey, AgentType: cmp.Or(c.AgentType, c.DefaultAgent), State: true,
+		MessageIDs: append(messageIDs(c.Messages), c.EarlierIDs...),
+		RunID:      c.LastSeenRunID, Current: c.LastSeenRunID != "", Calls: c.Abandon != nil || len(c.Answers) > 0,
 	}
 	if len(c.Answers) > 0 {
 		need.CallIDs = callIDs(c.Answers)
@@ -168,7 +169,8 @@ func (c RunRequest) checkNotAborted(s *Session) error {
 	if f := s.Failure; f == nil || f.Code != codeCancelled || f.Reason != "" {
 		return nil
 	}
-	return s.conflict("RUN_CANCELLED", "run %q of session %q was aborted and cannot be resumed; start a run with a message", s.CurrentRunID, c.SessionID)
+	return s.conflict("RUN_CANCELLED",
+		"run %q of session %q was aborted and cannot be resumed; start a run with a message", s.CurrentRunID, c.SessionID)
 }
 
 // beginRun activates the session and creates its run. Messages that are appended later belong
@@ -185,8 +187,9 @@ func (c RunRequest) beginRun(change *Change, entry Entry) *Run {
 
 func (c RunRequest) newRun(s *Session, entry Entry) *Run {
 	return &Run{
-		RunID: c.RunID, AgentType: s.AgentType, UserID: s.UserID, Entry: entry, RequestKey: c.RequestKey, RequestHash: c.RequestHash, MessageID: c.MessageID,
-		Traceparent: c.Traceparent, Tracestate: c.Tracestate, CreatedAt: c.Now, DeadlineAt: c.DeadlineAt, StartedBy: c.By.Actor, Priority: c.Priority,
+		RunID: c.RunID, AgentType: s.AgentType, UserID: s.UserID, Entry: entry, RequestKey: c.RequestKey, RequestHash: c.RequestHash,
+		MessageID: c.MessageID, Traceparent: c.Traceparent, Tracestate: c.Tracestate, CreatedAt: c.Now, DeadlineAt: c.DeadlineAt,
+		StartedBy: c.By.Actor, Priority: c.Priority,
 	}
 }
 

@@ -18,9 +18,11 @@ import (
 // Unavailable (CALL_NOT_OPEN), Exhausted (TOO_MANY_WAITING).
 type Send struct {
 	RunRequest
-	History    []Message // the conversation of a new session before Messages
-	Missing    MissingPolicy
-	NewSession Create // of a new session, without Key, AgentType, Now and Schemas; ParentID also refuses an existing session with another parent
+	History []Message // the conversation of a new session before Messages
+	Missing MissingPolicy
+	// NewSession is of a new session, without Key, AgentType, Now and Schemas. Its ParentID also refuses an existing session
+	// with another parent.
+	NewSession Create
 }
 
 // Need lists the rows for Decide.
@@ -151,7 +153,8 @@ func (c Send) admit(v *View, works bool) (waits bool, err error) {
 	case !s.Status.Suspended():
 		return false, nil
 	case c.Abandon == nil:
-		return false, s.conflict("SESSION_SUSPENDED", "session %q waits for an answer (%s); submit it or interrupt the session", c.SessionID, s.Status)
+		return false, s.conflict("SESSION_SUSPENDED",
+			"session %q waits for an answer (%s); submit it or interrupt the session", c.SessionID, s.Status)
 	case s.Waiting > 0: // waiting runs come first
 		return true, c.checkMayWait(v, false)
 	default:
