@@ -160,7 +160,9 @@ func (e *erasure) session(ctx context.Context, key session.Key) error {
 	case err != nil:
 		return err
 	case len(family) == 1: // the records of its deleted children are too many
-		return e.deleteAlone(ctx, key)
+		c := deletion(e.runner.read(nil), key)
+		c.Alone = true // a child that is created at the same time is a session for the next call
+		return e.count(run(ctx, e.runner, c))
 	}
 	for i := len(family) - 1; i > 0 && i >= len(family)-eraseSessions; i-- {
 		if err := e.delete(ctx, family[i]); err != nil {
@@ -168,14 +170,6 @@ func (e *erasure) session(ctx context.Context, key session.Key) error {
 		}
 	}
 	return nil
-}
-
-// deleteAlone deletes a session without consequences for its family. A child that is created at the same time is a
-// session for the next call.
-func (e *erasure) deleteAlone(ctx context.Context, key session.Key) error {
-	c := deletion(e.runner.read(nil), key)
-	c.Alone = true
-	return e.count(run(ctx, e.runner, c))
 }
 
 // count adds what was removed, unless another call has.

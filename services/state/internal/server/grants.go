@@ -42,8 +42,8 @@ func (g *grants) covers(ref session.ClaimRef, sealed []byte) error {
 	if !g.keys.Enabled() {
 		return nil
 	}
-	held, err := g.keys.Verify(sealed, g.now())
-	if err == nil && (keyOf(held) != ref.Key || held.Run != ref.RunID || held.Epoch != ref.Epoch) {
+	presented, err := g.keys.Verify(sealed, g.now())
+	if err == nil && (keyOf(presented) != ref.Key || presented.Run != ref.RunID || presented.Epoch != ref.Epoch) {
 		err = grant.Refused("it is of another claim")
 	}
 	return err
@@ -51,25 +51,25 @@ func (g *grants) covers(ref session.ClaimRef, sealed []byte) error {
 
 func keyOf(g grant.Grant) session.Key { return session.Key{Tenant: g.Tenant, SessionID: g.Session} }
 
-// held returns the grant of an executor's call; false if the caller needs none.
-func (g *grants) held(ctx context.Context, tenant string) (held grant.Grant, needed bool, err error) {
+// presented returns the grant of an executor's call; false if the caller needs none.
+func (g *grants) presented(ctx context.Context, tenant string) (presented grant.Grant, needed bool, err error) {
 	if !g.keys.Enabled() || rpc.RoleOf(ctx) != rpc.RoleExecutor {
-		return held, false, nil
+		return presented, false, nil
 	}
-	held, err = g.keys.Verify(grant.FromContext(ctx), g.now())
-	if err == nil && held.Tenant != tenant {
+	presented, err = g.keys.Verify(grant.FromContext(ctx), g.now())
+	if err == nil && presented.Tenant != tenant {
 		err = grant.Refused("it is of another tenant")
 	}
-	return held, true, err
+	return presented, true, err
 }
 
 // ofMethod checks a call that only a method makes: it needs the grant of a method for the session.
 func (g *grants) ofMethod(ctx context.Context, key session.Key) error {
-	held, needed, err := g.held(ctx, key.Tenant)
+	presented, needed, err := g.presented(ctx, key.Tenant)
 	if err != nil || !needed {
 		return err
 	}
-	if held.Run != "" || keyOf(held) != key {
+	if presented.Run != "" || keyOf(presented) != key {
 		return refusedFor(key)
 	}
 	return nil
@@ -77,7 +77,7 @@ func (g *grants) ofMethod(ctx context.Context, key session.Key) error {
 
 // creates checks the creation of a session: a method may create its own, which becomes a root.
 func (g *grants) creates(ctx context.Context, key session.Key, r *statev1.CreateSessionRequest) error {
-	if _, needed, err := g.held(ctx, key.Tenant); err != nil || !needed {
+	if _, needed, err := g.presented(ctx, key.Tenant); err != nil || !needed {
 		return err
 	}
 	if r.GetParent() != nil {
@@ -88,51 +88,47 @@ func (g *grants) creates(ctx context.Context, key session.Key, r *statev1.Create
 
 // ofClaim checks a call that only a run makes, about its own session: it needs the grant of the claim.
 func (g *grants) ofClaim(ctx context.Context, key session.Key) error {
-	held, needed, err := g.held(ctx, key.Tenant)
+	presented, needed, err := g.presented(ctx, key.Tenant)
 	if err != nil || !needed {
 		return err
 	}
-	if held.Run == "" || keyOf(held) != key {
+	if presented.Run == "" || keyOf(presented) != key {
 		return refusedFor(key)
 	}
-	return g.checkClaim(ctx, held)
+	return g.checkClaim(ctx, presented)
 }
 
 // ofParent checks a call of a run about a sub-session directly below its own.
 func (g *grants) ofParent(ctx context.Context, key session.Key) error {
-	held, needed, err := g.held(ctx, key.Tenant)
+	presented, needed, err := g.presented(ctx, key.Tenant)
 	if err != nil || !needed {
 		return err
 	}
-	if err := g.checkParent(ctx, held, key); err != nil {
-		return err
-	}
-	return g.checkClaim(ctx, held)
-}
-
-func (g *grants) checkParent(ctx context.Context, held grant.Grant, key session.Key) error {
 	found, err := g.store.Session(ctx, key)
-	if errors.Is(err, fault.NotFound) || err == nil && (held.Run == "" || found.Session.ParentID != held.Session) {
+	if errors.Is(err, fault.NotFound) || err == nil && (presented.Run == "" || found.Session.ParentID != presented.Session) {
 		return refusedFor(key)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return g.checkClaim(ctx, presented)
 }
 
 // reads checks a read of a session: the own one of a claim or a method, or one directly below that of a claim. The
 // session may also be read after the end of the run, until the next one begins: an executor learns this way how its
 // run was ended from outside.
 func (g *grants) reads(ctx context.Context, key session.Key) error {
-	held, needed, err := g.held(ctx, key.Tenant)
+	presented, needed, err := g.presented(ctx, key.Tenant)
 	if err != nil || !needed {
 		return err
 	}
-	if keyOf(held) != key {
+	if keyOf(presented) != key {
 		return g.ofParent(ctx, key)
 	}
-	if held.Run == "" {
+	if presented.Run == "" {
 		return nil
 	}
-	err = g.checkClaim(ctx, held)
+	err = g.checkClaim(ctx, presented)
 	if fault.ReasonOf(err) == "RUN_FINISHED" {
 		return nil
 	}
@@ -142,31 +138,31 @@ func (g *grants) reads(ctx context.Context, key session.Key) error {
 // starts checks the start of a run: an executor may only send to sub-sessions directly below the session of its claim,
 // which the command checks.
 func (g *grants) starts(ctx context.Context, r *statev1.StartRunRequest) error {
-	held, needed, err := g.held(ctx, r.GetTenant())
+	presented, needed, err := g.presented(ctx, r.GetTenant())
 	if err != nil || !needed {
 		return err
 	}
-	if held.Run == "" || r.GetParent().GetSessionId() != held.Session || r.GetIntent() != nil {
+	if presented.Run == "" || r.GetParent().GetSessionId() != presented.Session || r.GetIntent() != nil {
 		return grant.Refused("an executor starts runs of sub-sessions of its session only")
 	}
-	return g.checkClaim(ctx, held)
+	return g.checkClaim(ctx, presented)
 }
 
 // files returns the session whose files the caller may read; false for all of the tenant.
 func (g *grants) files(ctx context.Context, tenant string) (key session.Key, limited bool, err error) {
-	held, needed, err := g.held(ctx, tenant)
+	presented, needed, err := g.presented(ctx, tenant)
 	if err != nil || !needed {
 		return key, needed, err
 	}
-	if held.Run == "" {
+	if presented.Run == "" {
 		return key, true, grant.Refused("methods read no files")
 	}
-	return keyOf(held), true, g.checkClaim(ctx, held)
+	return keyOf(presented), true, g.checkClaim(ctx, presented)
 }
 
 // checkClaim gives Stale (EPOCH_STALE, RUN_FINISHED) unless the claim of the grant holds the run.
-func (g *grants) checkClaim(ctx context.Context, held grant.Grant) error {
-	ref := session.ClaimRef{Key: keyOf(held), RunID: held.Run, Epoch: held.Epoch}
+func (g *grants) checkClaim(ctx context.Context, presented grant.Grant) error {
+	ref := session.ClaimRef{Key: keyOf(presented), RunID: presented.Run, Epoch: presented.Epoch}
 	found, err := g.store.Session(ctx, ref.Key)
 	if err != nil {
 		return err

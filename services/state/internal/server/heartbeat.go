@@ -9,7 +9,7 @@ import (
 // Heartbeat implements statev1.WorkServiceServer.
 func (s *workService) Heartbeat(ctx context.Context, r *statev1.HeartbeatRequest) (*statev1.HeartbeatResponse, error) {
 	x := s.runner.read(r)
-	id, held := x.id("executor_id", r.GetExecutorId()), readClaimedRuns(x, r.GetHeld().GetRunIds())
+	id, running := x.id("executor_id", r.GetExecutorId()), readClaimedRuns(x, r.GetHeld().GetRunIds())
 	if x.err != nil {
 		return nil, x.err
 	}
@@ -18,7 +18,7 @@ func (s *workService) Heartbeat(ctx context.Context, r *statev1.HeartbeatRequest
 		s.suspects.MissedHeartbeat()
 	}
 	if err == nil && known && r.GetHeld() != nil {
-		err = s.scheduler.RequeueLost(ctx, id, held)
+		err = s.scheduler.RequeueLost(ctx, id, running)
 	}
 	if err != nil || !known {
 		return &statev1.HeartbeatResponse{Forgotten: !known}, err

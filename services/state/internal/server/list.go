@@ -29,9 +29,16 @@ func (s *sessionService) ListSessions(ctx context.Context, r *statev1.ListSessio
 	}
 	answer := s.sessionPage(rows, limit)
 	answer.Offset = r.GetOffset()
-	if r.GetCursor() == "" {
-		answer.Total, answer.TotalIsMinimum, err = s.countSessions(ctx, r, q)
+	if r.GetCursor() != "" {
+		return answer, nil
 	}
+	most := s.runner.limits.Count
+	if r.GetExactTotal() {
+		answer.Total, err = s.lister.CountSessions(ctx, r.GetTenant(), q, 0)
+		return answer, err
+	}
+	total, err := s.lister.CountSessions(ctx, r.GetTenant(), q, most+1)
+	answer.Total, answer.TotalIsMinimum = min(total, int64(most)), total > int64(most)
 	return answer, err
 }
 
@@ -55,17 +62,6 @@ func (s *sessionService) sessionPage(rows []session.Session, limit int) *statev1
 		answer.Next = encodeCursor(sessionCursors, last.CreatedAt, last.SessionID)
 	}
 	return answer
-}
-
-// countSessions counts the sessions of all pages, and reports whether it stopped counting.
-func (s *sessionService) countSessions(ctx context.Context, r *statev1.ListSessionsRequest, q store.SessionQuery) (int64, bool, error) {
-	limit := s.runner.limits.Count
-	if r.GetExactTotal() {
-		total, err := s.lister.CountSessions(ctx, r.GetTenant(), q, 0)
-		return total, false, err
-	}
-	total, err := s.lister.CountSessions(ctx, r.GetTenant(), q, limit+1)
-	return min(total, int64(limit)), total > int64(limit), err
 }
 
 // readSessionQuery reads the conditions.

@@ -20,10 +20,6 @@ func memoryInvalid(x *reader, format string, args ...any) {
 	x.refuse("MEMORY_INVALID", format, args...)
 }
 
-func memoryNotFound(id string) error {
-	return fault.New(fault.NotFound, "MEMORY_NOT_FOUND", "there is no memory %q", id)
-}
-
 // readMemoryText gives TooLarge (MEMORY_TOO_LARGE).
 func readMemoryText(x *reader, text string) string {
 	x.atMost("MEMORY_TOO_LARGE", "the text", len(text), x.limits.MemoryBytes)
@@ -154,7 +150,7 @@ func (s *memoryService) DeleteMemory(ctx context.Context, r *statev1.DeleteMemor
 		return nil, err
 	}
 	if !known {
-		return nil, memoryNotFound(r.GetMemoryId())
+		return nil, fault.New(fault.NotFound, "MEMORY_NOT_FOUND", "there is no memory %q", r.GetMemoryId())
 	}
 	return &statev1.DeleteMemoryResponse{}, nil
 }

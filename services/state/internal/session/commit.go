@@ -42,21 +42,16 @@ type Commit struct {
 // Need lists the rows for Decide. It asks for the state, the calls and the children only
 // if the step touches them.
 func (c Commit) Need() Need {
-	return Need{
+	need := Need{
 		RunID: c.RunID, MessageIDs: messageIDs(c.Messages), CallIDs: c.callIDs(), CheckpointStep: c.Step,
 		State: len(c.Ops) > 0, StateIfWritten: true, Journal: true,
-		LiveBelow: c.liveBelow(),
-		Current:   c.suspends(), Calls: c.suspends() || c.fails(),
+		Current: c.suspends(), Calls: c.suspends() || c.fails(),
 		Children: len(c.Children)+len(c.NewChildren) > 0 || slices.ContainsFunc(c.Calls, Call.awaitsChild),
 	}
-}
-
-// liveBelow returns the bound for Need.LiveBelow.
-func (c Commit) liveBelow() int {
-	if len(c.NewChildren) == 0 {
-		return 0
+	if len(c.NewChildren) > 0 {
+		need.LiveBelow = c.Limits.Tree
 	}
-	return c.Limits.Tree
+	return need
 }
 
 func (c Commit) suspends() bool { return c.Outcome != nil && Status(c.Outcome.Status).Suspended() }

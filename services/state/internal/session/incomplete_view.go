@@ -18,9 +18,9 @@ func (w *IncompleteViewError) Error() string {
 // Extend returns the targets for the repeat: the present ones in their order, then the new
 // ones. A session in both lists keeps its place and gets the union of both needs.
 func (w *IncompleteViewError) Extend(had []Target) []Target {
-	wanted := targetList{targets: slices.Clone(had), places: make(map[Key]int, len(had))}
+	wanted := targetList{targets: slices.Clone(had), indexes: make(map[Key]int, len(had))}
 	for i, t := range slices.Backward(had) {
-		wanted.places[t.Key] = i
+		wanted.indexes[t.Key] = i
 	}
 	for _, t := range w.Targets {
 		wanted.add(t)
@@ -31,19 +31,19 @@ func (w *IncompleteViewError) Extend(had []Target) []Target {
 // targetList is a list of unique targets.
 type targetList struct {
 	targets []Target
-	places  map[Key]int
+	indexes map[Key]int
 }
 
 func (w *targetList) add(t Target) {
-	if i, known := w.places[t.Key]; known {
+	if i, known := w.indexes[t.Key]; known {
 		w.targets[i].Need = w.targets[i].Need.union(t.Need)
 		w.targets[i].Owner = cmp.Or(w.targets[i].Owner, t.Owner)
 		return
 	}
-	if w.places == nil {
-		w.places = map[Key]int{}
+	if w.indexes == nil {
+		w.indexes = map[Key]int{}
 	}
-	w.places[t.Key] = len(w.targets)
+	w.indexes[t.Key] = len(w.targets)
 	w.targets = append(w.targets, t)
 }
 

@@ -57,7 +57,13 @@ func (c RunRequest) rewindAndBegin(views []*View, keep bool) (*Change, error) {
 	}
 	change.abandonOpenCalls(v, c.Abandon, c.Now)
 	change.dropOpenCalls(v)
-	if err := c.takeRestoredState(change, v); err != nil {
+	var err error
+	if c.namesOtherAgent(change.Session) {
+		err = c.changeAgent(change, v)
+	} else {
+		err = c.Schemas.addDefaults(change, v.OwnAgent)
+	}
+	if err != nil {
 		return nil, err
 	}
 	run := c.beginRun(change, EntryStart)
@@ -110,14 +116,6 @@ func (c RunRequest) needRewind() Need {
 	need := c.need()
 	need.Calls, need.Children, need.Current, need.OwnAgent = true, true, true, true
 	return need
-}
-
-// takeRestoredState completes the restored custom state for the agent of the run.
-func (c RunRequest) takeRestoredState(change *Change, v *View) error {
-	if c.namesOtherAgent(change.Session) {
-		return c.changeAgent(change, v)
-	}
-	return c.Schemas.addDefaults(change, v.OwnAgent)
 }
 
 // showsUserMessage reports whether View.RewindPoint shows the message and users see it.

@@ -33,19 +33,15 @@ func (c RecordPlan) Decide(v *View) (*Change, error) {
 		return nil, err
 	}
 	if v.Journal != nil {
-		return nil, c.checkSamePlan(v.Journal)
+		if bytes.Equal(v.Journal.Plan, c.Body) {
+			return nil, nil
+		}
+		return nil, fault.New(fault.Stale, "PLAN_EXISTS",
+			"step %d has another plan already; read the journal and continue with its plan", c.Step)
 	}
 	if _, err := merge(v.Session.State, c.Ops, c.Limits.State); err != nil {
 		return nil, err
 	}
 	plan := &Journal{Step: c.Step, Plan: c.Body, CallIDs: slices.Clone(c.CallIDs), Usage: c.Usage, Ops: c.Ops}
 	return &Change{Plan: plan}, nil
-}
-
-func (c RecordPlan) checkSamePlan(j *Journal) error {
-	if bytes.Equal(j.Plan, c.Body) {
-		return nil
-	}
-	return fault.New(fault.Stale, "PLAN_EXISTS",
-		"step %d has another plan already; read the journal and continue with its plan", c.Step)
 }

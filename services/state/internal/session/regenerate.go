@@ -34,7 +34,10 @@ func (c Regenerate) Decide(views ...*View) (*Change, Started, error) {
 	}
 	var waiting *Run
 	if !found {
-		waiting, err = c.findWaitingTarget(v)
+		var at int
+		if at, err = c.findWaitingRun(v, c.Target); at >= 0 {
+			waiting = &v.Waiting[at].Run
+		}
 	}
 	switch {
 	case err != nil:
@@ -67,15 +70,6 @@ func (c Regenerate) Decide(views ...*View) (*Change, Started, error) {
 	started := change.started()
 	started.Removed = v.Session.MessageCount - v.RewindPoint.Message.Ordinal - 1
 	return change, started, nil
-}
-
-// findWaitingTarget returns the run waiting with the target; nil for none.
-func (c Regenerate) findWaitingTarget(v *View) (*Run, error) {
-	at, err := c.findWaitingRun(v, c.Target)
-	if at < 0 {
-		return nil, err
-	}
-	return &v.Waiting[at].Run, err
 }
 
 // canGoBack reports whether View.RewindPoint shows the target: the named message, or the question

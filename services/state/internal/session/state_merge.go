@@ -30,7 +30,7 @@ type StateOp struct {
 
 // FoldState applies stored writes to a whole custom state. Each write is a Change.StateWrite as
 // JSON.
-func FoldState(whole string, writes []string) (string, error) {
+func FoldState(base string, writes []string) (string, error) {
 	var ops []StateOp
 	for _, text := range writes {
 		var more []StateOp
@@ -39,7 +39,7 @@ func FoldState(whole string, writes []string) (string, error) {
 		}
 		ops = append(ops, more...)
 	}
-	merged, err := merge(whole, ops, math.MaxInt)
+	merged, err := merge(base, ops, math.MaxInt)
 	return merged.state, err
 }
 
@@ -221,7 +221,9 @@ func (o *object) appendItems(op StateOp, raced bool) (warning string, err error)
 	}
 	_, known := o.byKey[op.Key]
 	f := o.fieldOf(op.Key)
-	warning = raceWarning(op.Key, raced)
+	if raced {
+		warning = fmt.Sprintf("append to %q: the same step replaced or deleted it before; the writes were applied in their order", op.Key)
+	}
 	if known && !f.list {
 		if f.items, ok = items(f.value); !ok {
 			f.items = nil
@@ -231,13 +233,6 @@ func (o *object) appendItems(op StateOp, raced bool) (warning string, err error)
 	f.value, f.list = nil, true
 	f.items = append(f.items, added...)
 	return warning, nil
-}
-
-func raceWarning(key string, raced bool) string {
-	if !raced {
-		return ""
-	}
-	return fmt.Sprintf("append to %q: the same step replaced or deleted it before; the writes were applied in their order", key)
 }
 
 // items splits a JSON array. ok is false for any other value, including null.

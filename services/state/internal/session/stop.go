@@ -42,14 +42,22 @@ func (c RequestStop) Decide(v *View) (*Change, Stopped, error) {
 		return nil, Stopped{}, SessionNotFound(c.Key)
 	}
 	if v.Live != nil && (c.RunID == "" || c.RunID == v.Live.RunID) {
-		return c.stopLiveRun(v), Stopped{v.Live.RunID, StopRequested}, nil
+		r := *v.Live
+		if !r.addStop(Stop{Kind: c.Kind, Reason: c.Reason, At: c.Now}) {
+			return nil, Stopped{r.RunID, StopRequested}, nil
+		}
+		return &Change{Runs: []Run{r}}, Stopped{r.RunID, StopRequested}, nil
 	}
 	if c.RunID != "" {
 		if v.Run == nil {
 			return nil, Stopped{}, RunNotFound(c.RunID)
 		}
 		if v.Run.Status == RunWaiting {
-			return c.cancelWaitingRun(v), Stopped{c.RunID, StopDone}, nil
+			r := *v.Run
+			r.Stop = &Stop{Kind: c.Kind, Reason: c.Reason, At: c.Now}
+			change := &Change{Session: v.nextVersion(c.Now)}
+			change.endWaitingRun(r, Outcome{Status: RunInterrupted}, c.Now)
+			return change, Stopped{c.RunID, StopDone}, nil
 		}
 		if c.alreadyDone(v) {
 			return nil, Stopped{c.RunID, StopDone}, nil
@@ -80,15 +88,6 @@ func (c RequestStop) alreadyDone(v *View) bool {
 	return s.Status == Interrupted && s.Interruption != nil && s.Interruption.RunID == c.RunID && !ownEnd(RunInterrupted)
 }
 
-// stopLiveRun records the stop with the live run.
-func (c RequestStop) stopLiveRun(v *View) *Change {
-	r := *v.Live
-	if !r.addStop(Stop{Kind: c.Kind, Reason: c.Reason, At: c.Now}) {
-		return nil
-	}
-	return &Change{Runs: []Run{r}}
-}
-
 // addStop records the stop and reports whether anything changed. The first stop wins, but an
 // abort replaces an interrupt, and Undo is kept. A delayed run becomes due.
 func (r *Run) addStop(stop Stop) bool {
@@ -108,15 +107,6 @@ func (r *Run) addStop(stop Stop) bool {
 	}
 	r.DueAt = 0
 	return true
-}
-
-// cancelWaitingRun interrupts a waiting run.
-func (c RequestStop) cancelWaitingRun(v *View) *Change {
-	r := *v.Run
-	r.Stop = &Stop{Kind: c.Kind, Reason: c.Reason, At: c.Now}
-	change := &Change{Session: v.nextVersion(c.Now)}
-	change.endWaitingRun(r, Outcome{Status: RunInterrupted}, c.Now)
-	return change
 }
 
 // stopIdleSession stops a session without a live run.

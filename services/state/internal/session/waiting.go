@@ -150,7 +150,9 @@ func (s *propagation) startWaitingRun(m *member) (complete bool) {
 	}
 	after = m.touch(s.Now)
 	if m.change.endWaiting {
-		m.endWaitingRuns(s.Now)
+		for _, w := range m.view.Waiting {
+			m.change.endWaitingRun(w.Run, Outcome{Status: RunFailed, Failure: after.Failure}, s.Now)
+		}
 		return true
 	}
 	after.Version++ // the ended run has the version before
@@ -162,24 +164,11 @@ func (s *propagation) startWaitingRun(m *member) (complete bool) {
 		m.change.undoRun(m.view, undone, undone.stepBefore(counted))
 	}
 	m.change.abandonOpenCalls(m.view, s.Abandon, s.Now) // they would suspend the run at once
-	m.beginFirstWaiting()
+	first := m.view.Waiting[0].Run
+	after.Waiting--
+	after.beginRun(&first)
+	m.change.appendMessages(m.view.WaitingInput.Messages)
+	m.change.Dequeued = &first
+	m.change.DropInputs = append(m.change.DropInputs, first.RunID)
 	return true
-}
-
-func (m *member) endWaitingRuns(now Millis) {
-	s := m.touch(now)
-	for _, w := range m.view.Waiting {
-		m.change.endWaitingRun(w.Run, Outcome{Status: RunFailed, Failure: s.Failure}, now)
-	}
-}
-
-// beginFirstWaiting begins the first waiting run.
-func (m *member) beginFirstWaiting() {
-	change, s := m.change, m.change.Session
-	r := m.view.Waiting[0].Run
-	s.Waiting--
-	s.beginRun(&r)
-	change.appendMessages(m.view.WaitingInput.Messages)
-	change.Dequeued = &r
-	change.DropInputs = append(change.DropInputs, r.RunID)
 }

@@ -1,5 +1,7 @@
 package session
 
+import "slices"
+
 // A suspended session is busy while it waits for children at work: a message then follows the BusyPolicy,
 // as if the session had a live run. Otherwise it waits for people, and a message may abandon its calls.
 //
@@ -21,14 +23,6 @@ type work struct {
 	deleted bool // a view shows no session
 }
 
-func newWork(views []*View) *work {
-	w := &work{views: views}
-	for _, v := range views[1:] {
-		w.deleted = w.deleted || v.Session == nil
-	}
-	return w
-}
-
 // awaitedAtWork returns the ids of the calls that a child at work answers. It gives an IncompleteViewError
 // to see the descendants.
 func awaitedAtWork(views []*View) (map[string]bool, error) {
@@ -39,7 +33,8 @@ func awaitedAtWork(views []*View) (map[string]bool, error) {
 	if len(v.Calls) == 0 || len(v.Children) == 0 {
 		return nil, &IncompleteViewError{[]Target{{Key: v.Session.Key, Need: needCalls}}}
 	}
-	w, calls := newWork(views), map[string]bool{}
+	w := &work{views: views, deleted: slices.ContainsFunc(views[1:], func(v *View) bool { return v.Session == nil })}
+	calls := map[string]bool{}
 	for _, call := range v.Calls {
 		if w.answers(v, call) {
 			calls[call.CallID] = true
