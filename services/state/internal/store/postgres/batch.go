@@ -217,6 +217,11 @@ func (t *transaction) decide() (each []error, err error) {
 			views[j], mine[j].change = mine[j].view, nil
 		}
 		changes, err := c.decide(views)
+		for _, change := range changes {
+			if err == nil && change != nil {
+				err = check(change)
+			}
+		}
 		if err != nil {
 			if each == nil {
 				each = make([]error, len(t.batch))

@@ -98,8 +98,8 @@ func TestOneGuiltyCommandDoesNotFailItsNeighbours(t *testing.T) {
 	errs := gather(t, s, keys, func(i int, _ *session.View) (*session.Change, error) {
 		c := created(keys[i])
 		switch i {
-		case 7: // violates a constraint
-			c.Session.Status = "invalid"
+		case 7: // is no text for the database
+			c.Session.Title = "\x00"
 		case 13: // conflicts on every try
 			c.Messages = []session.Message{{ID: "twice"}, {ID: "twice", Ordinal: 1}}
 		case 20:
@@ -205,7 +205,7 @@ func TestACommandWritesSeveralSessionsOrNone(t *testing.T) {
 		})
 	}
 	bad := created(keys[2])
-	bad.Session.Status = "invalid"
+	bad.Session.Title = "\x00" // is no text for the database
 	if err := write(bad); err == nil {
 		t.Error("a bad change was written")
 	}

@@ -92,6 +92,9 @@ func (s *Store) decideDue(ctx context.Context, conn *pgx.Conn, r *reader, decide
 	for i := range r.sessions {
 		one := &r.sessions[i]
 		change, err := decide(one.view)
+		if err == nil && change != nil {
+			err = check(change)
+		}
 		if err != nil {
 			return nil, err
 		}

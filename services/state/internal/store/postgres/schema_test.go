@@ -55,3 +55,19 @@ func TestTheDescribedTablesAreThoseOfTheSchema(t *testing.T) {
 		t.Errorf("%v are not described, want %v", slices.Compact(others), want)
 	}
 }
+
+// A statement parses the CHECK constraints of each table that it writes, at a third of the costs of a step.
+func TestTheTablesOfATurnHaveNoCheckConstraints(t *testing.T) {
+	t.Parallel()
+	s := open(t, pgtest.URL(t))
+	rows, err := s.pool.Query(t.Context(), `SELECT conrelid::regclass || ': ' || conname FROM pg_constraint
+		WHERE contype = 'c' AND conrelid = ANY ($1::text[]::regclass[]) ORDER BY 1`,
+		[]string{"sessions", "states", "runs", "messages", "plans", "results", "checkpoints", "usage_entries", "calls", "session_facets", "audit"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	checks, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || len(checks) > 0 {
+		t.Errorf("got %v, %v; want no constraints", checks, err)
+	}
+}
