@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -12,15 +13,15 @@ import (
 // of a transaction depends on the tables with rows:
 //
 //	WITH known AS (UPDATE sessions … WHERE … xmin = … RETURNING 1),
-//	   w1 AS (UPDATE runs … FROM (SELECT …parameters… WHERE (SELECT count(*) FROM known) = …) v …),
-//	   w2 AS (INSERT INTO messages SELECT … FROM (SELECT … WHERE …) v), …
+//	   w1 AS (UPDATE runs … FROM (SELECT …parameters… FROM known) v …),
+//	   w2 AS (INSERT INTO messages SELECT … FROM (SELECT …parameters… FROM known) v), …
 //	SELECT (SELECT count(*) FROM known), pg_current_xact_id()::xid
 //
 // All parts have one snapshot and no order, except where one counts the rows of another. A part of unlocked sessions
 // has no rows unless all their rows are unchanged. So a stale cache writes nothing, and raises no error.
 
-// maxCompositions bounds the composed statements. Each connection prepares those that it runs. Beyond it, the rows of each table are
-// written by a statement of their own.
+// maxCompositions bounds the composed statements. Each connection prepares those that it runs. Beyond it, the rows of each
+// table are written by a statement of their own.
 const maxCompositions = 256
 
 // composable are the kinds that can be parts of a composed statement. The others rarely occur, and depend on the order
@@ -105,42 +106,58 @@ func (c *composer) statement(of composition) *statement {
 	return s
 }
 
-// text composes the statement. Its parameters are those of the kinds, in their order. Its result is a row: the number of unlocked
-// sessions that were unchanged, and the id of the transaction.
+// text composes the statement. Its parameters are those of the kinds, in their order. Its result is a row: the number of
+// unlocked sessions that were unchanged, and the id of the transaction.
 func (c composition) text() string {
 	var with []string
-	condition, known := "", "0::bigint"
-	next := 1 // the number of the next parameter
+	guard := ""          // has one row if all unlocked sessions are unchanged, and none otherwise
+	known := "0::bigint" // how many are
+	next := 1            // the number of the next parameter
 	for kind, s := range writes {
 		if !c.has(kind) {
 			continue
 		}
-		source := func(condition string) string { return s.in.source(next, c.isSingle(kind), condition) }
-		switch unlocked := kind == sessionStepUnlocked || kind == sessionUpdateUnlocked; {
-		case unlocked && c.isSingle(kind):
-			with = append(with, "known AS ("+s.on(source(""))+" AND "+unchanged("t")+" RETURNING 1)")
-			condition, known = "(SELECT count(*) FROM known) = 1", "(SELECT count(*) FROM known)"
-		case unlocked:
-			// No session is written unless all are unchanged, so they are locked first, in the order of their keys.
-			with = append(with, fmt.Sprintf(`known AS MATERIALIZED (SELECT 1 FROM %s
-				CROSS JOIN LATERAL (SELECT 1 FROM sessions t WHERE t.tenant = v.tenant AND t.session_id = v.session_id AND %s FOR UPDATE) s)`, source(""), unchanged("t")))
-			condition, known = fmt.Sprintf("(SELECT count(*) FROM known) = cardinality($%d::text[])", next), "(SELECT count(*) FROM known)"
-			with = append(with, fmt.Sprintf("w%d AS (%s)", kind, s.on(source(condition))))
-		default:
-			conditions := make([]string, 0, 4)
-			if condition != "" {
-				conditions = append(conditions, condition)
-			}
-			for _, earlier := range follows[kind] {
-				if c.has(earlier) {
-					conditions = append(conditions, fmt.Sprintf("(SELECT count(*) FROM w%d) >= 0", earlier))
-				}
-			}
-			with = append(with, fmt.Sprintf("w%d AS (%s RETURNING 1)", kind, s.on(source(strings.Join(conditions, " AND ")))))
+		unlocked := kind == sessionStepUnlocked || kind == sessionUpdateUnlocked
+		if unlocked {
+			guard, known = "known", "(SELECT count(*) FROM known)"
 		}
+		if unlocked && c.isSingle(kind) {
+			with = append(with, "known AS ("+s.on(s.in.source(next, true, "", ""))+" AND "+unchanged("t")+" RETURNING 1)")
+			next += len(s.in)
+			continue
+		}
+		if unlocked {
+			// No session is written unless all are unchanged, so they are locked first, in the order of their keys.
+			guard = "ready"
+			with = append(with, fmt.Sprintf(`known AS MATERIALIZED (SELECT 1 FROM %s CROSS JOIN LATERAL (SELECT 1 FROM sessions t
+				WHERE t.tenant = v.tenant AND t.session_id = v.session_id AND %s FOR UPDATE) s)`,
+				s.in.source(next, false, "", ""), unchanged("t")))
+			with = append(with, fmt.Sprintf("ready AS MATERIALIZED (SELECT 1 WHERE %s = cardinality($%d::text[]))", known, next))
+		}
+		var conditions []string
+		for _, earlier := range follows[kind] {
+			if c.has(earlier) {
+				conditions = append(conditions, fmt.Sprintf("(SELECT count(*) FROM w%d) >= 0", earlier))
+			}
+		}
+		part := s.on(s.in.source(next, c.isSingle(kind), guard, strings.Join(conditions, " AND ")))
+		if c.isFollowed(kind) {
+			part += " RETURNING 1" // the count reads them
+		}
+		with = append(with, fmt.Sprintf("w%d AS (%s)", kind, part))
 		next += len(s.in)
 	}
 	return fmt.Sprintf("WITH %s SELECT %s, pg_current_xact_id()::xid", strings.Join(with, ",\n"), known)
+}
+
+// isFollowed reports whether another part has to wait for the kind.
+func (c composition) isFollowed(kind int) bool {
+	for later, earlier := range follows {
+		if c.has(later) && slices.Contains(earlier, kind) {
+			return true
+		}
+	}
+	return false
 }
 
 // unchanged is the condition that the last write and lock of a session's row t are of the transaction v.written.

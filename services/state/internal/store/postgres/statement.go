@@ -73,27 +73,33 @@ func (in input) placeholders(first int, suffix string) string {
 	return strings.Join(list, ", ")
 }
 
-// source is the FROM item v with the rows of the parameters, if the condition holds; an empty condition always does. Several
-// rows are one array for each column. One row is plain parameters: the server runs no function and joins nothing, at
-// half the costs.
-func (in input) source(first int, single bool, condition string) string {
+// source is the FROM item v with the rows of the parameters, for each row of the CTE guard, if the condition holds. An empty
+// guard is one row, and an empty condition always holds. Several rows are one array for each column. One row is plain
+// parameters: the server runs no function and joins nothing, at half the costs.
+func (in input) source(first int, single bool, guard, condition string) string {
 	if condition != "" {
 		condition = " WHERE " + condition
 	}
 	if single {
-		return fmt.Sprintf("(SELECT %s%s) AS v (%s)", in.placeholders(first, ""), condition, in.names())
+		if guard != "" {
+			guard = " FROM " + guard
+		}
+		return fmt.Sprintf("(SELECT %s%s%s) AS v (%s)", in.placeholders(first, ""), guard, condition, in.names())
 	}
 	rows := "unnest(" + in.placeholders(first, "[]") + ")"
-	if condition != "" {
-		rows = fmt.Sprintf("(SELECT * FROM %s AS u (%s)%s)", rows, in.names(), condition)
+	if guard != "" {
+		guard += ", "
+	}
+	if guard+condition != "" {
+		rows = fmt.Sprintf("(SELECT u.* FROM %s%s AS u (%s)%s)", guard, rows, in.names(), condition)
 	}
 	return fmt.Sprintf("%s AS v (%s)", rows, in.names())
 }
 
 // forRows prepares a statement on rows of the input. on gets their source, with the alias v.
 func forRows(in input, on func(v string) string) *statement {
-	s := prepared(on(in.source(1, false, "")))
-	s.single = prepared(on(in.source(1, true, "")))
+	s := prepared(on(in.source(1, false, "", "")))
+	s.single = prepared(on(in.source(1, true, "", "")))
 	s.in, s.on = in, on
 	return s
 }
@@ -163,8 +169,8 @@ func updateAll[R any](t *table.Table[R], columns table.Columns[R]) *statement {
 // exactly adds a parameter to a statement: the number of rows to write. The statement
 // fails with the SQLSTATE HF001 when it writes another number.
 func exactly(statement string, parameters int) string {
-	return fmt.Sprintf("WITH done AS (%[1]s RETURNING 1) SELECT CASE WHEN count(*) <> $%[2]d::bigint THEN holdfast_missing_rows($%[2]d, count(*)) END FROM done",
-		statement, parameters+1)
+	return fmt.Sprintf(`WITH done AS (%[1]s RETURNING 1)
+		SELECT CASE WHEN count(*) <> $%[2]d::bigint THEN holdfast_missing_rows($%[2]d, count(*)) END FROM done`, statement, parameters+1)
 }
 
 // upsert is insert, or update where there is a row with the key.
