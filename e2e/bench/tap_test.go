@@ -24,6 +24,7 @@ type tap struct {
 
 	mu                sync.Mutex
 	statements, trips int64
+	ends              int            // statements that write a run and the properties of its session, as its last commit does
 	transactions      []*transaction // of all connections, in the order of their first statements
 	errors            []string       // answers of the server; PostgreSQL logs each of them
 }
@@ -92,7 +93,11 @@ func (t *tap) forward(client io.Reader, server io.Writer) {
 			open = &transaction{}
 			t.transactions = append(t.transactions, open)
 		}
-		open.statements = append(open.statements, describe(text))
+		what := describe(text)
+		open.statements = append(open.statements, what)
+		if strings.Contains(what, "update runs") && strings.Contains(what, "insert session_facets") {
+			t.ends++
+		}
 		switch verb, _, _ := strings.Cut(text, " "); verb {
 		case "BEGIN":
 			explicit = true
@@ -169,6 +174,13 @@ func (t *tap) take() []*transaction {
 	taken := slices.DeleteFunc(t.transactions, (*transaction).isBackground)
 	t.transactions = nil
 	return taken
+}
+
+// ended returns how many runs have ended or suspended.
+func (t *tap) ended() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.ends
 }
 
 // isBackground reports heartbeats, and looks for work that is due, which find nothing.
