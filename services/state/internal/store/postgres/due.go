@@ -45,6 +45,14 @@ func (s *Store) updateDue(ctx context.Context, find *statement, args []any, need
 		return nil, wrap(ctx, err, "connect")
 	}
 	r := reader{composer: &s.composer}
+	if find == findSilent || find == findLost || find == findOrphaned {
+		// These polls mostly find nothing, and need a transaction only for what they find.
+		r.queue(find, args, func(pgx.CollectableRow) error { return nil })
+		if err := r.run(ctx, conn.Conn()); err != nil || !r.gotRow {
+			conn.Release()
+			return nil, wrap(ctx, err, "find due runs")
+		}
+	}
 	r.exec(begin)
 	if find == findQueuedCapped {
 		r.exec(lockCaps)
