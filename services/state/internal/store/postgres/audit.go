@@ -27,7 +27,8 @@ func (s *Store) RecordAudit(ctx context.Context, tenant string, events []session
 // auditQuery selects the events on one side of a place in the order of time.
 func auditQuery(side, order string) *statement {
 	return prepared(`SELECT a.session_id, ` + auditColumns.Select("a") + ` FROM audit a
-		WHERE a.tenant = $1::text AND ($2::text = '' OR a.session_id = $2) AND ($3::text = '' OR a.actor = $3) AND ($4::text = '' OR a.action = $4)
+		WHERE a.tenant = $1::text AND ($2::text = '' OR a.session_id = $2) AND ($3::text = '' OR a.actor = $3)
+			AND ($4::text = '' OR a.action = $4)
 			AND a.recorded_at >= $5::bigint AND a.recorded_at < $6::bigint AND (a.recorded_at, a.event_id) ` + side + ` ($7::bigint, $8::text)
 		ORDER BY a.recorded_at ` + order + `, a.event_id ` + order + ` LIMIT $9::bigint`)
 }
@@ -65,7 +66,8 @@ func (s *Store) ExpireAudit(ctx context.Context, before session.Millis, limit in
 }
 
 var (
-	someMemories = `SELECT memory_id FROM memories WHERE tenant = $1::text AND ($2::text = '' OR entity_id = $2) ORDER BY memory_id LIMIT $3::bigint`
+	someMemories = `SELECT memory_id FROM memories WHERE tenant = $1::text AND ($2::text = '' OR entity_id = $2)
+		ORDER BY memory_id LIMIT $3::bigint`
 	// The lock keeps a concurrent write of a record from adding words.
 	forgetMemories = prepared(`WITH chosen AS (` + someMemories + ` FOR UPDATE),
 		words AS (DELETE FROM memory_words w USING chosen WHERE w.tenant = $1 AND w.memory_id = chosen.memory_id)
@@ -80,7 +82,8 @@ var (
 	addTenantErasure   = prepared(`INSERT INTO log_erasures (tenant, root_id, session_id, due_at) VALUES ($1::text, '', '', $2::bigint)
 		ON CONFLICT (tenant, root_id, session_id) DO UPDATE SET due_at = excluded.due_at`)
 	dropLogErasures = forRows(logErasureInput, func(v string) string {
-		return `DELETE FROM log_erasures t USING ` + v + ` WHERE t.tenant = v.tenant AND t.root_id = v.root_id AND t.session_id = v.session_id AND t.due_at = v.due_at`
+		return `DELETE FROM log_erasures t USING ` + v + ` WHERE t.tenant = v.tenant AND t.root_id = v.root_id AND t.session_id = v.session_id
+			AND t.due_at = v.due_at`
 	})
 )
 

@@ -15,8 +15,10 @@ var (
 			UNION ALL (SELECT 1 FROM runs WHERE status = 'waiting' AND tenant = $1::text LIMIT $2::bigint) LIMIT $2::bigint) r`)
 	countPendingOfUser = prepared(`SELECT count(*) FROM (
 			(SELECT 1 FROM runs WHERE status = 'queued' AND tenant = $1::text AND user_id = $3::text LIMIT $2::bigint)
-			UNION ALL (SELECT 1 FROM runs WHERE status = 'waiting' AND tenant = $1::text AND user_id = $3::text LIMIT $2::bigint) LIMIT $2::bigint) r`)
-	groupQueued = prepared(`SELECT agent_type, count(*), min(since) FROM (SELECT agent_type, GREATEST(created_at, claimed_at) AS since FROM runs
+			UNION ALL (SELECT 1 FROM runs WHERE status = 'waiting' AND tenant = $1::text
+				AND user_id = $3::text LIMIT $2::bigint) LIMIT $2::bigint) r`)
+	groupQueued = prepared(`SELECT agent_type, count(*), min(since) FROM (SELECT agent_type, GREATEST(created_at, claimed_at) AS since
+		FROM runs
 			WHERE status IN ('waiting', 'queued', 'running') AND status = 'queued' AND tenant = $1::text LIMIT $2::bigint) r GROUP BY agent_type`)
 	countRunning       = prepared(`SELECT count(*) FROM runs WHERE status = 'running' AND tenant = $1::text`)
 	countRunningOfUser = prepared(`SELECT count(*) FROM runs WHERE status = 'running' AND tenant = $1::text AND user_id = $2::text`)
@@ -29,7 +31,8 @@ var (
 			count(*) FILTER (WHERE status = 'suspended_client_tool'), COALESCE(min(updated_at) FILTER (WHERE status = 'suspended_client_tool'), 0),
 			count(*) FILTER (WHERE status = 'suspended_awaiting_children'), COALESCE(min(updated_at) FILTER (WHERE status = 'suspended_awaiting_children'), 0),
 			count(*) FILTER (WHERE status = 'suspended_step_partial'), COALESCE(min(updated_at) FILTER (WHERE status = 'suspended_step_partial'), 0)
-		FROM (SELECT status, updated_at FROM sessions WHERE expires_at > 0 AND expires_at > $1::bigint AND status NOT IN ('completed', 'failed') ORDER BY expires_at LIMIT $2::bigint) s`)
+		FROM (SELECT status, updated_at FROM sessions WHERE expires_at > 0 AND expires_at > $1::bigint
+			AND status NOT IN ('completed', 'failed') ORDER BY expires_at LIMIT $2::bigint) s`)
 )
 
 // PendingRuns implements store.Counts.

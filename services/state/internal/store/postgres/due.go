@@ -117,7 +117,8 @@ func (s *Store) decideDue(ctx context.Context, conn *pgx.Conn, r *reader, decide
 
 // lockFree locks the session of a run r. It skips the run when another transaction
 // holds the lock.
-const lockFree = `CROSS JOIN LATERAL (SELECT 1 FROM sessions WHERE tenant = r.tenant AND session_id = r.session_id FOR UPDATE SKIP LOCKED) s`
+const lockFree = `CROSS JOIN LATERAL (SELECT 1 FROM sessions
+	WHERE tenant = r.tenant AND session_id = r.session_id FOR UPDATE SKIP LOCKED) s`
 
 // queuedRuns selects the queued runs of an agent.
 const queuedRuns = `SELECT r.tenant, r.session_id, r.run_id, r.created_at FROM runs r
@@ -143,7 +144,8 @@ var (
 		CROSS JOIN LATERAL (
 			(` + queuedRuns + ` AND r.due_at = 0 AND r.created_at <= $2::bigint AND r.claimed_at <= $2::bigint LIMIT $5::bigint)
 			UNION ALL
-			(` + queuedRuns + ` AND r.due_at > 0 AND r.due_at <= $3::bigint AND r.created_at <= $2::bigint AND r.claimed_at <= $2::bigint LIMIT $5::bigint)) d
+			(` + queuedRuns + ` AND r.due_at > 0 AND r.due_at <= $3::bigint AND r.created_at <= $2::bigint
+				AND r.claimed_at <= $2::bigint LIMIT $5::bigint)) d
 		WHERE EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = $4::text)
 		LIMIT $5::bigint`)
 	findSilent = prepared(`SELECT r.tenant, r.session_id, r.run_id FROM runs r

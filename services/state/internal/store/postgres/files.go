@@ -36,7 +36,8 @@ var (
 		ON CONFLICT (tenant, session_id, file_id) DO UPDATE SET lapses_at = greatest(file_links.lapses_at, excluded.lapses_at)`)
 	readFileByContent = prepared(`SELECT ` + fileColumns.Select("f") + ` FROM files f WHERE ` + fileByContent)
 	readFileByID      = prepared(`SELECT f.tenant, ` + fileColumns.Select("f") + ` FROM files f WHERE f.file_id = $1::text AND ` + linkedFile)
-	readFiles         = prepared(`SELECT ` + fileColumns.Select("f") + ` FROM files f WHERE f.tenant = $1::text AND f.file_id = ANY ($2::text[]) AND ` + linkedFile)
+	readFiles         = prepared(`SELECT ` + fileColumns.Select("f") + ` FROM files f
+		WHERE f.tenant = $1::text AND f.file_id = ANY ($2::text[]) AND ` + linkedFile)
 )
 
 var readFilesOf = prepared(`SELECT ` + fileColumns.Select("f") + ` FROM files f JOIN file_links l USING (tenant, file_id)
@@ -114,15 +115,18 @@ func (s *Store) FilesOf(ctx context.Context, key session.Key, ids []string) (fou
 }
 
 var (
-	readExpiredLinks = prepared(`SELECT tenant, file_id FROM file_links WHERE lapses_at > 0 AND lapses_at <= $1::bigint AND ($3::text = '' OR tenant = $3) ORDER BY lapses_at LIMIT $2::bigint`)
+	readExpiredLinks = prepared(`SELECT tenant, file_id FROM file_links
+		WHERE lapses_at > 0 AND lapses_at <= $1::bigint AND ($3::text = '' OR tenant = $3) ORDER BY lapses_at LIMIT $2::bigint`)
 	// The lock keeps other transactions from linking the file.
 	lockFile           = prepared(`SELECT 1 FROM files WHERE tenant = $1::text AND file_id = $2::text FOR UPDATE`)
-	deleteExpiredLinks = prepared(`DELETE FROM file_links WHERE tenant = $1::text AND file_id = $2::text AND lapses_at > 0 AND lapses_at <= $3::bigint`)
-	dropFile           = prepared(`WITH unlinked AS (DELETE FROM files f WHERE f.tenant = $1::text AND f.file_id = $2::text
+	deleteExpiredLinks = prepared(`DELETE FROM file_links WHERE tenant = $1::text AND file_id = $2::text AND lapses_at > 0
+		AND lapses_at <= $3::bigint`)
+	dropFile = prepared(`WITH unlinked AS (DELETE FROM files f WHERE f.tenant = $1::text AND f.file_id = $2::text
 			AND NOT EXISTS (SELECT FROM file_links WHERE tenant = $1 AND file_id = $2) RETURNING f.tenant, f.file_id)
 		INSERT INTO blob_deletions (tenant, file_id, due_at) SELECT tenant, file_id, $3::bigint FROM unlinked`)
-	readDueDeletions = prepared(`SELECT tenant, file_id FROM blob_deletions WHERE due_at <= $1::bigint AND ($3::text = '' OR tenant = $3) ORDER BY due_at LIMIT $2::bigint`)
-	startDeletion    = prepared(`UPDATE blob_deletions SET started = TRUE, due_at = $4::bigint
+	readDueDeletions = prepared(`SELECT tenant, file_id FROM blob_deletions WHERE due_at <= $1::bigint AND ($3::text = '' OR tenant = $3)
+		ORDER BY due_at LIMIT $2::bigint`)
+	startDeletion = prepared(`UPDATE blob_deletions SET started = TRUE, due_at = $4::bigint
 		WHERE tenant = $1::text AND file_id = $2::text AND due_at <= $3::bigint`)
 	deleteDeletion = prepared(`DELETE FROM blob_deletions WHERE tenant = $1::text AND file_id = $2::text`)
 )

@@ -17,8 +17,9 @@ var (
 	lockGovernors        = prepared(`SELECT name, state FROM governors WHERE name = ANY ($1::text[]) ORDER BY name FOR UPDATE`)
 	deleteDeadLeases     = prepared(`DELETE FROM governor_leases l WHERE l.governor = ANY ($1::text[]) AND (l.expires_at <= $2::bigint
 		OR NOT EXISTS (SELECT FROM executors e WHERE e.executor_id = l.executor_id))`)
-	countOtherLeases = prepared(`SELECT governor, count(*) FROM governor_leases WHERE governor = ANY ($1::text[]) AND lease_id <> $2::text GROUP BY governor`)
-	readLease        = prepared(`SELECT governor, executor_id, slot, tokens, expires_at FROM governor_leases
+	countOtherLeases = prepared(`SELECT governor, count(*) FROM governor_leases WHERE governor = ANY ($1::text[]) AND lease_id <> $2::text
+		GROUP BY governor`)
+	readLease = prepared(`SELECT governor, executor_id, slot, tokens, expires_at FROM governor_leases
 		WHERE governor = ANY ($1::text[]) AND lease_id = $2::text`)
 	updateGovernor = prepared(`UPDATE governors SET state = $2::text WHERE name = $1::text`)
 	deleteLease    = prepared(`DELETE FROM governor_leases WHERE governor = $1::text AND lease_id = $2::text`)

@@ -39,7 +39,8 @@ var (
 		CROSS JOIN LATERAL (SELECT * FROM sessions WHERE tenant = $1 AND session_id = page.session_id COLLATE "default" OFFSET 0) s
 		ORDER BY page.created_at DESC, page.session_id DESC`)
 
-	countOfSessions = prepared(`SELECT count(*) FROM (SELECT 1 FROM ` + drivingFacets + ` CROSS JOIN LATERAL (` + facetWalk + `) w LIMIT $9::bigint) found`)
+	countOfSessions = prepared(`SELECT count(*) FROM (SELECT 1 FROM ` + drivingFacets + `
+		CROSS JOIN LATERAL (` + facetWalk + `) w LIMIT $9::bigint) found`)
 
 	// sizesOfFacets counts the sessions of each facet, up to maxFacetSize.
 	sizesOfFacets = prepared(`SELECT (SELECT count(*) FROM (SELECT 1 FROM session_facets f

@@ -20,7 +20,8 @@ var (
 			` ON CONFLICT (tenant, memory_id) DO UPDATE SET ` + excluded(&table.Memories) + ` RETURNING xmax = 0`
 	}())
 	dropWords = prepared(`DELETE FROM memory_words WHERE tenant = $1::text AND memory_id = $2::text AND word <> ALL ($3::text[])`)
-	addWords  = prepared(`INSERT INTO memory_words (tenant, word, memory_id) SELECT $1::text, word, $2::text FROM unnest($3::text[]) AS w (word)
+	addWords  = prepared(`INSERT INTO memory_words (tenant, word, memory_id) SELECT $1::text, word, $2::text
+		FROM unnest($3::text[]) AS w (word)
 		ON CONFLICT DO NOTHING`)
 )
 

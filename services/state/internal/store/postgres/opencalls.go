@@ -16,7 +16,8 @@ const (
 		AND (c.created_at, c.root_id COLLATE "C", c.call_id) > ($2::bigint, $3::text COLLATE "C", $4::text COLLATE "C")`
 	openCalls = isOpen + ` AND ($5::text = '' OR c.tool_name = $5::text) AND ($6::text = '' OR c.kind = $6::text)
 		AND (c.created_at, c.root_id COLLATE "C", c.call_id) <= ($10::bigint, $11::text COLLATE "C", $12::text COLLATE "C")`
-	withSession = ` CROSS JOIN LATERAL (SELECT agent_type, user_id FROM sessions WHERE tenant = c.tenant AND session_id = c.session_id OFFSET 0) s
+	withSession = ` CROSS JOIN LATERAL (SELECT agent_type, user_id FROM sessions
+		WHERE tenant = c.tenant AND session_id = c.session_id OFFSET 0) s
 		WHERE ($7::text = '' OR s.agent_type = $7::text)`
 	callOrder     = ` ORDER BY c.created_at, c.root_id COLLATE "C", c.call_id`
 	ofOthers      = ` AND c.approvers = 'others'` // by the index calls_others
@@ -37,7 +38,8 @@ var (
 	openCallsOfAll = pageOfCalls(` FROM calls c` + withSession + ` AND c.tenant = $1::text AND ` + openCalls)
 
 	openCallsOfUser = pageOfCalls(` FROM session_facets f
-		CROSS JOIN LATERAL (SELECT * FROM calls c WHERE c.tenant = f.tenant AND c.session_id = f.session_id COLLATE "default" AND ` + openCalls + ` OFFSET 0) c` +
+		CROSS JOIN LATERAL (SELECT * FROM calls c WHERE c.tenant = f.tenant AND c.session_id = f.session_id COLLATE "default"
+			AND ` + openCalls + ` OFFSET 0) c` +
 		withSession + ` AND f.tenant = $1::text AND f.facet = $13::bytea`)
 
 	openCallsOfOthers = pageOfCalls(` FROM calls c` + withSession + ` AND c.tenant = $1::text AND ` + openCalls + ofOthers +

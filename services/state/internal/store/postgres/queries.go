@@ -21,7 +21,8 @@ func joinRow(alias, table, column, value string) string {
 // joinAll joins the rows of a table with the key of v and a condition. OFFSET 0 keeps
 // the planner from starting with the table, the cheapest plan while it is nearly empty.
 func joinAll(alias, table, condition string) string {
-	return fmt.Sprintf(` CROSS JOIN LATERAL (SELECT * FROM %s WHERE tenant = v.tenant AND session_id = v.session_id%s OFFSET 0) %s`, table, condition, alias)
+	return fmt.Sprintf(` CROSS JOIN LATERAL (SELECT * FROM %s WHERE tenant = v.tenant
+		AND session_id = v.session_id%s OFFSET 0) %s`, table, condition, alias)
 }
 
 // stepBefore is session.Session.StepBefore of the session s and its newest run r.
@@ -42,7 +43,8 @@ func selectRow(table, column, kind string) string {
 // joinWaiting joins the waiting runs in the order of the queue. limit is a LIMIT
 // clause, or empty.
 func joinWaiting(limit string) string {
-	return ` CROSS JOIN LATERAL (SELECT * FROM runs WHERE tenant = v.tenant AND session_id = v.session_id AND status = 'waiting' ORDER BY place` + limit + `) r`
+	return ` CROSS JOIN LATERAL (SELECT * FROM runs WHERE tenant = v.tenant AND session_id = v.session_id AND status = 'waiting'
+		ORDER BY place` + limit + `) r`
 }
 
 // joinStates joins the rows of the custom state of owner, in order.
@@ -67,7 +69,8 @@ var (
 var (
 	// written and locked are from before this lock. The third is the id of this transaction.
 	lockSessions = forViews(`s.written, s.locked, pg_current_xact_id()::xid, `+sessionColumns.Select("s"), keyed(""), `
-		CROSS JOIN LATERAL (SELECT xmin AS written, xmax AS locked, * FROM sessions WHERE tenant = v.tenant AND session_id = v.session_id FOR UPDATE) s
+		CROSS JOIN LATERAL (SELECT xmin AS written, xmax AS locked, * FROM sessions
+			WHERE tenant = v.tenant AND session_id = v.session_id FOR UPDATE) s
 		ORDER BY v.n`)
 
 	readRuns  = forViews(runColumns.Select("r"), keyed("run_id text"), joinRow("r", "runs", "run_id", "v.run_id"))
@@ -132,9 +135,11 @@ var (
 	// What remains when the newest run is undone.
 	newest   = joinAll("s", "sessions", "") + joinRow("r", "runs", "run_id", "s.current_run_id")
 	readKept = forViews(messageRead.Select("m"), keyed(""), newest+`
-		CROSS JOIN LATERAL (SELECT * FROM messages WHERE tenant = v.tenant AND session_id = v.session_id AND ordinal >= r.start_message_count ORDER BY ordinal) m
+		CROSS JOIN LATERAL (SELECT * FROM messages WHERE tenant = v.tenant AND session_id = v.session_id AND ordinal >= r.start_message_count
+			ORDER BY ordinal) m
 		WHERE m.run_id <> r.run_id OR (m.role = 'user' AND m.step = 0) OR (m.role = 'tool' AND EXISTS (SELECT 1 FROM calls c
-			WHERE c.tenant = v.tenant AND c.session_id = v.session_id AND c.consumed_at > 0 AND c.consumed_step = m.step AND `+notAfterStep("c.step", stepBefore)+`))
+			WHERE c.tenant = v.tenant AND c.session_id = v.session_id AND c.consumed_at > 0 AND c.consumed_step = m.step
+				AND `+notAfterStep("c.step", stepBefore)+`))
 		ORDER BY v.n, m.ordinal`)
 	readReportedLate = forViews(callColumns.Select("c"), keyed(""), newest+
 		joinAll("c", "calls", " AND told_step > 0 AND told_step > "+stepBefore)+`
@@ -150,7 +155,8 @@ var (
 	backTo     = joinRow("m", "messages", "message_id", "v.message_id")
 	lastBefore = ` CROSS JOIN LATERAL (SELECT coalesce((SELECT step FROM messages WHERE tenant = v.tenant AND session_id = v.session_id
 		AND ordinal < m.ordinal AND step > 0 ORDER BY ordinal DESC LIMIT 1), 0) AS step) b`
-	stateBefore = ` CROSS JOIN LATERAL (SELECT coalesce((SELECT nullif(start_state_version, 0) FROM runs WHERE tenant = v.tenant AND session_id = v.session_id
+	stateBefore = ` CROSS JOIN LATERAL (SELECT coalesce((SELECT nullif(start_state_version, 0) FROM runs
+		WHERE tenant = v.tenant AND session_id = v.session_id
 		AND run_id >= m.run_id AND run_id <= m.run_id), 9223372036854775807) AS version) sv`
 	checkpointBefore = stateBefore + ` CROSS JOIN LATERAL (SELECT * FROM checkpoints WHERE tenant = v.tenant AND session_id = v.session_id
 		AND message_count <= m.ordinal AND state_version <= sv.version ORDER BY step DESC LIMIT 1) c`
@@ -162,12 +168,14 @@ var (
 			SELECT tenant, session_id, start_state_version AS state_version, start_state_base AS state_base, 1 AS place FROM runs
 				WHERE tenant = v.tenant AND session_id = v.session_id AND run_id >= m.run_id AND run_id <= m.run_id AND start_state_version > 0
 			UNION ALL
-			SELECT * FROM (SELECT tenant, session_id, state_version, state_base, 2 FROM checkpoints WHERE tenant = v.tenant AND session_id = v.session_id
+			SELECT * FROM (SELECT tenant, session_id, state_version, state_base, 2 FROM checkpoints
+				WHERE tenant = v.tenant AND session_id = v.session_id
 				AND message_count <= m.ordinal ORDER BY step DESC LIMIT 1) c
 			ORDER BY place LIMIT 1) o`+joinStates("o")+`
 		ORDER BY v.n, st.version`)
 	readBackResults = forViews(messageRead.Select("a"), keyed("message_id text"), backTo+lastBefore+`
-		CROSS JOIN LATERAL (SELECT * FROM messages WHERE tenant = v.tenant AND session_id = v.session_id AND ordinal > m.ordinal AND role = 'tool' ORDER BY ordinal) a
+		CROSS JOIN LATERAL (SELECT * FROM messages WHERE tenant = v.tenant AND session_id = v.session_id AND ordinal > m.ordinal
+			AND role = 'tool' ORDER BY ordinal) a
 		CROSS JOIN LATERAL (SELECT 1 FROM calls WHERE tenant = v.tenant AND session_id = v.session_id AND consumed_at > 0
 			AND consumed_step >= a.step AND consumed_step <= a.step AND `+notAfterStep("step", "b.step")+` ORDER BY consumed_step LIMIT 1) taken
 		ORDER BY v.n, a.ordinal`)
@@ -182,7 +190,8 @@ var (
 	firstWritten = ` CROSS JOIN LATERAL (SELECT coalesce((SELECT ordinal FROM messages WHERE tenant = v.tenant AND session_id = v.session_id
 		AND ordinal >= r.start_message_count AND (run_id <> r.run_id OR step > 0) ORDER BY ordinal LIMIT 1), 9223372036854775807) AS ordinal) w`
 	readAnswer = forViews(`coalesce((SELECT run_id = r.run_id FROM messages WHERE tenant = v.tenant AND session_id = v.session_id
-		AND ordinal >= r.start_message_count AND ordinal <= r.start_message_count ORDER BY ordinal LIMIT 1), true), `+runColumns.Select("r"), keyed("message_id text"), answered)
+		AND ordinal >= r.start_message_count AND ordinal <= r.start_message_count
+			ORDER BY ordinal LIMIT 1), true), `+runColumns.Select("r"), keyed("message_id text"), answered)
 	readQuestions = forViews(messageRead.Select("m"), keyed("message_id text"), answered+firstWritten+fmt.Sprintf(`
 		CROSS JOIN LATERAL (SELECT * FROM messages WHERE tenant = v.tenant AND session_id = v.session_id AND ordinal < w.ordinal
 			AND role = 'user' AND step = 0 ORDER BY ordinal DESC LIMIT %d) m
@@ -200,12 +209,15 @@ var (
 	readFailedCheckpoint = forViews(checkpointRead.Select("c"), keyed(""), failedCheckpoint)
 	readFailedStates     = forViews(`st.whole, st.state`, keyed(""), failedCheckpoint+joinStates("c")+` ORDER BY v.n, st.version`)
 	readLastStep         = forViews(messageRead.Select("m"), keyed(""), newest+`
-		CROSS JOIN LATERAL (SELECT * FROM messages WHERE tenant = v.tenant AND session_id = v.session_id AND ordinal >= r.start_message_count ORDER BY ordinal) m
+		CROSS JOIN LATERAL (SELECT * FROM messages WHERE tenant = v.tenant AND session_id = v.session_id AND ordinal >= r.start_message_count
+			ORDER BY ordinal) m
 		WHERE r.finish_step > 0 AND m.run_id = r.run_id AND m.step = r.finish_step
 		ORDER BY v.n, m.ordinal`)
 
-	readAgents    = forViews(agentColumns, keyed("agent_type text"), ` CROSS JOIN LATERAL (SELECT * FROM agents WHERE agent_type = v.agent_type OFFSET 0) a`)
-	readExecutors = forViews(`e.executor_id`, keyed("executor_id text"), ` CROSS JOIN LATERAL (SELECT * FROM executors WHERE executor_id = v.executor_id OFFSET 0) e`)
-	readSilent    = forViews(`r.run_id`, keyed("run_id text"), joinRow("r", "runs", "run_id", "v.run_id")+`
+	readAgents = forViews(agentColumns, keyed("agent_type text"), ` CROSS JOIN LATERAL (SELECT * FROM agents
+		WHERE agent_type = v.agent_type OFFSET 0) a`)
+	readExecutors = forViews(`e.executor_id`, keyed("executor_id text"), ` CROSS JOIN LATERAL (SELECT * FROM executors
+		WHERE executor_id = v.executor_id OFFSET 0) e`)
+	readSilent = forViews(`r.run_id`, keyed("run_id text"), joinRow("r", "runs", "run_id", "v.run_id")+`
 		WHERE NOT EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = r.executor_id)`)
 )

@@ -22,8 +22,9 @@ const (
 		($8::jsonb -> 'tenants' -> r.tenant ->> 'user')::bigint, ($8::jsonb ->> 'user')::bigint), 0) END`
 
 	// How many more runs of the tenant and of the user of r may begin; NULL for any number.
-	roomOfTenant = `CASE WHEN ` + capOfTenant + ` IS NOT NULL THEN ` + capOfTenant + ` - (SELECT count(*) FROM runs b WHERE b.status = 'running' AND b.tenant = r.tenant) END`
-	roomOfUser   = `CASE WHEN ` + capOfUser + ` IS NOT NULL THEN ` + capOfUser + ` - (SELECT count(*) FROM runs b
+	roomOfTenant = `CASE WHEN ` + capOfTenant + ` IS NOT NULL THEN ` + capOfTenant + ` - (SELECT count(*) FROM runs b
+		WHERE b.status = 'running' AND b.tenant = r.tenant) END`
+	roomOfUser = `CASE WHEN ` + capOfUser + ` IS NOT NULL THEN ` + capOfUser + ` - (SELECT count(*) FROM runs b
 		WHERE b.status = 'running' AND b.tenant = r.tenant AND b.user_id = r.user_id) END`
 
 	// The users of a tenant r that are at their cap.
@@ -69,7 +70,8 @@ func queuedOf(candidates string) string {
 func inTurns(selected string) *statement {
 	return prepared(`SELECT c.tenant, c.session_id, c.run_id FROM (
 			SELECT q.*, CASE WHEN q.place < 0 THEN -1 ELSE q.place / COALESCE(($6::jsonb ->> q.tenant)::bigint, 1) END AS turn FROM (
-				SELECT q.*, row_number() OVER (PARTITION BY q.tenant ORDER BY q.priority DESC, q.created_at) - 1 - CASE q.tenant WHEN $5::text THEN $7::bigint ELSE 0 END AS place
+				SELECT q.*, row_number() OVER (PARTITION BY q.tenant ORDER BY q.priority DESC, q.created_at) - 1 - CASE q.tenant WHEN $5::text
+					THEN $7::bigint ELSE 0 END AS place
 				FROM (` + selected + `) q) q
 			ORDER BY turn, q.tenant <= $5::text, q.tenant, q.priority DESC, q.created_at) c
 		CROSS JOIN LATERAL (SELECT 1 FROM sessions WHERE tenant = c.tenant AND session_id = c.session_id FOR UPDATE SKIP LOCKED) s

@@ -29,7 +29,9 @@ type input []parameter
 
 type parameter struct{ name, kind string }
 
-var kinds = map[table.Kind]string{table.Text: "text", table.Integer: "bigint", table.Float: "float8", table.Boolean: "boolean", table.Bytes: "bytea"}
+var kinds = map[table.Kind]string{
+	table.Text: "text", table.Integer: "bigint", table.Float: "float8", table.Boolean: "boolean", table.Bytes: "bytea",
+}
 
 // columnsOf is an input with the scope of a table and some of its columns.
 func columnsOf[R any](t *table.Table[R], columns table.Columns[R]) (in input) {

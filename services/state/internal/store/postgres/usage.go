@@ -28,7 +28,8 @@ const (
 		JOIN usage_entries u ON u.tenant = $1::text AND u.session_id = o.session_id COLLATE "default"
 		WHERE cardinality($3::text[]) = 0 OR o.session_id = ANY ($3)`
 	usageOfTenant = `SELECT u.* FROM usage_entries u
-		WHERE u.tenant = $1::text AND u.recorded_at >= $4::bigint AND u.recorded_at < $5::bigint AND $2::text = '' AND cardinality($3::text[]) = 0`
+		WHERE u.tenant = $1::text AND u.recorded_at >= $4::bigint AND u.recorded_at < $5::bigint AND $2::text = ''
+			AND cardinality($3::text[]) = 0`
 
 	sumUsage = `, fitting AS (
 		SELECT CASE WHEN $11::bigint = 0 THEN 0 ELSE u.recorded_at - u.recorded_at % greatest($11, 1) END AS bucket, u.* FROM found u

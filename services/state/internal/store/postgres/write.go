@@ -100,7 +100,8 @@ var writes = [writesNumber]*statement{
 	messageCopy: copyMessages(),
 	fileLinkCopy: forRows(keyed("source text"), func(v string) string {
 		return `INSERT INTO file_links (tenant, session_id, file_id, lapses_at) SELECT l.tenant, v.session_id, l.file_id, 0 FROM ` + v + `
-			CROSS JOIN LATERAL (SELECT * FROM file_links WHERE tenant = v.tenant AND session_id = v.source AND lapses_at = 0 ORDER BY file_id) l` + keepLink
+			CROSS JOIN LATERAL (SELECT * FROM file_links
+				WHERE tenant = v.tenant AND session_id = v.source AND lapses_at = 0 ORDER BY file_id) l` + keepLink
 	}),
 
 	stateInsert:        insert(&table.States, ""),
@@ -154,7 +155,8 @@ func copyMessages() *statement {
 	return forRows(in, func(v string) string {
 		return exactly(`INSERT INTO messages (tenant, session_id, `+strings.Join(columns.Names(), ", ")+`)
 			SELECT v.tenant, v.session_id, `+columns.Select("m")+` FROM `+v+`
-			CROSS JOIN LATERAL (SELECT * FROM messages WHERE tenant = v.tenant AND session_id = v.source AND ordinal < v.messages ORDER BY ordinal) m`, len(in))
+			CROSS JOIN LATERAL (SELECT * FROM messages
+				WHERE tenant = v.tenant AND session_id = v.source AND ordinal < v.messages ORDER BY ordinal) m`, len(in))
 	})
 }
 
@@ -257,7 +259,8 @@ func (w *writer) change(s *loadedSession) {
 		w.rows[waitingInputDelete].addKey(&s.Key).more(id)
 	}
 	if c.WaitingInput != nil && c.NewRun != nil {
-		addRow(&w.rows[waitingInputInsert], &s.Key, waitingInputColumns, &table.WaitingInput{RunID: c.NewRun.RunID, MessageIDs: c.WaitingInput.MessageIDs(), Input: c.WaitingInput})
+		input := table.WaitingInput{RunID: c.NewRun.RunID, MessageIDs: c.WaitingInput.MessageIDs(), Input: c.WaitingInput}
+		addRow(&w.rows[waitingInputInsert], &s.Key, waitingInputColumns, &input)
 	}
 	w.journal(&s.Key, c)
 	if c.Checkpoint != nil {
@@ -344,7 +347,8 @@ func (w *writer) facets(before, after *session.Session) {
 func (w *writer) conversation(k *session.Key, c *session.Change) {
 	if back := c.Rewind; back != nil {
 		w.rows[messageRewind].addKey(k).more(back.Messages)
-		w.rows[checkpointRewind].addKey(k).more(back.Messages, back.StateVersion, back.RunID, int64(back.Step)) // a checkpoint without its state is deleted too
+		// A checkpoint without its state is deleted too.
+		w.rows[checkpointRewind].addKey(k).more(back.Messages, back.StateVersion, back.RunID, int64(back.Step))
 		if back.StateVersion != 0 {
 			w.rows[stateRewind].addKey(k).more(back.StateVersion)
 		}
