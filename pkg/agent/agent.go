@@ -68,7 +68,7 @@ const (
 // Its functions may be called concurrently, on any executor, and again after a crash.
 //
 // Prompt, StopWhen, ContextPolicy.Count and Tool.ApproveWhen have no context and cannot be
-// cancelled. They must return quickly: no I/O, and no locks that are held for long. They must depend
+// cancelled. They must return quickly: no I/O, and no locks held for long. They must depend
 // on their arguments alone and must not modify them. A call fails if it panics or takes longer than
 // HOLDFAST_EXECUTOR_HOOK_TIMEOUT. An executor stops calling a function after too many calls of it
 // have not returned.

@@ -61,7 +61,7 @@ func (d *Draft) State() State {
 // Update changes the state: see Host.Update. Concurrent updates run one after another. A panic of change
 // drops the change.
 //
-// Faults: Invalid (STATE_INVALID) for values without JSON, for keys that are not 1 to 256 bytes of
+// Faults: Invalid (STATE_INVALID) for values without JSON, for keys other than 1 to 256 bytes of
 // UTF-8 without control characters, for more than 1000 changed keys, and for changes that break the
 // schema; TooLarge
 // (STATE_SIZE_EXCEEDED, with metadata changedKeys, limitBytes, sizeBytes); Conflict (CALL_ENDED)
@@ -112,7 +112,7 @@ func (d *Draft) checkSchema(after State, ops []Op) error {
 	return nil
 }
 
-// End returns the writes of all changes. Updates that have not returned by then fail with CALL_ENDED;
+// End returns the writes of all changes. Updates still running by then fail with CALL_ENDED;
 // End does not wait for them.
 func (d *Draft) End() []Op {
 	d.mu.Lock()

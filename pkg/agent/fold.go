@@ -13,7 +13,7 @@ import (
 
 // checkCase returns an error for a member that differs from a field only by the case of letters.
 // encoding/json decodes it into the field, but JSON Schema does not check it as the field: the tool
-// would receive an unchecked value. Input that is not JSON is not an error here.
+// would receive an unchecked value. Invalid JSON is not an error here.
 func checkCase(raw json.RawMessage, t reflect.Type) error {
 	value, err := decode(raw)
 	if err != nil {

@@ -16,7 +16,7 @@ const MetadataEvent = "message-metadata"
 // JSON object. Objects are merged in depth, any other value replaces the earlier one. Every change
 // is stored, so use a data part for progress: Emit with WithID.
 //
-// Faults are those of Host.Emit. EVENT_INVALID also for values that are not an object, or with a key
+// Faults are those of Host.Emit. EVENT_INVALID also for values other than an object, or with a key
 // of the runtime: runId, agentType, createdAt, usage, interrupted and completionReason.
 func (c *Call) SetMetadata(ctx context.Context, values any) error {
 	return c.Emit(ctx, MetadataEvent, values)

@@ -47,7 +47,7 @@ func (s *Schema) CheckChange(before, after json.RawMessage) error {
 
 // ApplyDefaults returns the value with the defaults of missing members, in nested objects too. An empty
 // value counts as {}. Existing members stay, including null. The value is not checked against the
-// schema. Invalid (VALUE_INVALID) for a value that is not JSON or is too large.
+// schema. Invalid (VALUE_INVALID) for a value other than JSON, or too large.
 func (s *Schema) ApplyDefaults(value json.RawMessage) (json.RawMessage, error) {
 	if len(value) == 0 {
 		value = json.RawMessage("{}")

@@ -22,7 +22,7 @@ import (
 //   - A type with UnmarshalText is a string. A type with UnmarshalJSON allows every value.
 //
 // Like regexp.MustCompile, it panics for a type without a schema: a function, a channel, a complex
-// number, a map with keys that are not strings, or a recursive type. Call it when the program starts.
+// number, a map with keys other than strings, or a recursive type. Call it when the program starts.
 func SchemaOf[T any]() json.RawMessage {
 	schema, err := schemaOf(reflect.TypeFor[T]())
 	if err != nil {
@@ -31,7 +31,7 @@ func SchemaOf[T any]() json.RawMessage {
 	return schema
 }
 
-// inputSchema is SchemaOf for the input of a tool. It panics for a type that is not an object.
+// inputSchema is SchemaOf for the input of a tool. It panics for a type other than an object.
 func inputSchema[In any](tool string) json.RawMessage {
 	t := reflect.TypeFor[In]()
 	schema, err := schemaOf(t)

@@ -178,7 +178,7 @@ func equal(a, b any) bool { return bytes.Equal(marshal(a), marshal(b)) }
 
 func marshal(value any) json.RawMessage {
 	text, err := json.Marshal(value)
-	if err != nil { // values that were decoded from JSON always marshal
+	if err != nil { // values decoded from JSON always marshal
 		panic(fmt.Sprintf("agent: a state has no JSON: %v", err))
 	}
 	return text

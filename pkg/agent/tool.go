@@ -37,7 +37,7 @@ type Tool struct {
 	// ReadOnly declares that calls change nothing outside of the runtime, however often they run. If
 	// all calls of a step are read-only, the runtime records nothing before the commit of the step;
 	// after a crash it calls the model again, which may make other calls. Use RetrySafe instead for
-	// a tool that is slow or expensive. Retry is ignored. Not with Client.
+	// a slow or expensive tool. Retry is ignored. Not with Client.
 	ReadOnly bool
 	// Timeout limits one execution; 0 means the limit of the executor. With SubAgent, it limits the
 	// time from the call to the end of the sub-agent, including its waits; 0 means no limit.
@@ -52,7 +52,7 @@ type Tool struct {
 	// failure a failed result. It sees the arguments of the call, but neither the conversation nor
 	// the custom state. Name is SubAgentPrefix followed by the type. Not with Execute or Client.
 	SubAgent string
-	// Dynamic marks a tool that is known at run time only, for example from an MCP server. Clients
+	// Dynamic marks a tool known at run time only, for example from an MCP server. Clients
 	// have no static type for its calls.
 	Dynamic bool
 	// Approval makes every call wait for the approval of a human, ApproveWhen the calls for which it
@@ -131,7 +131,7 @@ type Host interface {
 	// Update. If change returns an error, Update drops the change and returns the error. The
 	// changes are written with the result of the call if the call succeeds, else dropped.
 	//
-	// Faults: Invalid (STATE_INVALID) for values without JSON and for keys that are not 1 to 256
+	// Faults: Invalid (STATE_INVALID) for values without JSON and for keys other than 1 to 256
 	// bytes of UTF-8 without control characters; TooLarge (STATE_SIZE_EXCEEDED); Conflict
 	// (CALL_ENDED) if the call has ended or timed out.
 	Update(change func(draft State) error) error
@@ -141,7 +141,7 @@ type Host interface {
 	// The event is stored with the step and is part of /messages, unless it is Transient. With an
 	// id (WithID) it replaces the earlier event of the same name and id.
 	//
-	// Faults: Invalid (EVENT_INVALID) for a name or an id that is not 1 to 256 bytes of UTF-8
+	// Faults: Invalid (EVENT_INVALID) for a name or an id other than 1 to 256 bytes of UTF-8
 	// without control characters, and for data without JSON; TooLarge (EVENT_TOO_LARGE,
 	// EVENTS_TOO_LARGE); Exhausted (EVENTS_EXHAUSTED); Conflict (CALL_ENDED).
 	Emit(ctx context.Context, name string, data any, options ...EmitOption) error

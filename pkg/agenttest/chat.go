@@ -138,7 +138,7 @@ const (
 	answerLimit = 10 * time.Minute
 )
 
-// answer answers a call. A run that has not suspended yet refuses the answer for a moment.
+// answer answers a call. A run not yet suspended refuses the answer for a moment.
 func (c *Chat) answer(tool string, submit func(client.Call) error) {
 	c.system.T.Helper()
 	calls := c.pending()

@@ -138,7 +138,7 @@ func (r Reply) events(messages int) []executor.ModelEvent {
 	return append(events, executor.Finish{Reason: reason})
 }
 
-// arguments are the arguments as a model gives them: {} for none, a JSON string for a text that is not JSON.
+// arguments are the arguments as a model gives them: {} for none, a JSON string for a text other than JSON.
 func arguments(text string) json.RawMessage {
 	switch {
 	case text == "":

@@ -81,7 +81,7 @@ func call[Q, A any](ctx context.Context, method func(context.Context, *Q) (*A, e
 	return answer, nil
 }
 
-// callWithRetry is call for a request that is safe to repeat. It retries during an outage, for the client's patience after
+// callWithRetry is call for a request safe to repeat. It retries during an outage, for the client's patience after
 // the first failure.
 func callWithRetry[Q, A any](ctx context.Context, c *Client, method func(context.Context, *Q) (*A, error), request *Q) (*A, error) {
 	var failed time.Time

@@ -17,7 +17,7 @@ type Setting struct {
 }
 
 // Settings returns the variables of target, a struct or a pointer to one, with their values in environ. Secrets are
-// masked: the whole value of a variable that is marked as secret, and passwords in URLs.
+// masked: the whole value of a variable marked as secret, and passwords in URLs.
 func Settings(target any, environ []string) []Setting {
 	values := valuesOf(environ)
 	var settings []Setting

@@ -69,7 +69,7 @@ const (
 	RetryAfterMillis = "retryAfterMs"
 )
 
-// WithLimit returns a copy of f with the name and the value of the limit that was reached.
+// WithLimit returns a copy of f with the name and the value of the reached limit.
 func (f *Fault) WithLimit(name string, value float64) *Fault {
 	return f.With(LimitName, name).With(LimitValue, strconv.FormatFloat(value, 'f', -1, 64))
 }

@@ -85,7 +85,7 @@ func Loopback(address string) bool {
 	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
 }
 
-// check finds a token that is not valid in a header, for example with the newline of its file.
+// check finds a token invalid in a header, for example with the newline of its file.
 func (s Security) check() error {
 	for _, r := range s.Token {
 		if r <= ' ' || r > '~' {
@@ -169,7 +169,7 @@ func (c reloadedCredentials) Info() credentials.ProtocolInfo { return c.current.
 // Clone returns c, which has no state of a connection.
 func (c reloadedCredentials) Clone() credentials.TransportCredentials { return c }
 
-// OverrideServerName does nothing: the address that is dialed names the server.
+// OverrideServerName does nothing: the dialed address names the server.
 func (c reloadedCredentials) OverrideServerName(string) error { return nil }
 
 func (s Security) certificate() (tls.Certificate, error) {

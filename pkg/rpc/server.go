@@ -228,7 +228,7 @@ func (g guard) readmit(ctx context.Context, method string) error {
 	return err
 }
 
-// boundary counts errors, and logs those that are not faults, once.
+// boundary counts errors, and logs those other than faults once.
 type boundary struct {
 	log    *slog.Logger
 	errors metric.Int64Counter

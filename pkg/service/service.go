@@ -27,7 +27,7 @@ type Program[C any] struct {
 	Name string
 	// About describes the service, in lines of at most 100 characters.
 	About string
-	// Telemetry returns the part of the configuration that is for telemetry.
+	// Telemetry returns the part of the configuration for telemetry.
 	Telemetry func(*C) *telemetry.Config
 	// Run runs the service until ctx ends.
 	Run func(ctx context.Context, c C, t *telemetry.Telemetry) error

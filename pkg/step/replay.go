@@ -108,7 +108,7 @@ func (s stored) appendEvent(chunks []*eventv1.Chunk, event *eventv1.StepEvent) [
 	return chunks
 }
 
-// usualRecord returns the record of a step that has shown its messages in order.
+// usualRecord returns the record of a step with its messages shown in order.
 func (s stored) usualRecord(messages []*eventv1.Message) *eventv1.StepRecord {
 	record := &eventv1.StepRecord{StartedAt: s.reply.GetCreatedAt()}
 	add := func(at int64, event *eventv1.StepEvent) {

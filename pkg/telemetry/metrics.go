@@ -34,7 +34,7 @@ type Metrics struct {
 	shutdown func(context.Context) error // nil if nothing is measured
 }
 
-// NewMetrics returns metrics that are exported to c.Endpoint every minute, or every OTEL_METRIC_EXPORT_INTERVAL,
+// NewMetrics returns metrics exported to c.Endpoint every minute, or every OTEL_METRIC_EXPORT_INTERVAL,
 // and that Handler serves if c.Listen is not empty. Without both, nothing is measured. It does not listen.
 // Setup calls it; a test calls it to read the metrics of one service.
 func NewMetrics(ctx context.Context, c Config) (*Metrics, error) {

@@ -47,7 +47,7 @@ type Config struct {
 	StreamPatience time.Duration `env:"HOLDFAST_EXECUTOR_STREAM_PATIENCE" envDefault:"10s" doc:"how long a run waits for the stream service before it goes on without telling readers"`
 }
 
-// check returns Invalid (CONFIG_INVALID) for a limit that is not positive.
+// check returns Invalid (CONFIG_INVALID) for a limit of 0 or below.
 func (c Config) check() error {
 	positive := []struct {
 		name  string

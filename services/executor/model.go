@@ -13,7 +13,7 @@ type (
 	ModelRequest = model.Request
 	// ModelTool is a tool as the model sees it.
 	ModelTool = model.Tool
-	// ModelOutput is the shape of a reply that is JSON.
+	// ModelOutput is the shape of a JSON reply.
 	ModelOutput = model.Output
 	// ModelChoice controls whether a model must call a tool.
 	ModelChoice = model.Choice

@@ -71,7 +71,7 @@ func (c *connections) untilReplaceable() time.Duration {
 	return headerGrace - c.now().Sub(oldest.since)
 }
 
-// oldest returns the connection that has waited longest; nil for none.
+// oldest returns the longest waiting connection; nil for none.
 func (c *connections) oldest() *connection {
 	front := c.waiting.Front()
 	if front == nil {

@@ -23,7 +23,7 @@ type process struct {
 }
 
 // Used returns the user and kernel time of the processes and all their descendants so far. Ended children count
-// once they have been reaped. A process that is listed twice, or is a descendant of another one, counts once.
+// once they have been reaped. A process listed twice, or is a descendant of another one, counts once.
 func Used(pids ...int) (time.Duration, error) { return used(os.DirFS("/proc"), pids) }
 
 func used(proc fs.FS, roots []int) (time.Duration, error) {

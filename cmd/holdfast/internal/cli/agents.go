@@ -64,7 +64,7 @@ func (g *Gateway) printProblems(problems []*agentv1.AgentProblem) error {
 	return nil
 }
 
-// partName names a part that is out of service.
+// partName names a part out of service.
 func partName(p *agentv1.AgentProblem) string {
 	text := p.GetKind() + " " + Clean(p.GetName())
 	if p.GetAgentType() != "" {

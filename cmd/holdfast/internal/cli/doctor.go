@@ -35,11 +35,11 @@ const (
 	checkTimeout = 10 * time.Second // of one request
 	maxReadiness = 64 << 10         // bytes of the answer of /readyz
 	maxClockSkew = 5 * time.Second  // a larger difference makes tokens and deadlines wrong
-	maxActive    = 1000             // active sessions that are looked at
+	maxActive    = 1000             // active sessions to examine
 	maxInspected = 100              // the oldest ones, which are read one by one
 )
 
-// CheckUp checks the gateway, and the sessions behind it. A run that is queued for longer than patience is stuck.
+// CheckUp checks the gateway, and the sessions behind it. A run queued for longer than patience is stuck.
 func (g *Gateway) CheckUp(ctx context.Context, patience time.Duration) []Check {
 	address, err := g.URL()
 	if err != nil {

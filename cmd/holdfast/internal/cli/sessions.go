@@ -67,7 +67,7 @@ expired sessions every HOLDFAST_STATE_EXPIRE_EVERY, a minute by default. Needs t
 	return c
 }
 
-// expireSession refuses a session that has ended: its expiry would mean nothing.
+// expireSession refuses an ended session: its expiry would mean nothing.
 func (g *Gateway) expireSession(ctx context.Context, h *client.Client, id string, at time.Time) error {
 	found, err := h.Session(ctx, id)
 	if err != nil {
@@ -263,7 +263,7 @@ func queuedLine(run *agentv1.Run) string {
 	return fmt.Sprintf("its run has been queued for %s: %s", since(reason.GetSince()), Clean(reason.GetDetail()))
 }
 
-// live counts the sub-sessions that have not ended.
+// live counts the live sub-sessions.
 func live(list []*agentv1.SubSession) int {
 	n := 0
 	for _, s := range list {

@@ -116,7 +116,7 @@ executor: prefer "holdfast runs stop". Needs the scope operate.`,
 	return c
 }
 
-// setStatus gives Conflict (STATUS_UNEXPECTED) for a session that is not as expected.
+// setStatus gives Conflict (STATUS_UNEXPECTED) for a session not as expected.
 func (g *Gateway) setStatus(ctx context.Context, h *client.Client, r *agentv1.SetStatusRequest) error {
 	set, err := h.SetStatus(ctx, r)
 	switch {

@@ -58,7 +58,7 @@ type matcher struct {
 	// failed has a bit for each visited split and position. It is nil with back-references, for they make the outcome
 	// depend on more.
 	failed []uint64
-	// visited are the bits that were set since the outermost look-around began.
+	// visited are the bits set since the outermost look-around began.
 	visited []int
 	looks   int   // the depth of look-around
 	ended   []int // the registers at the end of the last match
@@ -191,7 +191,7 @@ func (m *matcher) look(i *instruction, t *thread) bool {
 	return found
 }
 
-// repeats reports whether the text of a group follows. A group that has not matched is empty.
+// repeats reports whether the text of a group follows. A group without a match is empty.
 func (m *matcher) repeats(i *instruction, t *thread) bool {
 	first, last := t.registers[2*i.x], t.registers[2*i.x+1]
 	if first == 0 || last == 0 || last < first {

@@ -89,7 +89,7 @@ func (c *compiler) compile(at *location, depth int) (*node, error) {
 	return nil, at.errorAt("", "a schema is an object or a boolean, not %s", describe(at.value))
 }
 
-// link resolves the references. A target that is not compiled yet is compiled, and may add references.
+// link resolves the references. A target not yet compiled is compiled, and may add references.
 func (c *compiler) link() error {
 	for len(c.links) > 0 {
 		l := c.links[0]

@@ -3,7 +3,7 @@ package schema
 import "errors"
 
 // ApplyDefaults returns the value with the defaults of missing members, in nested objects too. Existing
-// members stay. A value that is not an object is returned unchanged.
+// members stay. A value other than an object is returned unchanged.
 func (s *Schema) ApplyDefaults(raw []byte) ([]byte, error) {
 	value, err := decode(raw)
 	if err != nil {

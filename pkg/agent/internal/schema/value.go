@@ -37,7 +37,7 @@ func encode(value any) ([]byte, error) {
 	return bytes.TrimSuffix(text.Bytes(), []byte("\n")), nil
 }
 
-// canonical returns the same text for values that are equal in JSON Schema (1 equals 1.0), and different
+// canonical returns the same text for values equal in JSON Schema (1 equals 1.0), and different
 // texts for all others.
 func canonical(value any) string {
 	text, _ := canonicalWithin(value, math.MaxInt)

@@ -69,7 +69,7 @@ func (o *outbox) take() mem.BufferSlice {
 	return out
 }
 
-// flush sends the waiting entries. It first yields to goroutines that are about to add entries, so these go into
+// flush sends the waiting entries. It first yields to goroutines about to add entries, so these go into
 // the same frame.
 func (o *outbox) flush(send func(any) error) error {
 	runtime.Gosched()

@@ -49,7 +49,7 @@ func isSection(s *jsonschema.Schema) bool {
 	return slices.Contains([]string{"agent", "declaredTool", "mcpServer", "provider", "tool"}, name)
 }
 
-// section is a part of a file that has been checked by its definition.
+// section is a part of a file, checked by its definition.
 type section struct {
 	value
 	what  string          // begins its mistakes; may be empty

@@ -20,7 +20,7 @@ func (v value) json() json.RawMessage {
 	return out.Bytes()
 }
 
-// writeJSON writes the value as JSON, with fields in order. For a value without JSON it returns the part that is wrong, and the
+// writeJSON writes the value as JSON, with fields in order. For a value without JSON it returns the offending part, and the
 // problem with it.
 func (v value) writeJSON(out *bytes.Buffer, depth int) (bad value, problem string) {
 	if depth == 0 || out.Len() > maxJSON {

@@ -43,7 +43,7 @@ type Part struct {
 	Agent string
 }
 
-// Problem is a part that is out of service or incomplete.
+// Problem is a part out of service or incomplete.
 type Problem struct {
 	Part
 	// Text is the reason. It names no secret, but may name files and addresses.
@@ -119,7 +119,7 @@ func detail(err error) string {
 	return err.Error()
 }
 
-// suggest returns "; did you mean …?" with the known name that is closest to a misspelled
+// suggest returns "; did you mean …?" with the known name closest to a misspelled
 // one, and "" if none is close.
 func suggest(name string, known []string) string {
 	best, least := "", max(1, len(name)/3)+1

@@ -110,7 +110,7 @@ func (r *reader) readTools(s *section) (placed []placedTool, mounts []*Mount, co
 	return placed, mounts, complete
 }
 
-// excludeTwice leaves out a tool that is listed twice with settings of its own: either entry may be the one that was
+// excludeTwice leaves out a tool listed twice with settings of its own: either entry may be the one that was
 // meant. A tool of an MCP server yields to one of the agent.
 func excludeTwice(placed []placedTool, second placedTool) {
 	first := slices.IndexFunc(placed, func(t placedTool) bool { return t.tool.Name == second.tool.Name })

@@ -27,12 +27,12 @@ type Catalog interface {
 	Changed() <-chan struct{}
 }
 
-// Problem is a part that is out of service or incomplete.
+// Problem is a part out of service or incomplete.
 type Problem struct {
 	Kind string // file, provider, mcpServer, tool or agent
 	// Name is the path of a file, and the name of anything else.
 	Name string
-	// Agent is the agent that has the tool or the fallback; empty for a part of its own.
+	// Agent is the agent with the tool or the fallback; empty for a part of its own.
 	Agent string
 	// Text is the reason. It may name files and addresses.
 	Text string

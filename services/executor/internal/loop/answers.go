@@ -42,7 +42,7 @@ func (a *answers) collect(asked []ClientCall) {
 	}
 }
 
-// after returns the calls that are pending after a commit.
+// after returns the pending calls after a commit.
 func (a *answers) after(c Commit) []ClientCall {
 	return slices.DeleteFunc(slices.Clone(a.pending), func(call ClientCall) bool {
 		return slices.ContainsFunc(c.Consumed, func(consumed Consumed) bool { return consumed.CallID == call.CallID })

@@ -262,7 +262,7 @@ func (c *calls) runCalls(tasks []*task, planned bool) Effect {
 	return e
 }
 
-// commitFollows reports whether the commit directly follows calls that are about to run. Answers to calls of an
+// commitFollows reports whether the commit directly follows calls about to run. Answers to calls of an
 // earlier step may change until they are recorded or committed.
 func (c *calls) commitFollows(tasks []*task) bool {
 	a := c.run.start.Agent

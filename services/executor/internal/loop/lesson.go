@@ -14,7 +14,7 @@ import (
 const (
 	sourceRefusal  = "refusal" // of metadataSource
 	metadataLesson = "lesson"  // a lesson as JSON, below the 4096 bytes of a metadata value
-	// lessonKept marks the first reply to a request that was built by guesses. Without it they do not count later.
+	// lessonKept marks the first reply to a request built by guesses. Without it they do not count later.
 	lessonKept = "kept"
 )
 
@@ -226,7 +226,7 @@ func (s learned) accepted(tools []model.Tool, finishes func(name string) bool) [
 	})
 }
 
-// leaveOut returns the transcript without the messages that are not sent. A text replaces a turn.
+// leaveOut returns the transcript without some of its messages. A text replaces a turn.
 func (s learned) leaveOut(transcript []agent.Message) []agent.Message {
 	if s.first == 0 && len(s.omitted) == 0 {
 		return transcript

@@ -84,7 +84,7 @@ func plainMessage(m agent.Message) agent.Message {
 	return m
 }
 
-// join merges adjacent messages of one author that were sent as text, with the message behind them.
+// join merges adjacent messages of one author sent as text, with the message behind them.
 func (s learned) join(messages []agent.Message) []agent.Message {
 	if len(s.plain) == 0 {
 		return messages
@@ -116,7 +116,7 @@ const (
 )
 
 // shorten shortens long texts, arguments and results until the messages fit, except in the last question. It is for
-// conversations that have too much in one turn.
+// conversations with too much in one turn.
 func (c *compaction) shorten(messages []agent.Message, budget int) []agent.Message {
 	question, out := beginOfQuestion(messages), messages
 	for most := longestShortened; sumOf(c.estimateTokens(out)) > budget && most >= leastShortened; most /= 2 {

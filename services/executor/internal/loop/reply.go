@@ -19,7 +19,7 @@ const (
 	maxPlanBytes = 1<<20 - 64<<10
 )
 
-// DefaultMaxCalls is the number of calls of one reply that are made, and MostCalls the largest such limit. Calls above
+// DefaultMaxCalls is the number of calls made of one reply, and MostCalls the largest such limit. Calls above
 // MostCalls are not even kept.
 const (
 	DefaultMaxCalls = 128
@@ -33,7 +33,7 @@ type Reply struct {
 	salt   string
 	own    map[string]bool // ids of this reply's calls
 	blocks []*block
-	calls  map[int]*block // by the provider's index; nil for a call that is not kept
+	calls  map[int]*block // by the provider's index; nil for a dropped call
 	bytes  int
 	usage  model.Usage
 	finish model.FinishReason

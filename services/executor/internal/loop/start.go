@@ -28,7 +28,7 @@ type Start struct {
 	Turn int
 	// Depth is the number of sessions above this one. MaxDepth is the largest depth of a sub-agent.
 	Depth, MaxDepth int
-	// MaxCalls is the number of calls of one reply that are made; 0 is DefaultMaxCalls.
+	// MaxCalls is the number of calls made of one reply; 0 is DefaultMaxCalls.
 	MaxCalls int
 	// NewSessionID returns a random id for the session of a sub-agent.
 	NewSessionID func() string

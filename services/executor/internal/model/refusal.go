@@ -239,7 +239,7 @@ func fileRefusal(text string) *Refusal {
 		}
 	}
 	if r.Reason == FileTooLarge && r.Limit < 1<<10 {
-		r.Limit = 0 // in a unit that is not known
+		r.Limit = 0 // in an unknown unit
 	}
 	return r
 }

@@ -170,7 +170,7 @@ func (c *CallIDs) Assign(given string, index int) string {
 }
 
 // FinishBody adds to the body of a request what makes it a stream, and the request's options. It removes the members in omit, which the
-// server is known to refuse. Options that are not a JSON object give provider_invalid_request.
+// server is known to refuse. Options other than a JSON object give provider_invalid_request.
 func FinishBody(body, options json.RawMessage, omit ...string) (json.RawMessage, error) {
 	const stream = `"stream":true}`
 	object := bytes.TrimSpace(body)
@@ -200,7 +200,7 @@ func FinishBody(body, options json.RawMessage, omit ...string) (json.RawMessage,
 }
 
 // MergeOptions adds the options of a request to its body. Objects are merged recursively; other members of the
-// body are never replaced. Options that are not a JSON object give provider_invalid_request.
+// body are never replaced. Options other than a JSON object give provider_invalid_request.
 func MergeOptions(body, options json.RawMessage) (json.RawMessage, error) {
 	if len(options) == 0 {
 		return body, nil

@@ -29,7 +29,7 @@
 //
 // After Config.Patience without an answer the log counts as unreachable, and callers stop waiting for it. The
 // publisher repeats the append in the background and retains the chunks of the step in flight. When the log
-// answers, they follow, or a new attempt begins. Of a step that is committed meanwhile only the boundary is
+// answers, they follow, or a new attempt begins. Of a step committed meanwhile only the boundary is
 // retained, which sends readers to the state service. An append with an unknown outcome is irrelevant if all of
 // it is void: a later attempt or boundary replaces it, because it may follow any record of a lower position. If
 // only a part is void, the append is repeated until its outcome is known.

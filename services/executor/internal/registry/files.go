@@ -33,7 +33,7 @@ type files struct {
 // executor that runs with the registry follows the files.
 //
 // A mistake takes only its part out of service: a file that is not YAML, a provider, an MCP server, a tool, an agent.
-// Problems returns these parts. An agent that was read without mistakes before keeps its former definition.
+// Problems returns these parts. An agent read without mistakes before keeps its former definition.
 //
 // Invalid (AGENTS_INVALID): there are mistakes, and no agent at all to serve. The detail has one line for each mistake,
 // with the file's name and the line in it. NotFound (AGENTS_NOT_FOUND): there is no file at all. Invalid (CONFIG_INVALID,

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
 )
 
-// Problem is a part that is out of service or incomplete.
+// Problem is a part out of service or incomplete.
 type Problem = catalog.Problem
 
 // Problems returns the broken parts of the agents in files, sorted.

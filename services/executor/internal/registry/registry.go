@@ -36,7 +36,7 @@ type Registry struct {
 	files   *files                          // of the latest Load; nil without one
 	used    *Agents                         // the agents in YAML; nil for none
 	servers *mcpServers                     // of files
-	pools   map[*mcpServers]bool            // servers, and those of all sets that were used
+	pools   map[*mcpServers]bool            // servers, and those of all used sets
 
 	reported map[agents.Problem]bool // problems in the log
 }
@@ -165,8 +165,8 @@ func (e entry) current() agent.Agent {
 	return e.definition
 }
 
-// Unregister removes an agent or a factory that was registered in Go, and reports whether there
-// was one. Queued runs go to other executors that have the agent.
+// Unregister removes an agent or a factory registered in Go, and reports whether there
+// was one. Queued runs go to other executors with the agent.
 func (r *Registry) Unregister(agentType string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -251,7 +251,7 @@ func (r *Registry) replace(set *Agents) (former *Agents, err error) {
 	return former, nil
 }
 
-// countInGo returns the number of agents that are registered in Go. The caller holds mu.
+// countInGo returns the number of agents registered in Go. The caller holds mu.
 func (r *Registry) countInGo() (count int) {
 	for _, e := range r.entries {
 		if e.yaml == nil {

@@ -25,7 +25,7 @@ import (
 
 // Run is what a Copier needs of the run here. Its errors are those of the services here, and end the copying.
 type Run interface {
-	// Interruptible returns a context that ends with a stop of the run. A stop that was not taken has ended it already.
+	// Interruptible returns a context that ends with a stop of the run. A stop not yet taken has ended it already.
 	Interruptible(ctx context.Context) (interruptible context.Context, end func())
 	// TakeStop returns a new stop, once. It reports false for none.
 	TakeStop() (loop.Stop, bool)
@@ -91,7 +91,7 @@ func local(err error) error {
 	return localError{err}
 }
 
-// progress is the newest step that is committed here: its session, run and number there.
+// progress is the newest step committed here: its session, run and number there.
 type progress struct {
 	Session string `json:"session"`
 	Run     string `json:"run"`
@@ -285,7 +285,7 @@ func (c *Copier) commitPending(ctx context.Context) error {
 	return c.commit(ctx, loop.Commit{})
 }
 
-// commit commits a step here: the pending step, the progress, and the answers that have been sent.
+// commit commits a step here: the pending step, the progress, and the answers sent.
 func (c *Copier) commit(ctx context.Context, commit loop.Commit) error {
 	var copied Step
 	if c.pending != nil {
@@ -427,7 +427,7 @@ func failedRemotely(text, code string) *loop.Outcome {
 	}}
 }
 
-// finish ends the run here. After a stop that was delivered, the end there is its consequence.
+// finish ends the run here. After a delivered stop, the end there is its consequence.
 func (c *Copier) finish(ctx context.Context, o loop.Outcome) error {
 	if c.stopped != nil && o.Status != loop.StatusCompleted {
 		o = c.stopped.Outcome()

@@ -8,7 +8,7 @@
 //	       ▲                     └─────step──────▶ Run.Commit: a commit here for each commit there
 //	       └──start, resume, answers, stops── Copier
 //
-// Nothing is copied twice or lost. The chunks of a step that is not committed here are read again by the next owner
+// Nothing is copied twice or lost. The chunks of a step not committed here are read again by the next owner
 // of the run, in a new attempt. Each commit here stores the number of the step there, so a committed step is not copied
 // again.
 //

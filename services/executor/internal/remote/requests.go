@@ -101,7 +101,7 @@ func (c *Copier) answer(ctx context.Context) (run string, err error) {
 			}
 		}
 	}
-	// The end of the newest run that is copied leads to the run that continues it.
+	// The end of the newest copied run leads to the run after it.
 	return cmp.Or(c.progress.Run, found.GetRunId()), nil
 }
 

@@ -1,4 +1,4 @@
-// Package retry repeats calls of a service that is unavailable or overloaded.
+// Package retry repeats calls of an unavailable or overloaded service.
 package retry
 
 import (

@@ -103,7 +103,7 @@ type end struct {
 //   - too many abandoned calls of the tool: a synthetic failed result; the tool was not entered
 //
 // When ctx ends, the call is Canceled unless the tool returns a value within a moment. After Execute the call's Host
-// accepts nothing more. Wait waits for tools that are still running.
+// accepts nothing more. Wait waits for the tools still running.
 func (r *Runner) Execute(ctx context.Context, t agent.Tool, call *agent.Call, scope Scope) Outcome {
 	key := call.AgentType + "/" + t.Name
 	if n := r.abandonedCalls(key); n >= cmp.Or(r.MaxAbandoned, defaultAbandoned) {

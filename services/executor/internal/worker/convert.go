@@ -240,7 +240,7 @@ func customUsage(source, kind, name string, value float64) *eventv1.UsageEntry {
 	}}}
 }
 
-// toJournal converts the journal of a claim, which has a plan. steps counts the committed steps of the session.
+// toJournal converts the journal of a claim with a plan. steps counts the committed steps of the session.
 // ops are the writes recorded with the plan.
 func toJournal(found *statev1.Journal, steps int32) (journal *loop.Journal, ops []agent.Op, err error) {
 	if found.GetStep() != steps+1 {

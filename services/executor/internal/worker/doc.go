@@ -82,7 +82,7 @@
 // the effect in progress: the model call, the tools, a summary, a guard, a wait. Their contexts
 // end with the cause Stopped. Then the planner decides about the partial results and the end of the run. Writes to
 // the state service are not interrupted, so that the result of each is known before the next one.
-// A stop does not change an outcome that is being committed.
+// A stop does not change an outcome during its commit.
 //
 // A stopped run waits at most a second for hooks and for a full queue to the stream
 // tier. A run without its agent here still ends when it is stopped or its deadline has passed.

@@ -22,7 +22,7 @@ const (
 	// leaseSlack is how long a lease outlasts the time limit of its call: for files, and for the release.
 	leaseSlack = time.Minute
 	maxLease   = 24 * time.Hour // by the contract
-	// releasePatience bounds a release. A lease that is not released ends with its executor or its TTL.
+	// releasePatience bounds a release. A lease without a release ends with its executor or its TTL.
 	releasePatience = 2 * time.Second
 )
 

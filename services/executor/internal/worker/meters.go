@@ -110,7 +110,7 @@ func (m *meters) stepped(ctx context.Context, agentType string, took time.Durati
 	m.stepTime.Record(ctx, took.Seconds(), agent)
 }
 
-// retried counts a model call that has failed with a code and is repeated.
+// retried counts a model call repeated after it failed with a code.
 func (m *meters) retried(ctx context.Context, agentType, code string) {
 	if m != nil {
 		m.retries.Add(ctx, 1, metric.WithAttributes(

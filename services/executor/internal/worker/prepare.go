@@ -53,7 +53,7 @@ func (r *runner) maxDepth(a agent.Agent) int {
 }
 
 // loadState loads the custom state of the session. A session without steps gets the defaults of the schema.
-// Steps that were rewound do not count, and for a branch those of the original session do.
+// Rewound steps do not count, and for a branch those of the original session do.
 func (r *runner) loadState() error {
 	session := r.claimed.session
 	state, err := agent.ParseState([]byte(session.GetCustomState()))

@@ -49,7 +49,7 @@ type Config struct {
 	// MaxDepth is the largest depth of a sub-agent in its tree, whose root has depth 0; 0 is 8.
 	MaxDepth int
 	// MaxCallFileBytes bounds the stored files of one model call, FileMemory those of all model calls at once, and
-	// FileCacheBytes the files that are kept between calls, as data: URLs.
+	// FileCacheBytes the files kept between calls, as data: URLs.
 	MaxCallFileBytes, FileMemory, FileCacheBytes int64
 	// MaxStateBytes bounds the state writes of one call or hook; 0 is agent.DefaultStateBytes.
 	MaxStateBytes int

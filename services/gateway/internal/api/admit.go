@@ -85,7 +85,7 @@ func enveloped(r *http.Request) bool {
 	return strings.HasPrefix(kind, "application/grpc") || strings.HasPrefix(kind, "application/connect+")
 }
 
-// boundedBody fails the read of a body that is too large with BODY_TOO_LARGE, which Connect passes
+// boundedBody fails the read of too large a body with BODY_TOO_LARGE, which Connect passes
 // on. Connect's own limit says RESOURCE_EXHAUSTED without a reason, and only after it has read the
 // whole body. Each call has one message, so its prefix has the size.
 type boundedBody struct {

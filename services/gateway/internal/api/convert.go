@@ -64,7 +64,7 @@ func runOf(r *statev1.Run) *agentv1.Run {
 	}
 }
 
-// queuedReason returns nil for a run that is not queued, or not for long.
+// queuedReason returns nil for a run outside the queue, or not for long.
 func queuedReason(r *statev1.Run) *agentv1.QueuedReason {
 	q := r.GetQueuedReason()
 	if q == nil {

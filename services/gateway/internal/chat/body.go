@@ -13,7 +13,7 @@ import (
 // memory.
 const maxParts = 1000
 
-// partBudget bounds the parts that are decoded of one body. Each costs some microseconds.
+// partBudget bounds the decoded parts of one body. Each costs some microseconds.
 type partBudget struct {
 	max  int // 0 for no limit
 	used int

@@ -18,7 +18,7 @@ import (
 var (
 	// errReread: read again from delivery.cursor.
 	errReread = errors.New("read again")
-	// errNext: continue with delivery.run, which has changed.
+	// errNext: continue with the new delivery.run.
 	errNext = errors.New("read the next run")
 	// errVoid: the client has void parts and cannot remove them.
 	errVoid = errors.New("the client cannot remove its void parts")

@@ -18,7 +18,7 @@ import (
 // The limits of the messages before the one that is sent.
 const (
 	maxHistory = 10_000 // messages kept of a request; the state service has the limit of a new session
-	maxEarlier = 200    // newest user messages that are compared with those of a known session
+	maxEarlier = 200    // newest user messages, compared with those of a known session
 )
 
 const roleSystem = "system"

@@ -20,7 +20,7 @@ import (
 // chatSync is what a client knows of the conversation. The goroutine of work uses it.
 type chatSync struct {
 	shown   view
-	offered string // the turn that was offered to the client, which has not asked for it yet
+	offered string // the turn offered to the client, before the client asks for it
 	next    *answeredTurn
 	offer   <-chan time.Time // when next is offered to a client that does not ask
 	// approved is the suspended run whose approval the client has answered last.
@@ -36,7 +36,7 @@ type answeredTurn struct {
 }
 
 // offerAfter is how long the gateway waits for a client to ask for the run after its answer. Clients
-// ask at once, and a stream that is offered before would be shown in another way.
+// ask at once, and a stream offered before would be shown in another way.
 const offerAfter = 500 * time.Millisecond
 
 // view is the part of a session that a conversation shows. Equal views show equal conversations.
@@ -172,7 +172,7 @@ func (c *connection) reopen(r chat.ReopenRequest) (*chat.Exchange, error) {
 	return c.Chat.Reopen(retry.Request(c.ctx), r)
 }
 
-// request starts the turn of a message. A repeated request with an id that is known is the same
+// request starts the turn of a message. A repeated request with a known id is the same
 // request.
 func (c *connection) request(f received) error {
 	if httpapi.CheckID("id", f.ID) != nil || c.turns.find(f.ID) != nil {

@@ -19,7 +19,7 @@ type Methods struct {
 	Timeout   time.Duration                // of a call, and of its grant
 
 	mu    sync.Mutex
-	known map[string]int // by agent: the executor that has served it last
+	known map[string]int // by agent: the executor of the last call
 }
 
 // maxGrant is the longest time of a grant.
@@ -60,7 +60,7 @@ func (m *Methods) Call(ctx context.Context, r *executorv1.CallMethodRequest, f f
 }
 
 // isElsewhere reports whether another executor may take the call: this one has called nothing. An
-// executor that is lost after the call was opened may have called the method.
+// executor lost after the call was opened may have called the method.
 func isElsewhere(err error, opened bool) bool {
 	reason := fault.ReasonOf(err)
 	return reason == "AGENT_NOT_FOUND" || reason == "TOO_MANY_CALLS" || !opened && errors.Is(err, fault.Unavailable)

@@ -42,7 +42,7 @@ func (c *connection) offerNext() error {
 	return c.conn.Write(resumingFrame(c.chat.next.run, ""))
 }
 
-// acknowledge delivers the turn that was offered.
+// acknowledge delivers the offered turn.
 func (c *connection) acknowledge(f received) error {
 	t, r := &turn{id: f.ID, kind: replayed}, chat.ReopenRequest{}
 	next, current := c.chat.next, c.turns.find(f.ID)

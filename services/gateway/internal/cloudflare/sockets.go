@@ -66,7 +66,7 @@ var closeCodes = map[fault.Kind]int{
 	fault.NotFound: closeNotFound, fault.Conflict: closeConflict,
 }
 
-// Serve is GET /agents/{agent}/{name}. A request that is refused for good is answered with a close of
+// Serve is GET /agents/{agent}/{name}. A request refused for good is answered with a close of
 // the socket; other failures fail the handshake, and clients try it again.
 func (s *Sockets) Serve(w http.ResponseWriter, r *http.Request, tenant string) error {
 	if !auth.Upgrade(r) {
@@ -122,7 +122,7 @@ func (s *Sockets) Refuse(w http.ResponseWriter, r *http.Request, refusal error) 
 // streams, because anyone may open them.
 const maxRefusals = 64
 
-// maxRefused bounds the frames of a client that is refused, in bytes.
+// maxRefused bounds the frames of a refused client, in bytes.
 const maxRefused = 1 << 10
 
 func check(w http.ResponseWriter, r *http.Request) error {

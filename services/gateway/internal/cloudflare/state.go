@@ -19,7 +19,7 @@ const (
 	rejectedText = "State update rejected"
 )
 
-// noState is the state of a session that has none.
+// noState is the state of a session without one.
 const noState = "{}"
 
 // stateSync is what a client knows of the state.
@@ -89,7 +89,7 @@ func (s *stateSync) write(c *connection, f received) error {
 		return c.conn.Write(stateErrorFrame(rejectedText))
 	}
 	s.version, s.known = version, digestOf(string(f.State))
-	if f.states != c.seen.sent.Load() { // the client may show a state that was under way to it
+	if f.states != c.seen.sent.Load() { // the client may show a state under way to it
 		s.known = digest{}
 	}
 	c.instance.changed(c.ctx)

@@ -67,7 +67,7 @@ func (s *turns) isOld(r *reading) bool {
 	return r.number <= s.begun
 }
 
-// ended reports whether the last turn that has ended delivered the run.
+// ended reports whether the last ended turn delivered the run.
 func (s *turns) ended(run *statev1.Run) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

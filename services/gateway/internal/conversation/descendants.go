@@ -9,7 +9,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// maxParents limits the sessions that are read for the sub-agents of one conversation.
+// maxParents limits the sessions read for the sub-agents of one conversation.
 const maxParents = 200
 
 // Descendants returns the sub-agents below those of the calls, each after the one that has called

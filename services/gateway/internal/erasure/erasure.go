@@ -98,7 +98,7 @@ func (e *Eraser) SessionDeleted(ctx context.Context, tenant, sessionID string) {
 	}
 }
 
-// Run removes live logs that are due, until ctx ends.
+// Run removes due live logs, until ctx ends.
 func (e *Eraser) Run(ctx context.Context) {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
@@ -114,7 +114,7 @@ func (e *Eraser) Run(ctx context.Context) {
 	}
 }
 
-// RemoveDue removes the live logs that are due.
+// RemoveDue removes the due live logs.
 func (e *Eraser) RemoveDue(ctx context.Context) error {
 	for {
 		due, err := e.State.ListLogErasures(ctx, &statev1.ListLogErasuresRequest{})

@@ -222,7 +222,7 @@ func (b *body) copy() error {
 	}
 }
 
-// top returns the innermost object or list that is open.
+// top returns the innermost open object or list.
 func (b *body) top() *open {
 	if len(b.stack) == 0 {
 		return &open{next: root}
@@ -364,7 +364,7 @@ func (b *body) nextIs(c byte) bool {
 	return err == nil && next[0] == c
 }
 
-// addText copies a text that was read without its quotes.
+// addText copies a text read without its quotes.
 func (b *body) addText(text string) error {
 	quoted, err := json.Marshal(text)
 	if err != nil {
@@ -393,7 +393,7 @@ func (b *body) appendEscape(to []byte) ([]byte, error) {
 	return append(to, plain...), b.skip(len(escape))
 }
 
-// longURL copies the rest of a long URL that is not a data: URL.
+// longURL copies the rest of a long URL other than a data: URL.
 func (b *body) longURL(start []byte) error {
 	start, cut := cutRune(start)
 	if err := b.addText(string(bytes.ToValidUTF8(start, []byte(string(utf8.RuneError))))); err != nil {

@@ -3,7 +3,7 @@
 //
 // Clients of the AI SDK send a file as a data: URL, and repeat it with each later message. Reading a body
 // (ReadBody) replaces the large ones by references. It holds at most one file of a request in memory, long enough
-// to learn its digest: a file that the state service has costs one question. A file of a message that is not
+// to learn its digest: a file known to the state service costs one question. A file of a message that is not
 // stored afterwards, such as an old one of a known session, is deleted by the state service after a while.
 //
 // Clients receive a reference as the URL of GET /files/{id}, and may send it back. The id is random and is the

@@ -51,13 +51,13 @@
 //
 // # The end
 //
-// A follow ends with the end of the requested run, or else of the run that was the newest at the
+// A follow ends with the end of the requested run, or else of the newest run at the
 // beginning. If the end comes from the state service, the steps were read after the run had ended.
 // The last frame, and only the last, is terminal. The ends of other runs are chunks.
 //
 // A run that ended before its first step has no stored step. Its begin and its end come before those of the next run.
 //
-// A run that is suspended on sub-agents alone is no end while one of them is executing: the run that
+// A run suspended on sub-agents alone is no end while one of them is executing: the run that
 // continues its message takes its place. The follow ends if all of them wait for a client.
 //
 // # Slow readers

@@ -19,7 +19,7 @@ type About struct {
 	// and required if a body without the field is refused.
 	Body         any
 	OptionalBody bool
-	BodyType     string // content type of a body that is not JSON; "" for none
+	BodyType     string // content type of a body other than JSON; "" for none
 	MaxBytes     int64  // of the body
 	Answers      []Answer
 	Faults       Faults // that neither the parameters, the body nor the server explain

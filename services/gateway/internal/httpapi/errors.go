@@ -70,7 +70,7 @@ var sentences = map[string]string{
 	UpgradeRequired:         "This address takes WebSocket connections only.",
 }
 
-// A call that is not open yet will be open soon. callRetryAfter is in seconds.
+// A call not open yet will be open soon. callRetryAfter is in seconds.
 const (
 	callNotOpen    = "CALL_NOT_OPEN"
 	callRetryAfter = "1"
@@ -165,7 +165,7 @@ func WriteError(w http.ResponseWriter, err error) {
 	WriteJSON(w, writeErrorHeaders(w, f), errorBodyOf(f))
 }
 
-// Headers of an error that is answered as text.
+// Headers of an error answered as text.
 const (
 	ErrorCodeHeader   = "X-Holdfast-Error-Code"
 	ErrorDetailHeader = "X-Holdfast-Error-Detail"

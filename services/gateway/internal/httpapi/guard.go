@@ -13,7 +13,7 @@ const (
 	SessionHeader       = "X-Holdfast-Session-Id"
 	RunHeader           = "X-Holdfast-Run-Id"
 	IgnoredHeader       = "X-Holdfast-Ignored-Messages" // how many messages of a chat's request were ignored
-	IgnoredFieldsHeader = "X-Holdfast-Ignored-Fields"   // names in a chat's request that have no effect
+	IgnoredFieldsHeader = "X-Holdfast-Ignored-Fields"   // names without an effect in a chat's request
 	RemovedHeader       = "X-Holdfast-Removed-Messages" // how many stored messages a chat's request has removed
 	MissingHeader       = "X-Holdfast-Missing-Messages" // how many users' messages the request lacks, and the conversation keeps
 )

@@ -33,11 +33,11 @@ type Health struct {
 type AgentHealth struct {
 	Known  int // all agents ever announced
 	Served int // those with an executor now
-	// Broken names the parts of the agents that are out of service, as PartName does.
+	// Broken names the parts of the agents out of service, as PartName does.
 	Broken []string
 }
 
-// PartName names a part that is out of service, without its reason and without folders: the route is public.
+// PartName names a part out of service, without its reason and without folders: the route is public.
 func PartName(kind, name, agent string) string {
 	if kind == "file" {
 		name = path.Base(filepath.ToSlash(name))

@@ -6,7 +6,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// Memory bounds the bytes of request bodies that are in memory at once. A nil Memory has no bound.
+// Memory bounds the bytes of request bodies in memory at once. A nil Memory has no bound.
 type Memory struct{ pool *Pool }
 
 // NewMemory returns a Memory of that many bytes. Its spare part is that percentage, and has room for a body of the largest size.
@@ -27,7 +27,7 @@ type Reservation struct {
 // Reserve returns a Reservation without bytes, for a body of the tenant.
 func (m *Memory) Reserve(tenant string) *Reservation { return &Reservation{of: m, tenant: tenant} }
 
-// Grow makes room for a body that has become this large. Exhausted (BODY_MEMORY_FULL).
+// Grow makes room for a body of this size. Exhausted (BODY_MEMORY_FULL).
 func (r *Reservation) Grow(size int64) error {
 	if r.of == nil || size <= freeBytes || size <= r.bytes {
 		return nil

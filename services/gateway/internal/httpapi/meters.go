@@ -88,7 +88,7 @@ func (m *Meters) Called(ctx context.Context, procedure, code string, took time.D
 	}
 }
 
-// refuse counts a request that is answered with an error.
+// refuse counts a request answered with an error.
 func (m *Meters) refuse(ctx context.Context, err error) {
 	if m != nil {
 		m.refused.Add(ctx, 1, labels(attribute.String("reason", reasonOf(err))))

@@ -39,7 +39,7 @@ type Route struct {
 	Public  bool // needs no credential
 	// Scope is the scope that a caller needs. A route with About.RPC has that of the method, and leaves it empty.
 	Scope auth.Scope
-	// Refused answers a caller that is not admitted; nil answers 401 or 403. Its error becomes the answer.
+	// Refused answers a refused caller; nil answers 401 or 403. Its error becomes the answer.
 	Refused func(w http.ResponseWriter, r *http.Request, refusal error) error
 	About   About
 	// TextErrors: errors are a sentence as text. The AI SDK shows the body of an error to users.

@@ -11,7 +11,7 @@ import (
 // goroutines. nil counts nothing.
 type budget struct {
 	mu    sync.Mutex
-	spent time.Duration // in outages that have ended
+	spent time.Duration // in ended outages
 	since time.Time     // start of the current outage; zero for none
 }
 

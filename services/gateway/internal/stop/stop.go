@@ -21,7 +21,7 @@ import (
 // MaxWait is how long a caller may wait for the end of a run.
 const MaxWait = time.Minute
 
-// Pauses between polls of a run that is to end.
+// Pauses between polls of a run until its end.
 const (
 	firstPause = 20 * time.Millisecond
 	maxPause   = 500 * time.Millisecond

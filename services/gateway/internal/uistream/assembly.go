@@ -154,7 +154,7 @@ func (a *assembly) applyCall(p Part) {
 	}
 }
 
-// endInput parses a streamed input that is whole JSON. An incomplete input stays text.
+// endInput parses a complete streamed input. An incomplete input stays text.
 func (a *assembly) endInput(at int) {
 	if grown := a.deltas[at]; grown != nil && json.Valid([]byte(grown.String())) {
 		a.message.Parts[at].Input = json.RawMessage(grown.String())

@@ -23,7 +23,7 @@ const subAgentPart = "data-subagent"
 type subAgent struct {
 	ToolCallID      string          `json:"toolCallId"`
 	SessionID       string          `json:"sessionId,omitempty"`
-	ParentSessionID string          `json:"parentSessionId,omitempty"` // the session that has called it, unless that is the root
+	ParentSessionID string          `json:"parentSessionId,omitempty"` // the calling session, unless it is the root
 	AgentType       string          `json:"agentType"`
 	Status          string          `json:"status"`
 	Result          json.RawMessage `json:"result,omitempty"`
@@ -68,7 +68,7 @@ func (m *UIMessage) endSubAgent(r *eventv1.ToolResultPart) {
 // Descendant is a sub-agent called by another sub-agent, or an interrupted one of the root.
 type Descendant struct {
 	RootCallID      string // the call of the root for the sub-agent above it
-	ParentSessionID string // the session that has called it; empty for the root
+	ParentSessionID string // the calling session; empty for the root
 	CallID          string
 	SessionID       string
 	AgentType       string

@@ -283,7 +283,7 @@ func (t *Translator) emptyStep() {
 	t.step = openStep{open: true, void: true, shownBefore: t.step.shownBefore}
 }
 
-// Rewind withdraws everything after the position, which is never inside a step. If ok is false,
+// Rewind withdraws everything after the position. No position is inside a step. If ok is false,
 // the client cannot drop the void parts, and the caller has to close the connection.
 func (t *Translator) Rewind(at int64) (parts []Part, ok bool) {
 	switch {

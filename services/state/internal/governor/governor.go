@@ -22,7 +22,7 @@
 //
 // # Leases
 //
-// The store counts no lease that has expired, and none of an executor that is not registered. So the
+// The store counts no expired lease, and none of an unregistered executor. So the
 // leases of a dead executor come back with its runs, and nothing renews them.
 //
 // # Time

@@ -1,4 +1,4 @@
-// Package meters has the instruments of the state service that are not of its store. All methods of a nil Meters
+// Package meters has the instruments of the state service outside of its store. All methods of a nil Meters
 // do nothing, so a service without metrics pays nothing.
 package meters
 

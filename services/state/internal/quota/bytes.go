@@ -67,7 +67,7 @@ func (b *Bytes) Used(ctx context.Context, tenant string) (int64, error) {
 	return bytes, nil
 }
 
-// Add adds bytes that were stored since the last sum.
+// Add adds the bytes stored since the last sum.
 func (b *Bytes) Add(tenant string, n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

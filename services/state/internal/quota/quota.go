@@ -5,7 +5,7 @@
 // has the bound at each. Runs in flight are counted in the transaction that claims runs: they hold
 // exactly, over all replicas. Queued runs are counted before a start is written, so starts that reach
 // several replicas at the same time may exceed the bound by as many as the other replicas have under way.
-// Stored bytes are a sum that is some seconds old.
+// Stored bytes are a sum from some seconds ago.
 //
 // A start that repeats an accepted one is not refused, nor is a start by an executor below another
 // session, nor a continuation: their callers would wait for ever. All of them count.

@@ -53,7 +53,7 @@ func (s *Starts) Take(of Owner, l Limits, now time.Time) (wait time.Duration) {
 	return 0
 }
 
-// GiveBack returns a token that was not used.
+// GiveBack returns an unused token.
 func (s *Starts) GiveBack(of Owner) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -41,7 +41,7 @@
 //	plan C …, result C     the journal               set, add, number=N is another step than the one in flight
 //	step C …               commits a step            consume=c1,c2:REVISION, report=c1, set, add, message, result, note,
 //	complete, fail,        … which ends the run      role, number, stash, code, expire, deadline, and late=c1 for the
-//	interrupt              .                         calls that have the deadline
+//	interrupt              .                         calls with the deadline
 //	suspend C …            … on calls to a client
 //	await S …              … on existing children
 //	begin S …              … on children that the step creates

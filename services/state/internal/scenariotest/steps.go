@@ -13,7 +13,7 @@ import (
 // limits are the limits of all commands.
 var limits = session.Limits{State: 1000, Journal: 10_000, Waiting: 3}
 
-// bodies reads the bodies of messages, which are plain texts. A step with a message of a tool has run a tool.
+// bodies reads the bodies of messages as plain texts. A step with a message of a tool has run a tool.
 var bodies = session.BodyFuncs{
 	SameContent: func(a, b session.Message) (bool, error) {
 		return a.Role == b.Role && string(a.Body) == string(b.Body), nil

@@ -30,7 +30,7 @@ type Claimed struct {
 // Rows are the rows of a session.
 type Rows struct {
 	Session     session.Session
-	Runs        []session.Run // in the order of their turns; then those that have no turn, by id
+	Runs        []session.Run // in the order of their turns; then those without a turn, by id
 	Waiting     []string      // ids of runs, in the order of the queue
 	Messages    []session.Message
 	Checkpoints []session.Checkpoint // the oldest first

@@ -103,7 +103,7 @@ type Due interface{ due() }
 // Queued selects queued runs of the agents whose due time is not after Now. The tenants
 // take turns in the order of their names, beginning with what is Left of the turn of
 // After. A tenant's turn is its first run, or as many as its weight: the highest priority comes
-// first, then the oldest. It selects none for an executor that is not registered, and none above a
+// first, then the oldest. It selects none for an unregistered executor, and none above a
 // cap. Callers with equal caps keep them together, whatever runs at once.
 type Queued struct {
 	ExecutorID string
@@ -118,7 +118,7 @@ type Queued struct {
 // Orphaned selects queued runs of agents that no registered executor announces, as far
 // as they can end without their agent: with a requested stop, or with a deadline that
 // is not after Now. Their due time is not after Now either. They are roughly in the
-// order of their age. It selects none for an executor that is not registered.
+// order of their age. It selects none for an unregistered executor.
 type Orphaned struct {
 	ExecutorID string
 	Now        session.Millis
@@ -126,7 +126,7 @@ type Orphaned struct {
 
 // Unserved selects queued runs of the agents, as far as no registered executor announces these. The
 // runs were created, and last claimed, not after QueuedBefore, and their due time is not after Now. They are
-// in no order. It selects none for an executor that is not registered.
+// in no order. It selects none for an unregistered executor.
 type Unserved struct {
 	ExecutorID   string
 	AgentTypes   []string
@@ -165,7 +165,7 @@ type Reader interface {
 	// Run returns a run. NotFound (RUN_NOT_FOUND).
 	Run(ctx context.Context, key session.Key, runID string) (*session.Run, error)
 
-	// Runs returns at most limit runs that have begun, the newest first, without
+	// Runs returns at most limit started runs, the newest first, without
 	// their outputs. Unless beforeTurn is 0, their turns are below it.
 	Runs(ctx context.Context, key session.Key, beforeTurn int32, limit int) ([]session.Run, error)
 
@@ -498,12 +498,12 @@ type Files interface {
 	// due first, of a tenant or of all if it is empty.
 	DueBlobDeletions(ctx context.Context, tenant string, now session.Millis, limit int) ([]session.FileKey, error)
 
-	// StartBlobDeletion claims a deletion that is due, before the bytes are deleted. It reports
+	// StartBlobDeletion claims a due deletion, before the bytes are deleted. It reports
 	// false if another replica has claimed it, or it is not scheduled. AddFile refuses the file from
 	// then on. A deletion that does not end is due again at retry.
 	StartBlobDeletion(ctx context.Context, key session.FileKey, now, retry session.Millis) (started bool, err error)
 
-	// BlobDeleted removes a scheduled deletion that was done.
+	// BlobDeleted removes a completed deletion from the schedule.
 	BlobDeleted(ctx context.Context, key session.FileKey) error
 }
 
@@ -593,7 +593,7 @@ func FileNotFound() error {
 	return fault.New(fault.NotFound, "FILE_NOT_FOUND", "a file is not known, or was deleted; upload it again")
 }
 
-// UploadExpired is the fault of bytes that were stored too slowly: Unavailable (UPLOAD_EXPIRED).
+// UploadExpired is the fault of an upload too slow to store: Unavailable (UPLOAD_EXPIRED).
 func UploadExpired() error {
 	return fault.New(fault.Unavailable, "UPLOAD_EXPIRED", "storing the file took too long; send it again")
 }
@@ -620,14 +620,14 @@ type Registry interface {
 	// id. It reads no other runs, and so may be called often.
 	Stops(ctx context.Context, executorIDs ...string) ([]StoppedRun, error)
 
-	// UnregisterSilent unregisters executors that were last seen before the time, and
+	// UnregisterSilent unregisters executors last seen before the time, and
 	// returns their number.
 	UnregisterSilent(ctx context.Context, seenBefore session.Millis) (int, error)
 
 	// LastSeen returns when each registered executor was last seen.
 	LastSeen(ctx context.Context) (map[string]session.Millis, error)
 
-	// UnregisterUnseen unregisters the executors that were not seen since: LastSeen
+	// UnregisterUnseen unregisters the executors not seen since: LastSeen
 	// still returns the same time for them. It compares no clocks. An executor
 	// whose heartbeat is being written stays. It returns the unregistered ids, in no
 	// order.

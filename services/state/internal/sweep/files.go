@@ -41,7 +41,7 @@ func (f Files) Delete(ctx context.Context) (deleted int64, err error) {
 // blobRetry is when bytes that could not be deleted are due again, in milliseconds.
 const blobRetry session.Millis = 10 * 60 * 1000
 
-// deleteBlobs deletes all bytes that are due. It returns the first failure, and how many there were.
+// deleteBlobs deletes all due bytes. It returns the first failure, and how many there were.
 func (f Files) deleteBlobs(ctx context.Context) error {
 	var failures int
 	var first error

@@ -1,4 +1,4 @@
-// Package sweep does the work that is due by time. It unregisters silent executors and requeues
+// Package sweep does the work due by time. It unregisters silent executors and requeues
 // their runs, answers calls after their deadline, expires sessions, and deletes files without a session.
 //
 // All replicas sweep at the same time. Which executor is silent is a fact in the store, and a

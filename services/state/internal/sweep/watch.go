@@ -10,7 +10,7 @@ import (
 // checksPerGrace is how often the watcher checks within a grace period.
 const checksPerGrace = 20
 
-// watcher unregisters suspects that are not seen within their grace.
+// watcher unregisters suspects not seen within their grace.
 type watcher struct {
 	*Sweep
 	every     time.Duration

@@ -36,7 +36,7 @@ type Scope struct {
 
 // Message is the unit of an append. It must not be modified.
 type Message struct {
-	Offset  uint64 // above 0 once stored; 0 for a notification, which has only a session
+	Offset  uint64 // above 0 once stored; 0 for a notification: it has only a session
 	Session string
 	Epoch   int64  // the writer's epoch
 	Last    int64  // sequence of its last frame

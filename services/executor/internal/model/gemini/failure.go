@@ -54,7 +54,7 @@ func parseAPIError(text []byte) apiError {
 	return apiErr
 }
 
-// responseError classifies a response that is not an event stream.
+// responseError classifies a response other than an event stream.
 func responseError(res *http.Response, text []byte) *model.Error {
 	if e := model.RedirectError(res); e != nil {
 		return e

@@ -42,7 +42,7 @@ type Model struct {
 var _ model.Model = (*Model)(nil)
 
 // New returns a model that calls through client; nil means model.HTTPClient's default. It refuses a base URL
-// that is not an absolute http or https URL.
+// other than an absolute http or https URL.
 func New(c Config, client *http.Client) (*Model, error) {
 	if c.BaseURL == "" {
 		c.BaseURL = DefaultBaseURL

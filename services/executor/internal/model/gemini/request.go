@@ -108,7 +108,7 @@ func (b *body) addTurn(next turn) {
 	}
 }
 
-// addPlaces adds the files of the turn that was added last.
+// addPlaces adds the files of the last turn.
 func (b *body) addPlaces(locations model.Locations, messageID string, added turn) {
 	for i, p := range added.Parts {
 		if p.file != nil {

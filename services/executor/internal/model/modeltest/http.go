@@ -153,7 +153,7 @@ func (p Provider) testStreams(t *testing.T, encoding Encoding) {
 	}
 }
 
-// testErrorResponses checks the errors of responses that are not event streams.
+// testErrorResponses checks the errors of responses other than event streams.
 func (p Provider) testErrorResponses(t *testing.T) {
 	limited, busy := failedReplies[RateLimited].err, failedReplies[Overloaded].err
 	limited.RetryAfter = 30 * time.Second

@@ -165,7 +165,7 @@ func replyTo(t *testing.T, connect func(*http.Client) (model.Model, error), piec
 	return Collect(t, m.Generate(t.Context(), NewRequest("m")))
 }
 
-// parseEvents reads a recording, which has LF line ends and one data line an event.
+// parseEvents reads a recording with LF line ends and one data line an event.
 func parseEvents(t *testing.T, stream []byte) []event {
 	t.Helper()
 	var events []event
@@ -387,7 +387,7 @@ func (m *mutant) splitText(text string) (string, string) {
 	return string(runes[:n]), string(runes[n:])
 }
 
-// splitEvent replaces a random event that has a text at path by two events with a part each.
+// splitEvent replaces a random event with a text at path by two events with a part each.
 func (m *mutant) splitEvent(isOne func(event) bool, path ...any) {
 	var places []int
 	for i, e := range m.events {

@@ -225,7 +225,7 @@ func dropChatIndexes(m *mutant) {
 	})
 }
 
-// addChatNulls sends members that have no value.
+// addChatNulls sends members without a value.
 func addChatNulls(m *mutant) {
 	for _, e := range m.events {
 		if !isChatChunk(e) {
@@ -439,7 +439,7 @@ func objectChatArguments(m *mutant) {
 }
 
 // sendWholeCalls sends each call in one fragment, as servers do that parse calls themselves: all in one chunk or each in its own, with or
-// without ids, with indexes that are right, missing or all 0.
+// without ids, with right indexes, missing or all 0.
 func sendWholeCalls(m *mutant) {
 	if m.sealed || m.scenario == CutCall || m.scenario == HalfCall || m.scenario == FilteredCall {
 		return // a truncated call is incomplete

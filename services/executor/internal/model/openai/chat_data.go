@@ -25,7 +25,7 @@ type chatData struct {
 
 func (d chatData) encode() json.RawMessage {
 	text, err := json.Marshal(d)
-	if err != nil { // a server sent a member that is no JSON, which the decoder refuses
+	if err != nil { // a server sent a member that is not JSON
 		return nil
 	}
 	return text

@@ -15,7 +15,7 @@ import (
 const (
 	maxCalls     = 256
 	maxArguments = 8 << 20   // bytes for each call
-	maxExtra     = 256 << 10 // bytes of members that are sent back
+	maxExtra     = 256 << 10 // bytes of members to send back
 )
 
 // chatChunk is a chunk of a chat completion. Servers differ in the types of many members, so members that vary are raw.

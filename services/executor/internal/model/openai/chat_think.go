@@ -39,7 +39,7 @@ func newThinkSplitter(tags string) thinkSplitter {
 	return thinkSplitter{}
 }
 
-// add returns the pieces that are certain now.
+// add returns the pieces certain by now.
 func (s *thinkSplitter) add(text string) (pieces []contentPiece) {
 	if s.state == thinkNever {
 		return []contentPiece{{text: text}}

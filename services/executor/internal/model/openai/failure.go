@@ -57,7 +57,7 @@ func fieldText(value json.RawMessage) string {
 	return model.PlainText(value)
 }
 
-// responseError classifies a response that is not an event stream.
+// responseError classifies a response other than an event stream.
 func responseError(res *http.Response, text []byte) *model.Error {
 	if e := model.RedirectError(res); e != nil {
 		return e

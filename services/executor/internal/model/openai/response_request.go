@@ -232,7 +232,7 @@ func isReasoningItem(data json.RawMessage) bool {
 	return json.Unmarshal(data, &item) == nil && item.Type == "reasoning" && item.Encrypted != ""
 }
 
-// shortID replaces an id that is longer than OpenAI's limit. Equal ids get equal replacements.
+// shortID replaces an id above OpenAI's limit. Equal ids get equal replacements.
 func shortID(id string) string {
 	const longest = 40
 	if len(id) <= longest {

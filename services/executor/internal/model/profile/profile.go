@@ -24,7 +24,7 @@ type Profile struct {
 	AnswerAfterTool bool `json:"answerAfterTool"`
 	// EmptyText permits messages without text. Otherwise they are left out, and empty results say so.
 	EmptyText bool `json:"emptyText"`
-	// CallContent is the content of a message that has calls and no text: ContentEmpty, ContentNull or ContentOmitted.
+	// CallContent is the content of a message with calls and without text: ContentEmpty, ContentNull or ContentOmitted.
 	CallContent string `json:"callContent"`
 	// Media are the kinds of files that messages may have besides text: MediaImage, MediaFile.
 	Media []string `json:"media"`
@@ -64,7 +64,7 @@ type Profile struct {
 	ToolNames string `json:"toolNames"`
 	// ThinkTags says whether text may have reasoning between the tags <think> and </think>: ThinkNever, ThinkStart or ThinkOpen.
 	ThinkTags string `json:"thinkTags"`
-	// Omit are members of a request that are not sent.
+	// Omit are the members left out of a request.
 	Omit []string `json:"omit"`
 
 	taught uint64 // the lessons learned so far, by their place

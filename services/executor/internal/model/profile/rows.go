@@ -40,7 +40,7 @@ var rows = sync.OnceValue(func() []Row {
 			},
 		},
 		{
-			// Thinking must come back with all messages that have calls, also of earlier turns. Texts only. No JSON schema.
+			// Thinking must come back with all messages with calls, also of earlier turns. Texts only. No JSON schema.
 			Name: "deepseek", Address: at(`^([^/]*\.)?deepseek\.com(:|/|$)`),
 			Fields: `{"media":[],"reasoning":"calls","reasoningField":"reasoning_content","reasoningFiller":".","output":"json_object"}`,
 			Sources: []string{

@@ -1,4 +1,4 @@
-// Package providerhttp makes one streamed call to a model provider: it sends the request, classifies responses that are no event stream,
+// Package providerhttp makes one streamed call to a model provider: it sends the request, classifies responses other than event streams,
 // and reads the events. All wires use it, so framing and time limits are the same for all providers.
 //
 // # Framing

@@ -38,7 +38,7 @@ type Request struct {
 	Body   []byte
 	// Idle ends the call after this long without a byte. Above 0.
 	Idle time.Duration
-	// Classify turns a response that is not an event stream into an error. It gets the response and the first maxErrorBody bytes of
+	// Classify turns a response other than an event stream into an error. It gets the response and the first maxErrorBody bytes of
 	// the body.
 	Classify func(res *http.Response, text []byte) *model.Error
 }

@@ -38,7 +38,7 @@ func modernize(node map[string]any) {
 }
 
 // modernizeSub rewrites a subschema. Some APIs refuse booleans as schemas: true becomes an empty schema, and a property
-// or an alternative that is false is removed.
+// or a false alternative is removed.
 func modernizeSub(sub any) (to any, drop bool) {
 	switch sub := sub.(type) {
 	case map[string]any:
@@ -103,7 +103,7 @@ func modernizeDependencies(node map[string]any) {
 	}
 }
 
-// modernizeBounds rewrites the boolean bounds of draft 4, and removes bounds that are no numbers.
+// modernizeBounds rewrites the boolean bounds of draft 4, and removes bounds other than numbers.
 func modernizeBounds(node map[string]any) {
 	for exclusive, bound := range map[string]string{"exclusiveMinimum": "minimum", "exclusiveMaximum": "maximum"} {
 		switch isExclusive, isBool := node[exclusive].(bool); {

@@ -213,7 +213,7 @@ func oneType(node map[string]any) map[string]any {
 	return node
 }
 
-// dropUnknownRequired removes required names that are no properties.
+// dropUnknownRequired removes required names without a property.
 func dropUnknownRequired(node map[string]any) {
 	required, ok := node["required"].([]any)
 	if !ok {

@@ -55,7 +55,7 @@
 //
 // Several call parts are parallel calls as well, streamed one after the other. "arguments" is a mapping with
 // templates as its texts, or one template for the whole text, which may render to invalid JSON. Calls without an
-// id get one that is unique in the conversation: call_<number of the reply>_<number in the reply>. Without
+// id get a unique one in the conversation: call_<number of the reply>_<number in the reply>. Without
 // usage, words count as tokens. Without finish, the reason is tool-calls after calls, otherwise stop.
 //
 // Replies ignore the request's tool choice and output: a script that should honour them needs rules for that.

@@ -61,7 +61,7 @@ type parser struct {
 	depth int
 }
 
-// peek returns the next byte that is not a space, or 0 at the end.
+// peek returns the next byte other than a space, or 0 at the end.
 func (p *parser) peek() byte {
 	for p.at < len(p.text) && strings.IndexByte(" \t\r\n", p.text[p.at]) >= 0 {
 		p.at++

@@ -14,7 +14,7 @@ func terminateGroup(cmd *exec.Cmd) { signalGroup(cmd, syscall.SIGTERM) }
 
 func killGroup(cmd *exec.Cmd) { signalGroup(cmd, syscall.SIGKILL) }
 
-// signalGroup does nothing for a group that has ended.
+// signalGroup does nothing for an ended group.
 func signalGroup(cmd *exec.Cmd, signal syscall.Signal) {
 	_ = syscall.Kill(-cmd.Process.Pid, signal) // no process is left, or the signal is not permitted
 }

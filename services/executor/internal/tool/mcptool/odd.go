@@ -22,7 +22,7 @@ const namesKey = "holdfast.run/names"
 const maxUnreadable = 1 << 10
 
 // readable returns a message as the library can read it. The library decodes a list of tools, and a result, as a whole, so
-// one tool with a description that is a number would take away all tools of its server. It also recurses without a limit,
+// one tool with a number as its description would take away all tools of its server. It also recurses without a limit,
 // and some messages make it panic. A message that json.Valid accepts is nested 10,000 levels deep at most.
 func readable(message []byte) []byte {
 	if !json.Valid(message) {
@@ -92,7 +92,7 @@ func keepText(members map[string]json.RawMessage, name string) {
 	}
 }
 
-// keepObject removes a member that is no object.
+// keepObject removes a member other than an object.
 func keepObject(members map[string]json.RawMessage, name string) {
 	if raw, ok := members[name]; ok && !bytes.HasPrefix(raw, []byte(`{`)) {
 		delete(members, name)

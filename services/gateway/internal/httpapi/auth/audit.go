@@ -21,7 +21,7 @@ const (
 // same change report it under the same id, so it has one entry.
 const KeysFile = "file"
 
-// Event is an event for the audit log. Fields that are not known are empty.
+// Event is an event for the audit log. Unknown fields are empty.
 type Event struct {
 	Action  string
 	Tenant  string

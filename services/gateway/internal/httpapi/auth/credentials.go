@@ -151,7 +151,7 @@ func cutScheme(header string) (sent string, bearer bool) {
 	return header[len(scheme):], true
 }
 
-// Check gives Unauthenticated (CREDENTIAL_ENDED) if the credential of a caller that was admitted has expired or was
+// Check gives Unauthenticated (CREDENTIAL_ENDED) if the credential of an admitted caller has expired or was
 // removed since.
 func (c *Credentials) Check(caller Identity) error {
 	ended := fault.New(fault.Unauthenticated, "CREDENTIAL_ENDED", "the credential has expired or was removed; connect again with a new one")

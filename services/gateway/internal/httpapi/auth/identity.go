@@ -47,7 +47,7 @@ type Identity struct {
 	Tenant  string
 	Subject string    // the user; empty for a key that acts for no user
 	Key     string    // name of the API key; empty for other credentials
-	KeyID   string    // of the API key, also of one that has minted a token; empty for other credentials
+	KeyID   string    // of the API key, also of the minting key of a token; empty for other credentials
 	Scopes  []Scope   // as granted
 	Expires time.Time // zero for never
 }

@@ -48,7 +48,7 @@ func newKeySet(c JWTConfig, now func() time.Time) *keySet {
 // maxRedirects bounds the redirects of one attempt.
 const maxRedirects = 3
 
-// staysWithIssuer refuses redirects to other hosts, which are not the issuer, and to plain HTTP.
+// staysWithIssuer refuses redirects to other hosts than the issuer's, and to plain HTTP.
 func staysWithIssuer(next *http.Request, before []*http.Request) error {
 	if len(before) > maxRedirects || next.URL.Host != before[0].URL.Host || !secureURL(next.URL.String()) {
 		return fmt.Errorf("%s redirects to %.200q, which is another host, not HTTPS, or one redirect too many: configure the address of the keys", before[0].URL.Host, next.URL.Redacted())
@@ -157,7 +157,7 @@ func (s *keySet) fetch(ctx context.Context) ([]jose.JSONWebKey, error) {
 	var keys []jose.JSONWebKey
 	for _, raw := range set.Keys[:min(len(set.Keys), maxIssued)] {
 		var k jose.JSONWebKey
-		// A set may have keys of kinds that are not known here (RFC 7517, 5), and a symmetric key is never public.
+		// A set may have keys of unknown kinds (RFC 7517, 5), and a symmetric key is never public.
 		if k.UnmarshalJSON(raw) == nil && k.Valid() && k.IsPublic() && (k.Use == "" || k.Use == "sig") {
 			keys = append(keys, k)
 		}

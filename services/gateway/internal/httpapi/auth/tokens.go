@@ -52,7 +52,7 @@ type Grant struct {
 type tokenClaims struct {
 	Tenant string `json:"tenant"`
 	Scope  string `json:"scope"`
-	Key    string `json:"key,omitempty"` // Identity.KeyID of the key that has minted it
+	Key    string `json:"key,omitempty"` // Identity.KeyID of the minting key
 }
 
 // Mint returns a token for the grant, on behalf of the caller in ctx, and the time of its expiry. The token ends with

@@ -57,7 +57,7 @@ func Open(c Config, transport http.RoundTripper) (*Bucket, error) {
 // maxRetries bounds the attempts at a request. Callers retry as well.
 const maxRetries = 3
 
-// partBytes is the smallest part of an upload, which is held in memory.
+// partBytes is the smallest part of an upload, held in memory.
 const partBytes = 5 << 20
 
 // maxUploads bounds the uploads at a time, and so their memory: at most two parts each. Others wait.

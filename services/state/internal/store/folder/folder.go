@@ -35,7 +35,7 @@ func Open(name string) (*Folder, error) {
 // Close closes the folder.
 func (f *Folder) Close() error { return f.root.Close() }
 
-// partial is the suffix of a file that is being written.
+// partial is the suffix of a file until it is complete.
 const partial = ".partial"
 
 // names returns the folder of a tenant and the name of a file. Ids become digests: they may have any characters,

@@ -80,7 +80,7 @@ func (l *lane[C]) commitPending(ctx context.Context) {
 	l.pending = conflicted
 }
 
-// try calls Write once, and turns a panic into an error that is no conflict.
+// try calls Write once, and turns a panic into an error other than a conflict.
 func (c *Committer[C]) try(ctx context.Context, batch []C) (each []error, err error) {
 	defer func() {
 		if p := recover(); p != nil {

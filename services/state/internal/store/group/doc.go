@@ -17,7 +17,7 @@
 //	                          └── first in all its queues ◀─┘
 //
 // Each key has a FIFO queue of its commands. A command at the head of all
-// its queues is ready. A lane takes the commands that have been ready the longest, as
+// its queues is ready. A lane takes the commands ready for the longest time, as
 // many as fit into one transaction. They keep their places in the queues until the
 // transaction ends. There are Config.Lanes lanes. A caller with an idle lane
 // writes the first batch on its own goroutine, after a scheduling point for concurrent

@@ -23,7 +23,7 @@ const fileByContent = `f.tenant = $1::text AND f.digest = $2::bytea AND f.media_
 var (
 	scheduleDeletion = prepared(`INSERT INTO blob_deletions (tenant, file_id, due_at) VALUES ($1::text, $2::text, $3::bigint)
 		ON CONFLICT (tenant, file_id) DO UPDATE SET due_at = excluded.due_at`)
-	// Without a scheduled deletion that has not started, the bytes of the file may be gone.
+	// Without a pending deletion, the bytes of the file may be gone.
 	insertFile = prepared(func() string {
 		in := columnsOf(&table.Files, fileColumns)
 		return fmt.Sprintf(`WITH stored AS (DELETE FROM blob_deletions WHERE tenant = $1::text AND file_id = $2::text AND NOT started RETURNING 1)

@@ -27,7 +27,7 @@ const (
 	roomOfUser = `CASE WHEN ` + capOfUser + ` IS NOT NULL THEN ` + capOfUser + ` - (SELECT count(*) FROM runs b
 		WHERE b.status = 'running' AND b.tenant = r.tenant AND b.user_id = r.user_id) END`
 
-	// The users of a tenant r that are at their cap.
+	// The users of a tenant r at their cap.
 	fullUsers = `ARRAY(SELECT r.user_id FROM runs r WHERE r.status = 'running' AND r.tenant = t.tenant
 		GROUP BY r.tenant, r.user_id HAVING count(*) >= ` + capOfUser + `)`
 )

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
-// partSuffix ends the name of a file that is being written.
+// partSuffix ends the name of a file until it is complete.
 const partSuffix = ".part"
 
 // Backup writes what the file at path has at this moment to a new file, while others may use path. The new file

@@ -48,7 +48,7 @@ func (s *Store) AddFile(ctx context.Context, tenant string, f session.File, hold
 		case found != nil:
 			_, err = c.exec(ctx, `UPDATE blob_deletions SET due_at = 0 WHERE tenant = ? AND file_id = ?`, tenant, f.ID)
 		default:
-			// Without a scheduled deletion that has not started, the bytes of the file may be gone.
+			// Without a pending deletion, the bytes of the file may be gone.
 			stored, err := c.exec(ctx, `DELETE FROM blob_deletions WHERE tenant = ? AND file_id = ? AND NOT started`, tenant, f.ID)
 			if err != nil || stored == 0 {
 				return store.UploadExpired(), err

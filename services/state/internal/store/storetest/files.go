@@ -343,7 +343,7 @@ func (h *harness) scheduleBlob(tenant, id string) {
 	h.must(h.Store.ScheduleBlobDeletion(h.Context(), session.FileKey{Tenant: tenant, FileID: id}, h.now+fileGrace))
 }
 
-// startDeletion starts a deletion, which is due again after the grace.
+// startDeletion starts a deletion. It is due again after the grace.
 func (h *harness) startDeletion(key session.FileKey, want bool) {
 	h.Helper()
 	started, err := h.Store.StartBlobDeletion(h.Context(), key, h.now, h.now+fileGrace)

@@ -147,7 +147,7 @@ func (h *harness) expectExecutors(want map[string]int64) {
 	same(h, "executors of agents", got, want)
 }
 
-// expectFailed claims the runs of unserved agents that have waited since before the time, and fails the
+// expectFailed claims the runs of unserved agents in the queue since before the time, and fails the
 // test unless they belong to the sessions. A stranger gets none.
 func (h *harness) expectFailed(queuedBefore session.Millis, sessions ...string) {
 	h.Helper()

@@ -351,7 +351,7 @@ var Audit = Table[session.AuditEvent]{
 	},
 }
 
-// LogErasures holds the live logs that are due for removal.
+// LogErasures holds the live logs due for removal.
 var LogErasures = Table[session.LogErasure]{
 	Name:  "log_erasures",
 	Scope: []string{"tenant", "root_id"},

@@ -19,7 +19,7 @@ import (
 )
 
 // A message is published under the first subject. The server republishes it under the second one once it is
-// stored. Notifications, which are not stored, have the third.
+// stored. Notifications are not stored, and have the third.
 //
 //	holdfast.append.<partition>.<tenant>.<root>.<session>
 //	holdfast.stored.<partition>.<tenant>.<root>.<session>
