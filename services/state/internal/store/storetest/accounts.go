@@ -19,7 +19,8 @@ var accounts = []suiteCase{
 		h.recordUsage(home, "run", custom)
 		h.recordUsage(home, "")
 		want := []session.UsageEntry{
-			{Position: 0, At: h.now, Usage: toolUsage("a")}, {Position: 1, At: h.now, Usage: toolUsage("b")}, {RunID: "run", Position: 2, At: h.now, Usage: custom},
+			{Position: 0, At: h.now, Usage: toolUsage("a")}, {Position: 1, At: h.now, Usage: toolUsage("b")},
+			{RunID: "run", Position: 2, At: h.now, Usage: custom},
 		}
 		same(h, "entries", h.usage(home), want)
 		s := h.snapshot(home).Session
@@ -124,14 +125,17 @@ func (h *harness) ledger() *usageLedger {
 	for i, id := range []string{home.SessionID, "child", "grandchild", "other", "far", home.SessionID} {
 		key := session.Key{Tenant: []string{"acme", "other"}[i/5], SessionID: id}
 		s := session.Session{
-			Key: key, RootID: id, AgentType: l.pick(agent, "sales"), Status: session.Paused, Version: 1, StateVersion: 1, StateBase: 1, State: "{}", UserID: l.pick("", "u1", "u2"), CreatedAt: h.now,
+			Key: key, RootID: id, AgentType: l.pick(agent, "sales"), Status: session.Paused, Version: 1, StateVersion: 1, StateBase: 1, State: "{}",
+			UserID: l.pick("", "u1", "u2"), CreatedAt: h.now,
 		}
 		if i == 1 || i == 2 {
 			s.RootID, s.ParentID = home.SessionID, []string{"", home.SessionID, "child"}[i]
 		}
 		change := &session.Change{Session: &s, Created: true, NewState: true}
 		for position := range int32(30) {
-			e := session.UsageEntry{RunID: l.pick("", "r1", "r2"), Step: int32(i), Position: position, At: h.now + session.Millis(l.rand.IntN(500)), Usage: l.usage()}
+			e := session.UsageEntry{
+				RunID: l.pick("", "r1", "r2"), Step: int32(i), Position: position, At: h.now + session.Millis(l.rand.IntN(500)), Usage: l.usage(),
+			}
 			change.Usage = append(change.Usage, e)
 			l.entries = append(l.entries, usageLedgerEntry{e, key})
 		}
@@ -148,7 +152,8 @@ func (l *usageLedger) usage() session.Usage {
 	switch l.rand.IntN(4) {
 	case 0:
 		return session.Usage{
-			Kind: session.UsageTokens, Source: l.pick("agent", "subagent"), Model: l.pick("m1", "M1", "m2"), PromptTokens: n(), CompletionTokens: n(), ReasoningTokens: n(), CachedTokens: n(), TotalTokens: n(),
+			Kind: session.UsageTokens, Source: l.pick("agent", "subagent"), Model: l.pick("m1", "M1", "m2"), PromptTokens: n(),
+			CompletionTokens: n(), ReasoningTokens: n(), CachedTokens: n(), TotalTokens: n(),
 		}
 	case 1:
 		return session.Usage{Kind: session.UsageTool, Source: "tool", Tool: l.pick("t", "t'"), Success: l.rand.IntN(2) == 0, DurationMS: n()}
@@ -156,15 +161,19 @@ func (l *usageLedger) usage() session.Usage {
 		return session.Usage{Kind: session.UsageSubAgent, Source: "agent", Tool: l.pick("t", "s"), Success: l.rand.IntN(2) == 0, DurationMS: n()}
 	default:
 		// Sums of quarters are exact in any order.
-		return session.Usage{Kind: session.UsageCustom, Source: "tool", Type: l.pick("x", "y"), Name: l.pick("n", "m"), Value: float64(l.rand.IntN(1000)) / 4}
+		return session.Usage{
+			Kind: session.UsageCustom, Source: "tool", Type: l.pick("x", "y"), Name: l.pick("n", "m"), Value: float64(l.rand.IntN(1000)) / 4,
+		}
 	}
 }
 
 func (l *usageLedger) queries() []store.UsageQuery {
 	from := l.entries[0].At
 	list := []store.UsageQuery{
-		{}, {Sessions: []string{home.SessionID}}, {Sessions: []string{"child", "far", "unknown"}}, {Family: home.SessionID}, {Family: "child"}, {Family: "far"}, {Family: "unknown"},
-		{RunID: "r1"}, {UserID: "u1"}, {AgentType: "sales"}, {Kinds: []session.UsageKind{session.UsageTokens, session.UsageTool}}, {Models: []string{"m1", "m2"}},
+		{}, {Sessions: []string{home.SessionID}}, {Sessions: []string{"child", "far", "unknown"}}, {Family: home.SessionID}, {Family: "child"},
+		{Family: "far"}, {Family: "unknown"},
+		{RunID: "r1"}, {UserID: "u1"}, {AgentType: "sales"}, {Kinds: []session.UsageKind{session.UsageTokens, session.UsageTool}},
+		{Models: []string{"m1", "m2"}},
 		{From: from}, {Before: from}, {From: from - 100, Before: from + 100}, {Bucket: 100}, {Bucket: 7},
 	}
 	for range 20 {
@@ -184,7 +193,8 @@ func (l *usageLedger) counts(e usageLedgerEntry, q store.UsageQuery) bool {
 	s := l.sessions[slices.IndexFunc(l.sessions, func(s session.Session) bool { return s.Key == e.key })]
 	below := map[string][]string{home.SessionID: {home.SessionID, "child", "grandchild"}, "child": {"child", "grandchild"}, "far": {"far"}}
 	switch {
-	case s.Tenant != "acme", len(q.Sessions) > 0 && !slices.Contains(q.Sessions, s.SessionID), q.Family != "" && !slices.Contains(below[q.Family], s.SessionID):
+	case s.Tenant != "acme", len(q.Sessions) > 0 && !slices.Contains(q.Sessions, s.SessionID),
+		q.Family != "" && !slices.Contains(below[q.Family], s.SessionID):
 		return false
 	case q.RunID != "" && q.RunID != e.RunID, q.UserID != "" && q.UserID != s.UserID, q.AgentType != "" && q.AgentType != s.AgentType:
 		return false
@@ -200,7 +210,9 @@ func (l *usageLedger) sums(q store.UsageQuery) []store.UsageSum {
 		if !l.counts(e, q) {
 			continue
 		}
-		of := store.UsageSum{Usage: session.Usage{Kind: e.Kind, Source: e.Source, Model: e.Model, Tool: e.Tool, Type: e.Type, Name: e.Name}, First: e.At, Last: e.At}
+		of := store.UsageSum{
+			Usage: session.Usage{Kind: e.Kind, Source: e.Source, Model: e.Model, Tool: e.Tool, Type: e.Type, Name: e.Name}, First: e.At, Last: e.At,
+		}
 		if q.Bucket > 0 {
 			of.Bucket = e.At - e.At%q.Bucket
 		}
@@ -230,6 +242,7 @@ func addToSum(s *store.UsageSum, e session.UsageEntry) {
 }
 
 func compareSums(a, b store.UsageSum) int {
-	return cmp.Or(cmp.Compare(a.Bucket, b.Bucket), cmp.Compare(a.Usage.Kind, b.Usage.Kind), cmp.Compare(a.Usage.Source, b.Usage.Source), cmp.Compare(a.Usage.Model, b.Usage.Model),
+	return cmp.Or(cmp.Compare(a.Bucket, b.Bucket), cmp.Compare(a.Usage.Kind, b.Usage.Kind), cmp.Compare(a.Usage.Source, b.Usage.Source),
+		cmp.Compare(a.Usage.Model, b.Usage.Model),
 		cmp.Compare(a.Usage.Tool, b.Usage.Tool), cmp.Compare(a.Usage.Type, b.Usage.Type), cmp.Compare(a.Usage.Name, b.Usage.Name))
 }

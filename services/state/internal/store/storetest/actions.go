@@ -48,9 +48,12 @@ func (h *history) fittingActions(p *modelSession) []actionMaker {
 	case p == nil:
 		return []actionMaker{h.create, h.start, h.start}
 	case p.Status == session.Active && p.liveRun().Status == session.RunRunning:
-		return append(h.executorActions(), h.append, h.merge, h.stop, h.setStatus, h.submit, h.submitAll, h.start, h.start, h.start, h.sendTwice, h.stopWaiting, h.edit, h.regenerate)
+		return append(h.executorActions(), h.append, h.merge, h.stop, h.setStatus, h.submit, h.submitAll, h.start, h.start, h.start, h.sendTwice,
+			h.stopWaiting, h.edit, h.regenerate)
 	case p.Status == session.Active:
-		return []actionMaker{h.claim, h.claim, h.claim, h.claim, h.stop, h.append, h.delete, h.setStatus, h.start, h.sendTwice, h.stopWaiting, h.regenerate, h.retry}
+		return []actionMaker{
+			h.claim, h.claim, h.claim, h.claim, h.stop, h.append, h.delete, h.setStatus, h.start, h.sendTwice, h.stopWaiting, h.regenerate, h.retry,
+		}
 	case p.Status.Suspended():
 		return append(h.suspendedActions(), h.stop, h.append, h.rewind, h.resumeAt, h.edit, h.regenerate, h.sendTwice, h.stopWaiting)
 	case p.Status == session.Failed:
@@ -69,16 +72,25 @@ func (h *history) suspendedActions() []actionMaker {
 }
 
 func (h *history) idleActions() []actionMaker {
-	return []actionMaker{h.start, h.start, h.start, h.start, h.resume, h.resumeAt, h.edit, h.regenerate, h.sendTwice, h.retry, h.abandon, h.append, h.stop, h.setStatus, h.truncate, h.rewind, h.rewind, h.branch, h.delete, h.merge}
+	return []actionMaker{
+		h.start, h.start, h.start, h.start, h.resume, h.resumeAt, h.edit, h.regenerate, h.sendTwice, h.retry, h.abandon, h.append, h.stop,
+		h.setStatus, h.truncate, h.rewind, h.rewind, h.branch, h.delete, h.merge,
+	}
 }
 
 // newAction makes an action on one session.
-func newAction[A any](h *history, name string, key session.Key, need session.Need, decide func(...*session.View) (*session.Change, A, error), predict func(p *modelSession, all map[session.Key]*modelSession) string) action {
+func newAction[A any](
+	h *history, name string, key session.Key, need session.Need, decide func(...*session.View) (*session.Change, A, error),
+	predict func(p *modelSession, all map[session.Key]*modelSession) string,
+) action {
 	return newActionWith(h, name, key, need, decide, nil, predict)
 }
 
 // newActionWith is newAction with a function to extend the session's change; nil for none.
-func newActionWith[A any](h *history, name string, key session.Key, need session.Need, decide func(...*session.View) (*session.Change, A, error), then func(*session.View, *session.Change) error, predict func(p *modelSession, all map[session.Key]*modelSession) string) action {
+func newActionWith[A any](
+	h *history, name string, key session.Key, need session.Need, decide func(...*session.View) (*session.Change, A, error),
+	then func(*session.View, *session.Change) error, predict func(p *modelSession, all map[session.Key]*modelSession) string,
+) action {
 	next := h.id("next")
 	f := session.Family{Now: h.now, NewID: func() string { return next }, Abandon: abandonedResponse}
 	return action{
@@ -223,7 +235,8 @@ func (h *history) branch(from session.Key) action {
 				return "CHECKPOINT_NOT_FOUND"
 			}
 			all[key] = newModelSession()
-			all[key].Messages, all[key].State, all[key].RunByMessage = slices.Clone(p.Messages[:to.Messages]), maps.Clone(to.State), maps.Clone(p.RunByMessage)
+			all[key].Messages, all[key].State, all[key].RunByMessage = slices.Clone(p.Messages[:to.Messages]), maps.Clone(to.State),
+				maps.Clone(p.RunByMessage)
 			return ""
 		},
 		send: func() error {
@@ -274,26 +287,27 @@ func (h *history) drawWrite() session.StateOp {
 func (h *history) stop(key session.Key) action {
 	kind := rapid.SampledFrom([]session.StopKind{session.StopInterrupt, session.StopAbort}).Draw(h.T, "kind")
 	c := session.RequestStop{Key: key, Kind: kind, Now: h.now}
-	return newAction(h, "stop by "+string(kind), key, c.Need(), ofOneView(c.Decide), func(p *modelSession, _ map[session.Key]*modelSession) string {
-		if p == nil {
-			return "SESSION_NOT_FOUND"
-		}
-		if r := p.liveRun(); r != nil {
-			r.requestStop(kind, false, c.Now)
+	return newAction(h, "stop by "+string(kind), key, c.Need(), ofOneView(c.Decide),
+		func(p *modelSession, _ map[session.Key]*modelSession) string {
+			if p == nil {
+				return "SESSION_NOT_FOUND"
+			}
+			if r := p.liveRun(); r != nil {
+				r.requestStop(kind, false, c.Now)
+				return ""
+			}
+			switch {
+			case p.Status == session.Completed, p.Status == session.Failed, p.Status == session.Interrupted && kind == session.StopInterrupt:
+			case kind == session.StopAbort:
+				p.forceStatus(session.Failed, "") // no live run
+				p.Aborted = true
+				p.beginNext(nil, h.starts)
+			default:
+				p.forceStatus(session.Interrupted, "")
+				p.beginNext(nil, h.starts)
+			}
 			return ""
-		}
-		switch {
-		case p.Status == session.Completed, p.Status == session.Failed, p.Status == session.Interrupted && kind == session.StopInterrupt:
-		case kind == session.StopAbort:
-			p.forceStatus(session.Failed, "") // no live run
-			p.Aborted = true
-			p.beginNext(nil, h.starts)
-		default:
-			p.forceStatus(session.Interrupted, "")
-			p.beginNext(nil, h.starts)
-		}
-		return ""
-	})
+		})
 }
 
 func (h *history) setStatus(key session.Key) action {
@@ -307,21 +321,22 @@ func (h *history) setStatus(key session.Key) action {
 	}
 	c.ExpectedVersion = rapid.SampledFrom([]int64{0, h.sessions[key].Version, h.sessions[key].Version, 1}).Draw(h.T, "expected version")
 	c.Expected = rapid.SampledFrom([][]session.Status{nil, {h.sessions[key].Status}, {session.Paused, session.Failed}}).Draw(h.T, "expected")
-	return newAction(h, "set "+string(status), key, c.Need(), ofOneView(c.Decide), func(p *modelSession, _ map[session.Key]*modelSession) string {
-		switch {
-		case p == nil:
-			return "SESSION_NOT_FOUND"
-		case c.ExpectedVersion != 0 && c.ExpectedVersion != p.Version, c.Expected != nil && !slices.Contains(c.Expected, p.Status):
+	return newAction(h, "set "+string(status), key, c.Need(), ofOneView(c.Decide),
+		func(p *modelSession, _ map[session.Key]*modelSession) string {
+			switch {
+			case p == nil:
+				return "SESSION_NOT_FOUND"
+			case c.ExpectedVersion != 0 && c.ExpectedVersion != p.Version, c.Expected != nil && !slices.Contains(c.Expected, p.Status):
+				return ""
+			}
+			ended := p.forceStatus(status, "no")
+			if status == session.Failed {
+				p.MaxSteps = c.Failure.Code == mostSteps
+				p.failWaiting("no")
+			}
+			p.beginNext(ended, h.starts)
 			return ""
-		}
-		ended := p.forceStatus(status, "no")
-		if status == session.Failed {
-			p.MaxSteps = c.Failure.Code == mostSteps
-			p.failWaiting("no")
-		}
-		p.beginNext(ended, h.starts)
-		return ""
-	})
+		})
 }
 
 func (h *history) expire(key session.Key) action {
@@ -365,28 +380,32 @@ func (h *history) submit(key session.Key) action {
 		return action{}
 	}
 	ids := append([]string{"none"}, slices.Sorted(maps.Keys(h.sessions[key].Calls))...)
-	c := session.Submit{Key: key, CallID: rapid.SampledFrom(ids).Draw(h.T, "call"), Kind: session.ClientTool, Response: []byte("r"), NewRunID: h.id("run"), Now: h.now}
-	return startingAction(h, "submit "+c.CallID, key, c.Need(), ofOneView(c.Decide), func(p *modelSession, _ map[session.Key]*modelSession) string {
-		if p == nil {
-			return "SESSION_NOT_FOUND"
-		}
-		call, known := p.Calls[c.CallID]
-		switch {
-		case !known:
-			return "UNKNOWN_TOOL_CALL"
-		case call.Consumed && call.Answer == session.AnswerTimeout:
-			call.Late = true
-			p.Calls[c.CallID] = call
+	c := session.Submit{
+		Key: key, CallID: rapid.SampledFrom(ids).Draw(h.T, "call"), Kind: session.ClientTool, Response: []byte("r"), NewRunID: h.id("run"),
+		Now: h.now,
+	}
+	return startingAction(h, "submit "+c.CallID, key, c.Need(), ofOneView(c.Decide),
+		func(p *modelSession, _ map[session.Key]*modelSession) string {
+			if p == nil {
+				return "SESSION_NOT_FOUND"
+			}
+			call, known := p.Calls[c.CallID]
+			switch {
+			case !known:
+				return "UNKNOWN_TOOL_CALL"
+			case call.Consumed && call.Answer == session.AnswerTimeout:
+				call.Late = true
+				p.Calls[c.CallID] = call
+				return ""
+			case call.Consumed, call.Answer == session.AnswerClient, call.Answer == session.AnswerAbandoned:
+				return ""
+			case p.hasEnded(c.Now):
+				return "OWNER_NOT_CONTINUABLE"
+			}
+			p.setAnswers([]string{c.CallID}, session.AnswerClient)
+			if p.continueIfAnswered(c.NewRunID, c.Now) {
+				p.Version++
+			}
 			return ""
-		case call.Consumed, call.Answer == session.AnswerClient, call.Answer == session.AnswerAbandoned:
-			return ""
-		case p.hasEnded(c.Now):
-			return "OWNER_NOT_CONTINUABLE"
-		}
-		p.setAnswers([]string{c.CallID}, session.AnswerClient)
-		if p.continueIfAnswered(c.NewRunID, c.Now) {
-			p.Version++
-		}
-		return ""
-	})
+		})
 }

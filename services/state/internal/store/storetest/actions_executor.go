@@ -53,7 +53,8 @@ func (h *history) claim(after session.Key) action {
 	}
 }
 
-// sortByTurns sorts the keys of queued runs: first that of the highest priority, then the oldest, of each tenant, beginning with the tenant behind after,
+// sortByTurns sorts the keys of queued runs: first that of the highest priority, then the oldest, of each tenant,
+// beginning with the tenant behind after,
 // then the second ones.
 func sortByTurns(queued []session.Key, after string, run func(session.Key) *modelRun) {
 	slices.SortFunc(queued, func(a, b session.Key) int {
@@ -102,7 +103,8 @@ func (h *history) silence(session.Key) action {
 			if _, err := h.store.UnregisterSilent(h.t.Context(), now+1); err != nil {
 				return err
 			}
-			if _, err := h.store.UpdateDue(h.t.Context(), store.OwnerUnregistered{}, session.Need{}, 1000, session.RequeueSilent{Now: now}.Decide); err != nil {
+			if _, err := h.store.UpdateDue(h.t.Context(), store.OwnerUnregistered{}, session.Need{}, 1000,
+				session.RequeueSilent{Now: now}.Decide); err != nil {
 				return err
 			}
 			return h.store.Announce(h.t.Context(), h.name, []session.Agent{{Type: h.name}}, now)
@@ -129,7 +131,10 @@ func (h *history) plan(key session.Key) action {
 	if len(h.claims[key]) == 0 {
 		return action{}
 	}
-	c := session.RecordPlan{ClaimRef: h.drawClaim(key), Step: h.drawStep(key), Body: []byte(rapid.SampledFrom([]string{"p", "p", "q"}).Draw(h.T, "body")), CallIDs: []string{"x", "y"}, Limits: limits}
+	c := session.RecordPlan{
+		ClaimRef: h.drawClaim(key), Step: h.drawStep(key), Body: []byte(rapid.SampledFrom([]string{"p", "p", "q"}).Draw(h.T, "body")),
+		CallIDs: []string{"x", "y"}, Limits: limits,
+	}
 	if rapid.Bool().Draw(h.T, "writes") {
 		c.Ops = []session.StateOp{{Key: "p", Kind: session.OpReplace, Value: `1`}}
 	}
@@ -153,7 +158,10 @@ func (h *history) result(key session.Key) action {
 		return action{}
 	}
 	id := rapid.SampledFrom([]string{"x", "y", "z"}).Draw(h.T, "call")
-	c := session.RecordResult{ClaimRef: h.drawClaim(key), Step: h.drawStep(key), Limits: limits, Result: session.Result{CallID: id, Ops: []session.StateOp{{Key: id, Kind: session.OpReplace, Value: `1`}}}}
+	c := session.RecordResult{
+		ClaimRef: h.drawClaim(key), Step: h.drawStep(key), Limits: limits,
+		Result: session.Result{CallID: id, Ops: []session.StateOp{{Key: id, Kind: session.OpReplace, Value: `1`}}},
+	}
 	return newAction(h, "result "+id, key, c.Need(), ofOneView(c.Decide), func(p *modelSession, _ map[session.Key]*modelSession) string {
 		if reason := p.writeRefusal(c.RunID, c.Epoch, c.Step); reason != "" {
 			return reason
@@ -205,15 +213,20 @@ func (h *history) drawCommit(key session.Key) session.Commit {
 		}
 	}
 	if len(c.Consume) > 0 && len(c.Messages) > 0 {
-		c.Messages = append(c.Messages, session.Message{ID: fmt.Sprint(h.id("m"), "@", c.RunID, "#", c.Step), Role: "tool", RunID: c.RunID, Step: c.Step})
+		c.Messages = append(c.Messages, session.Message{ID: fmt.Sprint(h.id("m"), "@", c.RunID, "#", c.Step), Role: "tool", RunID: c.RunID,
+			Step: c.Step})
 	}
-	switch status := rapid.SampledFrom([]session.RunStatus{"", "", session.RunCompleted, session.RunFailed, session.RunInterrupted, session.RunSuspendedClientTool, session.RunSuspendedClientTool}).Draw(h.T, "outcome"); status {
+	switch status := rapid.SampledFrom([]session.RunStatus{"", "", session.RunCompleted, session.RunFailed, session.RunInterrupted,
+		session.RunSuspendedClientTool, session.RunSuspendedClientTool}).Draw(h.T, "outcome"); status {
 	case "":
 	case session.RunSuspendedClientTool:
 		for range rapid.IntRange(1, 2).Draw(h.T, "calls") {
 			id := h.id("call")
 			h.callIDs = append(h.callIDs, id)
-			call := session.Call{CallID: id, Kind: session.ClientTool, Input: `{}`, DeadlineAt: h.now + session.Millis(rapid.SampledFrom([]int{20, 1000}).Draw(h.T, "deadline"))}
+			call := session.Call{
+				CallID: id, Kind: session.ClientTool, Input: `{}`,
+				DeadlineAt: h.now + session.Millis(rapid.SampledFrom([]int{20, 1000}).Draw(h.T, "deadline")),
+			}
 			c.Calls = append(c.Calls, call)
 		}
 		c.Suspension = &session.Suspension{StepID: "s"}
@@ -260,7 +273,8 @@ func (p *modelSession) commitStep(c session.Commit, starts map[string]session.Ru
 	p.Plan, p.PlanWrites, p.Results = "", false, nil
 	p.commitCalls(c)
 	messages, version := len(p.Messages), p.StateVersion
-	p.Checkpoints = append(p.Checkpoints, modelCheckpoint{ID: c.CheckpointID, Step: c.Step, Epoch: c.Epoch, Run: c.RunID, Messages: messages, StateVersion: version, State: maps.Clone(p.State)})
+	p.Checkpoints = append(p.Checkpoints, modelCheckpoint{ID: c.CheckpointID, Step: c.Step, Epoch: c.Epoch, Run: c.RunID, Messages: messages,
+		StateVersion: version, State: maps.Clone(p.State)})
 	if c.Outcome != nil {
 		p.endRun(r, c.Outcome.Status, c.Step)
 		if p.Status.Suspended() {
@@ -305,11 +319,13 @@ func (p *modelSession) commitState(c session.Commit) {
 
 // isRolledBack reports whether the commit repeats one whose checkpoint was removed.
 func (p *modelSession) isRolledBack(c session.Commit) bool {
-	if p == nil || c.Outcome == nil || slices.ContainsFunc(p.Checkpoints, func(k modelCheckpoint) bool { return k.Step == c.Step && c.Step == p.Steps }) {
+	if p == nil || c.Outcome == nil || slices.ContainsFunc(p.Checkpoints,
+		func(k modelCheckpoint) bool { return k.Step == c.Step && c.Step == p.Steps }) {
 		return false
 	}
 	r := p.run(c.RunID)
-	return r != nil && (r.Rollback || c.Step == p.Steps) && !r.Status.Live() && r.Epoch == c.Epoch && r.Finished == c.Step && r.Status == c.Outcome.Status && r.Failure == failureOf(r.Status)
+	return r != nil && (r.Rollback || c.Step == p.Steps) && !r.Status.Live() && r.Epoch == c.Epoch && r.Finished == c.Step &&
+		r.Status == c.Outcome.Status && r.Failure == failureOf(r.Status)
 }
 
 func (p *modelSession) commitCalls(c session.Commit) {
@@ -349,27 +365,28 @@ func (h *history) finish(key session.Key) action {
 	}
 	status := rapid.SampledFrom([]session.RunStatus{session.RunCompleted, session.RunFailed, session.RunInterrupted}).Draw(h.T, "outcome")
 	c := session.Finish{ClaimRef: h.drawClaim(key), Outcome: *outcomeOf(status), Now: h.now}
-	return newAction(h, "finish "+string(status), key, c.Need(), ofOneView(c.Decide), func(p *modelSession, _ map[session.Key]*modelSession) string {
-		stale := p.ownerRefusal(c.RunID, c.Epoch)
-		if stale != "" && !p.isRepeatedEnd(c.RunID, c.Epoch) {
-			return stale
-		}
-		r := p.run(c.RunID)
-		switch {
-		case r.Status.Live():
-		case r.Finished == 0 && r.Status == status && r.Failure == failureOf(status):
+	return newAction(h, "finish "+string(status), key, c.Need(), ofOneView(c.Decide),
+		func(p *modelSession, _ map[session.Key]*modelSession) string {
+			stale := p.ownerRefusal(c.RunID, c.Epoch)
+			if stale != "" && !p.isRepeatedEnd(c.RunID, c.Epoch) {
+				return stale
+			}
+			r := p.run(c.RunID)
+			switch {
+			case r.Status.Live():
+			case r.Finished == 0 && r.Status == status && r.Failure == failureOf(status):
+				return ""
+			case stale != "":
+				return stale
+			default:
+				return "RUN_FINISHED"
+			}
+			p.Version++
+			p.Plan, p.PlanWrites, p.Results = "", false, nil
+			p.endRun(r, status, 0)
+			p.beginNext(r, h.starts)
 			return ""
-		case stale != "":
-			return stale
-		default:
-			return "RUN_FINISHED"
-		}
-		p.Version++
-		p.Plan, p.PlanWrites, p.Results = "", false, nil
-		p.endRun(r, status, 0)
-		p.beginNext(r, h.starts)
-		return ""
-	})
+		})
 }
 
 func (h *history) release(key session.Key) action {

@@ -12,9 +12,11 @@ import (
 func (h *history) drawPost(key session.Key) session.RunRequest {
 	run := h.id("run")
 	return session.RunRequest{
-		Key: key, AgentType: h.name, RunID: run, MessageID: h.id("ui"), RequestHash: []byte("h"), Messages: []session.Message{{ID: h.id("m"), Role: "user", RunID: run}}, Now: h.now, Limits: limits,
-		By:     session.Caller{Actor: rapid.SampledFrom([]string{"", "user:a", "key:b"}).Draw(h.T, "actor")},
-		OnBusy: rapid.SampledFrom([]session.BusyPolicy{"", session.BusyReject, session.BusyEnqueue, session.BusyEnqueue, session.BusyInterrupt, session.BusyRollback, session.BusyRollback}).Draw(h.T, "policy"),
+		Key: key, AgentType: h.name, RunID: run, MessageID: h.id("ui"), RequestHash: []byte("h"),
+		Messages: []session.Message{{ID: h.id("m"), Role: "user", RunID: run}}, Now: h.now, Limits: limits,
+		By: session.Caller{Actor: rapid.SampledFrom([]string{"", "user:a", "key:b"}).Draw(h.T, "actor")},
+		OnBusy: rapid.SampledFrom([]session.BusyPolicy{"", session.BusyReject, session.BusyEnqueue, session.BusyEnqueue, session.BusyInterrupt,
+			session.BusyRollback, session.BusyRollback}).Draw(h.T, "policy"),
 		Bodies: bodies, Priority: rapid.Int32Range(-1, 1).Draw(h.T, "priority"),
 	}
 }
@@ -173,7 +175,8 @@ func (h *history) resumeAt(key session.Key) action {
 func (p *modelSession) rewindTo(to *modelCheckpoint) {
 	p.truncate(to.Messages)
 	p.Checkpoints = slices.DeleteFunc(p.Checkpoints, func(k modelCheckpoint) bool { return k.Step > to.Step })
-	p.Status, p.Interrupted, p.Failed, p.Aborted, p.MaxSteps, p.State, p.StateVersion = session.Paused, false, false, false, false, maps.Clone(to.State), to.StateVersion
+	p.Status, p.Interrupted, p.Failed, p.Aborted, p.MaxSteps, p.State, p.StateVersion = session.Paused, false, false, false, false,
+		maps.Clone(to.State), to.StateVersion
 	p.dropOpenCalls("")
 	for id, call := range p.Calls {
 		if call.Step > to.Step {
@@ -218,7 +221,8 @@ func (h *history) abandon(key session.Key) action {
 	if h.sessions[key] != nil && rapid.Bool().Draw(h.T, "brings answers") {
 		c.Answers = h.drawAnswers(key)
 	}
-	a := h.intentAction("start that abandons", sendOf(c), func(p *modelSession, all map[session.Key]*modelSession) string { return h.send(p, all, c) })
+	a := h.intentAction("start that abandons", sendOf(c),
+		func(p *modelSession, all map[session.Key]*modelSession) string { return h.send(p, all, c) })
 	return h.completeStart(a, c)
 }
 

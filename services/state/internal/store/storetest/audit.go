@@ -25,7 +25,8 @@ var audits = []suiteCase{
 	}},
 	{"every field of an audit event is stored", func(h *harness) {
 		e := session.AuditEvent{
-			ID: "e", At: h.now, SessionID: "s", Actor: "user:u", Action: "call.approved", TargetKind: "call", TargetID: "c", Outcome: "done", Detail: `{"a":1}`,
+			ID: "e", At: h.now, SessionID: "s", Actor: "user:u", Action: "call.approved", TargetKind: "call", TargetID: "c", Outcome: "done",
+			Detail: `{"a":1}`,
 		}
 		h.must(h.Store.RecordAudit(h.Context(), "acme", []session.AuditEvent{e}))
 		got, err := h.Store.AuditEvents(h.Context(), "acme", store.AuditQuery{Limit: 2})
@@ -58,7 +59,8 @@ var audits = []suiteCase{
 		}
 		h.must(h.Store.RecordAudit(h.Context(), "acme", all))
 		for _, q := range []store.AuditQuery{
-			{}, {SessionID: "s1"}, {Actor: "user:2"}, {Action: "action.3"}, {From: h.now + 5, Before: h.now + 9}, {SessionID: "s0", Actor: "user:0", Action: "action.0", From: h.now + 1},
+			{}, {SessionID: "s1"}, {Actor: "user:2"}, {Action: "action.3"}, {From: h.now + 5, Before: h.now + 9},
+			{SessionID: "s0", Actor: "user:0", Action: "action.0", From: h.now + 1},
 		} {
 			h.expectAudit(all, q)
 			q.OldestFirst = true
@@ -100,7 +102,8 @@ var audits = []suiteCase{
 	}},
 	{"memories are forgotten by entity or tenant, in pieces", func(h *harness) {
 		for i := range 9 {
-			h.remember([]string{"acme", "acme", "other"}[i%3], session.Memory{ID: fmt.Sprint("m", i), EntityID: fmt.Sprint("u", i%2), Text: "tea"}, true)
+			h.remember([]string{"acme", "acme", "other"}[i%3], session.Memory{ID: fmt.Sprint("m", i), EntityID: fmt.Sprint("u", i%2), Text: "tea"},
+				true)
 		}
 		forget := func(entity string, limit int, want int64) {
 			h.Helper()
@@ -183,7 +186,8 @@ func (h *harness) expectAudit(all []session.AuditEvent, q store.AuditQuery) {
 	h.Helper()
 	var want, got []session.AuditEvent
 	for _, e := range all {
-		if (q.SessionID == "" || e.SessionID == q.SessionID) && (q.Actor == "" || e.Actor == q.Actor) && (q.Action == "" || string(e.Action) == q.Action) &&
+		if (q.SessionID == "" || e.SessionID == q.SessionID) && (q.Actor == "" || e.Actor == q.Actor) &&
+			(q.Action == "" || string(e.Action) == q.Action) &&
 			e.At >= q.From && (q.Before == 0 || e.At < q.Before) {
 			want = append(want, e)
 		}

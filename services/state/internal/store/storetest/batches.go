@@ -63,12 +63,13 @@ var batches = []suiteCase{
 		h.append(home, "a")
 		one, two := h.snapshot(home).Session, h.snapshot(at("s2")).Session
 		one.Version, two.Version = 9, 9
-		err := h.Store.Update(h.Context(), []session.Target{{Key: at("s2")}, {Key: home}}, weight, func([]*session.View) ([]*session.Change, error) {
-			return []*session.Change{
-				{Session: &two, Messages: []session.Message{{ID: "new"}}},
-				{Session: &one, Messages: []session.Message{{ID: "b", Ordinal: 1}, {ID: "a", Ordinal: 2}}},
-			}, nil
-		})
+		err := h.Store.Update(h.Context(), []session.Target{{Key: at("s2")}, {Key: home}}, weight,
+			func([]*session.View) ([]*session.Change, error) {
+				return []*session.Change{
+					{Session: &two, Messages: []session.Message{{ID: "new"}}},
+					{Session: &one, Messages: []session.Message{{ID: "b", Ordinal: 1}, {ID: "a", Ordinal: 2}}},
+				}, nil
+			})
 		if err == nil {
 			h.Error("two messages of one id were written")
 		}
@@ -81,22 +82,29 @@ var batches = []suiteCase{
 		before := h.snapshot(home)
 		s := before.Session
 		for what, change := range map[string]*session.Change{
-			"two live runs":                 {NewRun: &session.Run{RunID: "r2", AgentType: agent, Turn: 2, Status: session.RunQueued, Entry: session.EntryStart}},
-			"a run twice":                   {NewRun: &session.Run{RunID: s.CurrentRunID, AgentType: agent, Turn: 2, Status: session.RunFailed, Entry: session.EntryStart}},
-			"a message at a place twice":    {Messages: []session.Message{{ID: "new", Ordinal: 0}}},
-			"a message id twice":            {Messages: []session.Message{{ID: h.messages(home)[0].ID, Ordinal: 1}}},
-			"a call twice":                  {NewCalls: []session.Call{{CallID: "c", SessionID: home.SessionID, Kind: session.ClientTool}, {CallID: "c", SessionID: home.SessionID, Kind: session.ClientTool}}},
+			"two live runs": {NewRun: &session.Run{RunID: "r2", AgentType: agent, Turn: 2, Status: session.RunQueued,
+				Entry: session.EntryStart}},
+			"a run twice": {NewRun: &session.Run{RunID: s.CurrentRunID, AgentType: agent, Turn: 2, Status: session.RunFailed,
+				Entry: session.EntryStart}},
+			"a message at a place twice": {Messages: []session.Message{{ID: "new", Ordinal: 0}}},
+			"a message id twice":         {Messages: []session.Message{{ID: h.messages(home)[0].ID, Ordinal: 1}}},
+			"a call twice": {NewCalls: []session.Call{{CallID: "c", SessionID: home.SessionID, Kind: session.ClientTool},
+				{CallID: "c", SessionID: home.SessionID, Kind: session.ClientTool}}},
 			"a session twice":               {Session: &s, Created: true, NewState: true},
 			"a session of unknown status":   {Session: func() *session.Session { s := s; s.Status = "nonsense"; return &s }()},
 			"a run of unknown status":       {Runs: []session.Run{func() session.Run { r := *before.Current; r.Status = "nonsense"; return r }()}},
 			"a call of unknown kind":        {NewCalls: []session.Call{{CallID: "c", SessionID: home.SessionID, Kind: "nonsense"}}},
 			"a child of unknown location":   {Children: []session.Child{{SessionID: "x", Mode: session.Ephemeral, Location: "nonsense"}}},
 			"a state as of a version twice": {Session: &s, NewState: true},
-			"a run that waits in a turn":    {NewRun: &session.Run{RunID: "r2", AgentType: agent, Turn: 2, Status: session.RunWaiting, Entry: session.EntryStart, QueuePlace: 1}},
-			"a run that waits at no place":  {NewRun: &session.Run{RunID: "r2", AgentType: agent, Status: session.RunWaiting, Entry: session.EntryStart}},
-			"a run that began in no turn":   {NewRun: &session.Run{RunID: "r2", AgentType: agent, Status: session.RunQueued, Entry: session.EntryStart}},
-			"an unknown policy":             {NewRun: &session.Run{RunID: "r2", AgentType: agent, Turn: 2, Status: session.RunFailed, Entry: session.EntryStart, OnBusy: "nonsense"}},
-			"fewer than none that wait":     {Session: func() *session.Session { s := s; s.Waiting = -1; return &s }()},
+			"a run that waits in a turn": {NewRun: &session.Run{RunID: "r2", AgentType: agent, Turn: 2, Status: session.RunWaiting,
+				Entry: session.EntryStart, QueuePlace: 1}},
+			"a run that waits at no place": {NewRun: &session.Run{RunID: "r2", AgentType: agent, Status: session.RunWaiting,
+				Entry: session.EntryStart}},
+			"a run that began in no turn": {NewRun: &session.Run{RunID: "r2", AgentType: agent, Status: session.RunQueued,
+				Entry: session.EntryStart}},
+			"an unknown policy": {NewRun: &session.Run{RunID: "r2", AgentType: agent, Turn: 2, Status: session.RunFailed,
+				Entry: session.EntryStart, OnBusy: "nonsense"}},
+			"fewer than none that wait": {Session: func() *session.Session { s := s; s.Waiting = -1; return &s }()},
 		} {
 			if err := h.tryWrite(home, change); err == nil {
 				h.Errorf("%s could be written", what)
@@ -174,16 +182,17 @@ var batches = []suiteCase{
 			}
 			wg.Go(func() {
 				defer leave()
-				err := h.Store.Update(ctx, []session.Target{{Key: home}, {Key: at("s2")}}, weight, func(views []*session.View) ([]*session.Change, error) {
-					if i%3 == 1 {
-						leave()
-					}
-					one, two := *views[0].Session, *views[1].Session
-					one.Version, two.Version = one.Version+1, two.Version+1
-					m := session.Message{ID: fmt.Sprint(i), Ordinal: one.MessageCount}
-					one.MessageCount++
-					return []*session.Change{{Session: &one, Messages: []session.Message{m}}, {Session: &two}}, nil
-				})
+				err := h.Store.Update(ctx, []session.Target{{Key: home}, {Key: at("s2")}}, weight,
+					func(views []*session.View) ([]*session.Change, error) {
+						if i%3 == 1 {
+							leave()
+						}
+						one, two := *views[0].Session, *views[1].Session
+						one.Version, two.Version = one.Version+1, two.Version+1
+						m := session.Message{ID: fmt.Sprint(i), Ordinal: one.MessageCount}
+						one.MessageCount++
+						return []*session.Change{{Session: &one, Messages: []session.Message{m}}, {Session: &two}}, nil
+					})
 				switch {
 				case err == nil && i%3 == 0:
 					h.Errorf("command %d was written although its caller had cancelled it before", i)
@@ -198,8 +207,10 @@ var batches = []suiteCase{
 		}
 		wg.Wait()
 		one, two := h.snapshot(home).Session, h.snapshot(at("s2")).Session
-		if one.Version != two.Version || one.MessageCount != one.Version-1 || int64(len(h.messages(home))) != one.MessageCount || one.MessageCount < answered.Load() || one.MessageCount > 40 {
-			h.Errorf("got versions %d and %d, %d of %d messages, %d answers", one.Version, two.Version, len(h.messages(home)), one.MessageCount, answered.Load())
+		if one.Version != two.Version || one.MessageCount != one.Version-1 || int64(len(h.messages(home))) != one.MessageCount ||
+			one.MessageCount < answered.Load() || one.MessageCount > 40 {
+			h.Errorf("got versions %d and %d, %d of %d messages, %d answers", one.Version, two.Version, len(h.messages(home)), one.MessageCount,
+				answered.Load())
 		}
 	}},
 	{"claims run concurrently with commands on the same sessions", func(h *harness) {
@@ -218,7 +229,8 @@ var batches = []suiteCase{
 			}
 		})
 		for i := range n {
-			if s, run := h.session(at(fmt.Sprint(i))); run.Status != session.RunRunning || s.Epoch != 1 || int64(len(h.messages(s.Key))) != min(s.MessageCount, 200) {
+			if s, run := h.session(at(fmt.Sprint(i))); run.Status != session.RunRunning || s.Epoch != 1 ||
+				int64(len(h.messages(s.Key))) != min(s.MessageCount, 200) {
 				h.Errorf("got %+v,\n%+v", s, run)
 			}
 		}

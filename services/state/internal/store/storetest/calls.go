@@ -16,7 +16,8 @@ var calls = []suiteCase{
 		checkpoint := h.commit(c)
 		snapshot := h.snapshot(home)
 		s := snapshot.Session
-		if s.Status != session.SuspendedClientTool || s.StepCount != 1 || s.MessageCount != 2 || s.CheckpointID != checkpoint.ID || s.ExpiresAt != h.now+90 {
+		if s.Status != session.SuspendedClientTool || s.StepCount != 1 || s.MessageCount != 2 || s.CheckpointID != checkpoint.ID ||
+			s.ExpiresAt != h.now+90 {
 			h.Errorf("got %+v", s)
 		}
 		same(h, "suspension", s.Suspension, c.Suspension)

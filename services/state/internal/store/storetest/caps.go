@@ -26,7 +26,10 @@ var caps = []suiteCase{
 			h.Errorf("got the priority %d and the user %q, want 5 and u1", run.Priority, run.UserID)
 		}
 		c := h.awaitingCommit(ref, 1, "child")
-		c.NewChildren = []session.NewChild{{SessionID: "child", AgentType: agent, CallID: "call of child", Mode: session.Ephemeral, RunID: "child's", MessageID: "child's ui", State: "{}"}}
+		c.NewChildren = []session.NewChild{
+			{SessionID: "child", AgentType: agent, CallID: "call of child", Mode: session.Ephemeral, RunID: "child's", MessageID: "child's ui",
+				State: "{}"},
+		}
 		h.commit(c)
 		if _, run := h.session(at("child")); run.Priority != 5 || run.UserID != "u1" {
 			h.Errorf("got the priority %d and the user %q of the child, want 5 and u1", run.Priority, run.UserID)
@@ -225,7 +228,8 @@ var caps = []suiteCase{
 		if one := got.Suspended[session.SuspendedClientTool]; one.Sessions != 1 || one.Oldest == 0 {
 			h.Errorf("got %+v, want one suspended session", got)
 		}
-		if len(got.Suspended) != 3 || got.Suspended[session.SuspendedStepPartial] != none || got.Suspended[session.SuspendedAwaitingChildren] != none {
+		if len(got.Suspended) != 3 || got.Suspended[session.SuspendedStepPartial] != none ||
+			got.Suspended[session.SuspendedAwaitingChildren] != none {
 			h.Errorf("got %+v, want zeros for the other statuses", got)
 		}
 	}},

@@ -51,8 +51,11 @@ var claims = []suiteCase{
 			{"zz", 0, nil, []string{"a6"}},
 			{"", 0, nil, nil},
 		} {
-			due := store.Queued{ExecutorID: executor, AgentTypes: []string{agent}, Now: h.now + 100, After: want.after, Left: want.left, Weights: want.weights}
-			got, err := h.Store.UpdateDue(h.Context(), due, session.Need{}, max(len(want.runs), 1), session.Claim{ExecutorID: executor, Now: h.now + 100}.Decide)
+			due := store.Queued{
+				ExecutorID: executor, AgentTypes: []string{agent}, Now: h.now + 100, After: want.after, Left: want.left, Weights: want.weights,
+			}
+			got, err := h.Store.UpdateDue(h.Context(), due, session.Need{}, max(len(want.runs), 1),
+				session.Claim{ExecutorID: executor, Now: h.now + 100}.Decide)
 			h.must(err)
 			var runs []string
 			for _, d := range got {

@@ -7,7 +7,9 @@ import (
 
 // family returns the family's consequences of a command at the harness's time.
 func (h *harness) family() session.Family {
-	return session.Family{Now: h.now, NewID: func() string { return h.id("run") }, Abandon: abandonedResponse, ChildEnd: childEnd, MaxUnread: 1 << 20}
+	return session.Family{
+		Now: h.now, NewID: func() string { return h.id("run") }, Abandon: abandonedResponse, ChildEnd: childEnd, MaxUnread: 1 << 20,
+	}
 }
 
 // abandonedResponse returns the answer to an abandoned call.
@@ -81,7 +83,9 @@ func (h *harness) tryPlan(ref session.ClaimRef, step int32, body string, calls .
 }
 
 func (h *harness) tryPlanWith(ref session.ClaimRef, step int32, body string, ops []session.StateOp, calls ...string) error {
-	c := session.RecordPlan{ClaimRef: ref, Step: step, Body: []byte(body), CallIDs: calls, Usage: []session.Usage{modelUsage(5)}, Ops: ops, Limits: limits}
+	c := session.RecordPlan{
+		ClaimRef: ref, Step: step, Body: []byte(body), CallIDs: calls, Usage: []session.Usage{modelUsage(5)}, Ops: ops, Limits: limits,
+	}
 	return h.send(c.Key, c.Need(), c.Decide)
 }
 
@@ -256,7 +260,9 @@ func (h *harness) delete(key session.Key) error {
 }
 
 func (h *harness) submitOf(key session.Key, callID string) session.Submit {
-	return session.Submit{Key: key, CallID: callID, Kind: session.ClientTool, Response: []byte("answer to " + callID), NewRunID: h.id("run"), Now: h.now}
+	return session.Submit{
+		Key: key, CallID: callID, Kind: session.ClientTool, Response: []byte("answer to " + callID), NewRunID: h.id("run"), Now: h.now,
+	}
 }
 
 func (h *harness) trySubmit(c session.Submit) (answer session.Submitted, err error) {
@@ -331,7 +337,8 @@ func (h *harness) awaitingCommit(ref session.ClaimRef, step int32, children ...s
 	c := h.suspendingCommit(ref, step)
 	c.Outcome.Status = session.RunSuspendedAwaitingChildren
 	for _, id := range children {
-		c.Calls = append(c.Calls, session.Call{CallID: "call of " + id, StepID: "step", ToolName: "subagent__" + id, Kind: session.SubAgent, Input: `{}`})
+		c.Calls = append(c.Calls, session.Call{CallID: "call of " + id, StepID: "step", ToolName: "subagent__" + id, Kind: session.SubAgent,
+			Input: `{}`})
 	}
 	return c
 }
@@ -410,7 +417,8 @@ func (h *harness) forceStatus(key session.Key, status session.Status) {
 // and a result.
 func (h *harness) consumingCommit(ref session.ClaimRef, step int32, calls ...string) session.Commit {
 	c := h.commitOf(ref, step)
-	c.Messages = append(c.Messages, session.Message{ID: h.id("result"), Role: "tool", RunID: ref.RunID, Step: step, CreatedAt: h.now, Body: []byte("done")})
+	c.Messages = append(c.Messages, session.Message{ID: h.id("result"), Role: "tool", RunID: ref.RunID, Step: step, CreatedAt: h.now,
+		Body: []byte("done")})
 	for _, id := range calls {
 		c.Consume = append(c.Consume, session.Consume{CallID: id, Revision: 1})
 	}

@@ -112,7 +112,8 @@ var concurrency = []suiteCase{
 		}
 		h.must(h.tryPlan(ref, 1, "plan", calls...))
 		concurrently(func(i int) {
-			repeated, err := h.tryResult(ref, 1, session.Result{CallID: calls[i], Ops: []session.StateOp{{Key: "n", Kind: session.OpAppend, Value: fmt.Sprintf("[%d]", i)}}})
+			repeated, err := h.tryResult(ref, 1, session.Result{CallID: calls[i],
+				Ops: []session.StateOp{{Key: "n", Kind: session.OpAppend, Value: fmt.Sprintf("[%d]", i)}}})
 			if err != nil || repeated {
 				h.Errorf("result %d: got repeated %v, %v", i, repeated, err)
 			}

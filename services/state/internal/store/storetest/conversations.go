@@ -55,8 +55,10 @@ var conversations = []suiteCase{
 		s := h.snapshot(at("new")).Session
 		same(h, "answer", made, s)
 		want := session.Session{
-			Key: at("new"), AgentType: agent, RootID: "new", Status: session.Paused, Version: 1, MessageCount: 3, State: `{"log":[1,2]}`, StateVersion: 1, StateBase: 1,
-			UserID: source.UserID, OrganizationID: source.OrganizationID, Tags: source.Tags, Metadata: source.Metadata, CreatedAt: h.now, UpdatedAt: h.now,
+			Key: at("new"), AgentType: agent, RootID: "new", Status: session.Paused, Version: 1, MessageCount: 3, State: `{"log":[1,2]}`,
+			StateVersion: 1, StateBase: 1,
+			UserID: source.UserID, OrganizationID: source.OrganizationID, Tags: source.Tags, Metadata: source.Metadata, CreatedAt: h.now,
+			UpdatedAt: h.now,
 		}
 		same(h, "branch", s, want)
 		same(h, "messages", h.messages(at("new")), messages[:3])
@@ -84,7 +86,8 @@ func (h *harness) expectNoCheckpoint(id string) {
 func (h *harness) runSteps(key session.Key, n int32) {
 	h.Helper()
 	c := h.startOf(key)
-	c.NewSession.UserID, c.NewSession.OrganizationID, c.NewSession.Tags, c.NewSession.Metadata = "u", "org", []string{"a"}, map[string]string{"k": "v"}
+	c.NewSession.UserID, c.NewSession.OrganizationID, c.NewSession.Tags, c.NewSession.Metadata = "u", "org", []string{"a"},
+		map[string]string{"k": "v"}
 	c.NewSession.State = `{"log":[]}`
 	h.start(c)
 	ref, _ := h.claim(executor)

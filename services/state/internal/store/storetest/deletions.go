@@ -34,7 +34,8 @@ var deletions = []suiteCase{
 			h.commit(h.suspendingCommit(h.claimOf(at(id)), 1, "call of "+id))
 		}
 		h.finish(h.claimOf(at("other")))
-		h.must(h.putChild(at("root"), session.Child{SessionID: "far", AgentType: agent, Status: session.Active, Location: session.Remote, Remote: `{}`}))
+		h.must(h.putChild(at("root"), session.Child{SessionID: "far", AgentType: agent, Status: session.Active, Location: session.Remote,
+			Remote: `{}`}))
 		h.create(h.createOf(at("far"))) // a local session with the id of the remote one
 		h.create(h.createOf(at("stranger")))
 		h.must(h.delete(at("root")))
@@ -91,7 +92,8 @@ var deletions = []suiteCase{
 func (h *harness) populateSession(key session.Key) session.Key {
 	h.Helper()
 	c := h.startOf(key)
-	c.NewSession.UserID, c.NewSession.Tags, c.NewSession.Metadata, c.NewSession.State = "u", []string{"a", "b"}, map[string]string{"k": "v"}, `{"n":1}`
+	c.NewSession.UserID, c.NewSession.Tags, c.NewSession.Metadata, c.NewSession.State = "u", []string{"a", "b"}, map[string]string{"k": "v"},
+		`{"n":1}`
 	h.start(c)
 	ref := h.claimOf(key)
 	commit := h.commitOf(ref, 1)

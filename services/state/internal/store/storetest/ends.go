@@ -10,7 +10,8 @@ var ends = []suiteCase{
 		for _, o := range []session.Outcome{
 			completed,
 			{Status: session.RunInterrupted},
-			{Status: session.RunFailed, Failure: &session.Failure{Error: "no \x00 luck", Detail: "why", Code: "provider_rate_limited", Retryable: true}},
+			{Status: session.RunFailed, Failure: &session.Failure{Error: "no \x00 luck", Detail: "why", Code: "provider_rate_limited",
+				Retryable: true}},
 		} {
 			h.start(h.startOf(home))
 			ref, d := h.claim(executor)

@@ -33,7 +33,8 @@ var families = []suiteCase{
 			of    string
 			limit int
 			ids   string
-		}{{"root", 9, "root child other grandchild "}, {"root", 2, "root child "}, {"child", 9, "child grandchild "}, {"grandchild", 9, "grandchild "}} {
+		}{{"root", 9, "root child other grandchild "}, {"root", 2, "root child "}, {"child", 9, "child grandchild "},
+			{"grandchild", 9, "grandchild "}} {
 			keys, err := h.Store.Family(h.Context(), at(want.of), want.limit)
 			h.must(err)
 			place := map[string]int{}
@@ -86,7 +87,8 @@ var families = []suiteCase{
 			case 1:
 				_, err = h.tryFinish(other, completed)
 			default:
-				_, err = h.setStatus(session.SetStatus{Key: at("root"), Expected: []session.Status{session.SuspendedAwaitingChildren}, Status: session.Failed, Failure: &session.Failure{Error: "no"}, Now: h.now})
+				_, err = h.setStatus(session.SetStatus{Key: at("root"), Expected: []session.Status{session.SuspendedAwaitingChildren},
+					Status: session.Failed, Failure: &session.Failure{Error: "no"}, Now: h.now})
 			}
 			if err != nil && fault.ReasonOf(err) != "EPOCH_STALE" && fault.ReasonOf(err) != "RUN_FINISHED" {
 				h.Errorf("%d: %v", i, err)

@@ -49,7 +49,8 @@ var files = []suiteCase{
 		h.addFile("acme", "f3", "held by no session")
 		h.start(h.startWith(home, "f1"))
 		h.start(h.startWith(at("s2"), "f2"))
-		for key, want := range map[session.Key]string{home: "[f1]", at("s2"): "[f2]", at("s3"): "[]", {Tenant: "other", SessionID: home.SessionID}: "[]"} {
+		for key, want := range map[session.Key]string{home: "[f1]", at("s2"): "[f2]", at("s3"): "[]",
+			{Tenant: "other", SessionID: home.SessionID}: "[]"} {
 			found, err := h.Store.FilesOf(h.Context(), key, []string{"f1", "f2", "f3", "unknown"})
 			h.must(err)
 			got := []string{}

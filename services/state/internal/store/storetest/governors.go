@@ -27,7 +27,8 @@ var governors = []suiteCase{
 			s = h.Reopen(h.T)
 		}
 		h.governors(s, []string{"p", "p/ü", "other"}, "l1", func(g []*governor.Governor) {
-			same(h, "governors", []governor.Governor{*g[0], *g[1], *g[2]}, []governor.Governor{{State: governor.State{Clock: 1}}, {State: state, Lease: &lease}, {}})
+			same(h, "governors", []governor.Governor{*g[0], *g[1], *g[2]},
+				[]governor.Governor{{State: governor.State{Clock: 1}}, {State: state, Lease: &lease}, {}})
 		})
 		h.governors(s, []string{"p/ü"}, "l2", func(g []*governor.Governor) {
 			same(h, "governor of another call", *g[0], governor.Governor{State: state, Running: 1})
@@ -47,7 +48,8 @@ var governors = []suiteCase{
 		}
 		running := func(now governor.Millis, want int64) {
 			h.Helper()
-			h.must(h.Store.UpdateGovernors(h.Context(), []string{"p"}, "asks", now, func(g []*governor.Governor) { same(h, "running", g[0].Running, want) }))
+			h.must(h.Store.UpdateGovernors(h.Context(), []string{"p"}, "asks", now,
+				func(g []*governor.Governor) { same(h, "running", g[0].Running, want) }))
 		}
 		running(99, 3)
 		running(100, 2)
@@ -87,7 +89,8 @@ var governors = []suiteCase{
 			}
 		})
 		h.governors(h.Store, []string{"p", "p/model"}, "", func(g []*governor.Governor) {
-			if got := granted.Load(); got < 3 || got > 20 || g[0].Running != 0 || len(g[0].Spent) != 1 || g[0].Spent[0].Requests != got || g[1].Spent[0].Requests != got {
+			if got := granted.Load(); got < 3 || got > 20 || g[0].Running != 0 || len(g[0].Spent) != 1 || g[0].Spent[0].Requests != got ||
+				g[1].Spent[0].Requests != got {
 				h.Errorf("%d calls were granted, and the governors are %+v and %+v", got, g[0], g[1])
 			}
 		})

@@ -54,7 +54,8 @@ var handovers = []suiteCase{
 		keys := []session.Key{home, at("s2")}
 		for i, key := range keys {
 			c := h.startOf(key)
-			c.NewSession.State, c.Traceparent, c.RequestKey, c.RequestHash, c.RunID, c.MessageID = `{"n": 1}`, "00-aa-bb-01", "k", []byte("h"), "r", "m"
+			c.NewSession.State, c.Traceparent, c.RequestKey, c.RequestHash, c.RunID, c.MessageID = `{"n": 1}`, "00-aa-bb-01", "k", []byte("h"), "r",
+				"m"
 			c.Messages[0].ID, c.Messages[0].RunID = "m1", "r"
 			if i == 0 {
 				_, made := h.startHandedOver(c, executor)

@@ -44,7 +44,8 @@ func RunModel(t *testing.T, open func(testing.TB) store.Store) {
 		defer func() { failing = failing || !done || r.Failed() }()
 		h := newHistory(t, s, count)
 		h.T = r
-		r.Repeat(map[string]func(*rapid.T){"one": h.sendOne, "another": h.sendOne, "a third": h.sendOne, "burst": h.sendBurst, "": h.checkCheckpoints})
+		r.Repeat(map[string]func(*rapid.T){"one": h.sendOne, "another": h.sendOne, "a third": h.sendOne, "burst": h.sendBurst,
+			"": h.checkCheckpoints})
 		done = true
 	})
 }
@@ -66,7 +67,10 @@ type history struct {
 }
 
 func newHistory(t *testing.T, s store.Store, n int) *history {
-	h := &history{t: t, store: s, name: fmt.Sprint("h", n), now: session.Millis(n) << 32, sessions: map[session.Key]*modelSession{}, claims: map[session.Key][]session.ClaimRef{}, starts: map[string]session.RunRequest{}}
+	h := &history{
+		t: t, store: s, name: fmt.Sprint("h", n), now: session.Millis(n) << 32, sessions: map[session.Key]*modelSession{},
+		claims: map[session.Key][]session.ClaimRef{}, starts: map[string]session.RunRequest{},
+	}
 	for _, tenant := range []string{"a", "b"} {
 		for _, id := range []string{"one", "two"} {
 			h.keys = append(h.keys, session.Key{Tenant: h.name + tenant, SessionID: id})
@@ -296,8 +300,10 @@ func (h *history) observe(key session.Key) *modelSession {
 	h.must(err)
 	s := snapshot.Session
 	p := &modelSession{
-		Status: s.Status, Version: s.Version, Epoch: s.Epoch, Turn: s.Turn, Steps: s.StepCount, Resumes: s.ResumeCount, State: decodeState(h.T, s.State), StateVersion: s.StateVersion,
-		RunByMessage: map[string]string{}, StartStates: map[string]map[string]string{}, Calls: map[string]modelCall{}, Expires: s.ExpiresAt, Interrupted: s.Interruption != nil, Failed: s.Failure != nil,
+		Status: s.Status, Version: s.Version, Epoch: s.Epoch, Turn: s.Turn, Steps: s.StepCount, Resumes: s.ResumeCount,
+		State: decodeState(h.T, s.State), StateVersion: s.StateVersion,
+		RunByMessage: map[string]string{}, StartStates: map[string]map[string]string{}, Calls: map[string]modelCall{}, Expires: s.ExpiresAt,
+		Interrupted: s.Interruption != nil, Failed: s.Failure != nil,
 		Aborted: s.Failure != nil && s.Failure.Code == "framework_cancelled", MaxSteps: s.Failure != nil && s.Failure.Code == mostSteps,
 	}
 	if s.Status.Suspended() != (s.Suspension != nil) {
@@ -336,7 +342,8 @@ func (h *history) observeRuns(ctx context.Context, key session.Key, snapshot *st
 		}
 		p.Runs = append(p.Runs, observed(r))
 	}
-	if n := len(runs); n > 0 && (snapshot.Current == nil || snapshot.Current.RunID != runs[n-1].RunID || snapshot.Session.CurrentRunID != runs[n-1].RunID) {
+	if n := len(runs); n > 0 && (snapshot.Current == nil || snapshot.Current.RunID != runs[n-1].RunID ||
+		snapshot.Session.CurrentRunID != runs[n-1].RunID) {
 		h.Fatalf("%v: the newest run is %+v; the session says %q", key, runs[n-1], snapshot.Session.CurrentRunID)
 	}
 	list, total, err := h.store.Checkpoints(ctx, key, 0, 0, 10_000)
@@ -348,15 +355,18 @@ func (h *history) observeRuns(ctx context.Context, key session.Key, snapshot *st
 		h.Fatalf("%v: the newest checkpoint is %q; the session says %q", key, newest, snapshot.Session.CheckpointID)
 	}
 	for _, c := range slices.Backward(list) {
-		p.Checkpoints = append(p.Checkpoints, modelCheckpoint{ID: c.ID, Step: c.Step, Epoch: c.Epoch, Run: c.RunID, Messages: int(c.MessageCount), StateVersion: c.StateVersion, Failed: c.Status == session.Failed})
+		p.Checkpoints = append(p.Checkpoints, modelCheckpoint{ID: c.ID, Step: c.Step, Epoch: c.Epoch, Run: c.RunID, Messages: int(c.MessageCount),
+			StateVersion: c.StateVersion, Failed: c.Status == session.Failed})
 	}
 	h.fillCheckpointStates(ctx, key, p)
 }
 
 func observed(r session.Run) modelRun {
 	run := modelRun{
-		ID: r.RunID, Message: r.MessageID, Key: r.RequestKey, Status: r.Status, Entry: r.Entry, Epoch: r.Epoch, Attempt: r.Attempt, Held: r.ExecutorID != "",
-		Due: r.DueAt, Claimed: r.ClaimedAt, Losses: r.Losses, Steps: r.StepCount, Finished: r.FinishStep, Created: r.CreatedAt, Policy: r.OnBusy, StartedBy: r.StartedBy, Priority: r.Priority,
+		ID: r.RunID, Message: r.MessageID, Key: r.RequestKey, Status: r.Status, Entry: r.Entry, Epoch: r.Epoch, Attempt: r.Attempt,
+		Held: r.ExecutorID != "",
+		Due:  r.DueAt, Claimed: r.ClaimedAt, Losses: r.Losses, Steps: r.StepCount, Finished: r.FinishStep, Created: r.CreatedAt, Policy: r.OnBusy,
+		StartedBy: r.StartedBy, Priority: r.Priority,
 		From: int(r.StartMessageCount), FromState: r.StartStateVersion, FromTurn: int(r.TurnMessageCount),
 	}
 	if r.Stop != nil {
@@ -414,7 +424,8 @@ func (h *history) observeCalls(ctx context.Context, key session.Key, snapshot *s
 		p.Plan, p.PlanWrites, p.Results = "", false, nil
 		for _, c := range v.NamedCalls {
 			p.Calls[c.CallID] = modelCall{
-				Run: c.RunID, Step: c.Step, Deadline: c.DeadlineAt, Answer: c.Answer, Revision: c.Revision, Consumed: c.ConsumedAt != 0, Taken: c.ConsumedStep, Late: c.LateAt != 0, LateReported: c.LateReported, LateReportedAt: c.LateReportedStep,
+				Run: c.RunID, Step: c.Step, Deadline: c.DeadlineAt, Answer: c.Answer, Revision: c.Revision, Consumed: c.ConsumedAt != 0,
+				Taken: c.ConsumedStep, Late: c.LateAt != 0, LateReported: c.LateReported, LateReportedAt: c.LateReportedStep,
 			}
 		}
 		if p.Status == session.Active {
@@ -445,12 +456,13 @@ func (h *history) observeCalls(ctx context.Context, key session.Key, snapshot *s
 // observeStartState reads the start state of a failed session's newest run. The store drops
 // the state on a rewind to before it.
 func (h *history) observeStartState(ctx context.Context, key session.Key, p *modelSession) {
-	err := h.store.Update(ctx, []session.Target{{Key: key, Need: session.Need{Undo: true}}}, weight, func(views []*session.View) ([]*session.Change, error) {
-		if state := views[0].StartState; state != "" {
-			p.StartState = decodeState(h.T, state)
-		}
-		return nil, nil
-	})
+	err := h.store.Update(ctx, []session.Target{{Key: key, Need: session.Need{Undo: true}}}, weight,
+		func(views []*session.View) ([]*session.Change, error) {
+			if state := views[0].StartState; state != "" {
+				p.StartState = decodeState(h.T, state)
+			}
+			return nil, nil
+		})
 	if err != nil {
 		p.StartState = nil
 	}

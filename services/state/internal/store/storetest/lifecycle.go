@@ -13,8 +13,9 @@ var lifecycle = []suiteCase{
 		c.State, c.ExpiresAt = `{"n": 1}`, h.now+5
 		made := h.create(c)
 		want := session.Session{
-			Key: home, AgentType: agent, RootID: home.SessionID, Status: session.Paused, Version: 1, State: `{"n": 1}`, StateVersion: 1, StateBase: 1,
-			UserID: "u", OrganizationID: "org", Tags: c.Tags, Metadata: c.Metadata, CreatedAt: h.now, UpdatedAt: h.now, ExpiresAt: h.now + 5,
+			Key: home, AgentType: agent, RootID: home.SessionID, Status: session.Paused, Version: 1, State: `{"n": 1}`, StateVersion: 1,
+			StateBase: 1,
+			UserID:    "u", OrganizationID: "org", Tags: c.Tags, Metadata: c.Metadata, CreatedAt: h.now, UpdatedAt: h.now, ExpiresAt: h.now + 5,
 		}
 		same(h, "made", made, want)
 		snapshot := h.snapshot(home)

@@ -49,7 +49,8 @@ var lists = []suiteCase{
 			h.create(c)
 		}
 		for i, value := range []string{long, long + "y", "x", "xö:=\x01", ""} {
-			list, err := h.Store.Sessions(h.Context(), home.Tenant, store.SessionQuery{All: []session.Facet{session.MetadataFacet("k", value)}, Limit: 10})
+			list, err := h.Store.Sessions(h.Context(), home.Tenant,
+				store.SessionQuery{All: []session.Facet{session.MetadataFacet("k", value)}, Limit: 10})
 			h.must(err)
 			if len(list) != 1 || list[0].SessionID != fmt.Sprint(i) || list[0].Metadata["k"] != value {
 				h.Errorf("value %d: got %d sessions", i, len(list))
@@ -110,9 +111,11 @@ func (m *sessionList) pickSome(values ...string) (some []string) {
 
 func (m *sessionList) random(key session.Key) session.Session {
 	s := session.Session{
-		Key: key, RootID: key.SessionID, AgentType: m.pickOne("support", "sales"), ParentID: m.pickOne("", "", "p1", "p%"), Version: 1, StateVersion: 1, StateBase: 1, State: "{}",
-		Status: session.Status(m.pickOne("active", "completed", "failed", "paused", "suspended_client_tool")), UserID: m.pickOne("", "u1", "U1"), OrganizationID: m.pickOne("", "o1"),
-		Tags: m.pickSome("a", "b", "A"), Metadata: map[string]string{}, CreatedAt: session.Millis(1000 + m.rand.IntN(30)),
+		Key: key, RootID: key.SessionID, AgentType: m.pickOne("support", "sales"), ParentID: m.pickOne("", "", "p1", "p%"), Version: 1,
+		StateVersion: 1, StateBase: 1, State: "{}",
+		Status: session.Status(m.pickOne("active", "completed", "failed", "paused", "suspended_client_tool")), UserID: m.pickOne("", "u1", "U1"),
+		OrganizationID: m.pickOne("", "o1"),
+		Tags:           m.pickSome("a", "b", "A"), Metadata: map[string]string{}, CreatedAt: session.Millis(1000 + m.rand.IntN(30)),
 	}
 	for _, k := range m.pickSome("k", "l") {
 		s.Metadata[k] = m.pickOne("v", "w")
@@ -123,9 +126,12 @@ func (m *sessionList) random(key session.Key) session.Session {
 // facets returns facets of each kind, and some without a session.
 func facets() []session.Facet {
 	return []session.Facet{
-		session.AllSessions, session.UserFacet("u1"), session.UserFacet("U1"), session.UserFacet("u"), session.OrganizationFacet("o1"), session.AgentFacet("sales"),
-		session.StatusFacet(session.Active), session.StatusFacet(session.Completed), session.StatusFacet(session.Paused), session.ParentFacet(""), session.ParentFacet("p%"),
-		session.TagFacet("a"), session.TagFacet("A"), session.TagFacet("none"), session.MetadataFacet("k", "v"), session.MetadataFacet("k", "w"), session.MetadataFacet("l", "v"),
+		session.AllSessions, session.UserFacet("u1"), session.UserFacet("U1"), session.UserFacet("u"), session.OrganizationFacet("o1"),
+		session.AgentFacet("sales"),
+		session.StatusFacet(session.Active), session.StatusFacet(session.Completed), session.StatusFacet(session.Paused), session.ParentFacet(""),
+		session.ParentFacet("p%"),
+		session.TagFacet("a"), session.TagFacet("A"), session.TagFacet("none"), session.MetadataFacet("k", "v"), session.MetadataFacet("k", "w"),
+		session.MetadataFacet("l", "v"),
 	}
 }
 
@@ -191,7 +197,8 @@ func (m *sessionList) compare(h *harness, q store.SessionQuery) {
 			continue
 		}
 		matching++
-		behind := q.After == nil || compareSessions(s, session.Session{Key: session.Key{SessionID: q.After.SessionID}, CreatedAt: q.After.CreatedAt}) > 0
+		behind := q.After == nil || compareSessions(s,
+			session.Session{Key: session.Key{SessionID: q.After.SessionID}, CreatedAt: q.After.CreatedAt}) > 0
 		if behind {
 			want = append(want, s.SessionID)
 		}

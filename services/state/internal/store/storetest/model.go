@@ -96,7 +96,8 @@ func (p *modelSession) clone() *modelSession {
 		return nil
 	}
 	c := *p
-	c.Messages, c.Runs, c.Checkpoints, c.Results = slices.Clone(p.Messages), slices.Clone(p.Runs), slices.Clone(p.Checkpoints), slices.Clone(p.Results)
+	c.Messages, c.Runs, c.Checkpoints, c.Results = slices.Clone(p.Messages), slices.Clone(p.Runs), slices.Clone(p.Checkpoints),
+		slices.Clone(p.Results)
 	c.State, c.Calls, c.EndedWaiting = maps.Clone(p.State), maps.Clone(p.Calls), maps.Clone(p.EndedWaiting)
 	c.Queue, c.RunByMessage, c.StartStates = slices.Clone(p.Queue), maps.Clone(p.RunByMessage), maps.Clone(p.StartStates)
 	return &c
@@ -167,14 +168,16 @@ func (p *modelSession) beginRun(id, key, message string, entry session.Entry, no
 		turn, message, starter, priority = last.FromTurn, last.Message, last.StartedBy, last.Priority
 	}
 	p.Runs = append(p.Runs, modelRun{
-		ID: id, Key: key, Status: session.RunQueued, Entry: entry, Created: now, Message: message, From: len(p.Messages), FromState: p.StateVersion, FromTurn: turn, StartedBy: starter, Priority: priority,
+		ID: id, Key: key, Status: session.RunQueued, Entry: entry, Created: now, Message: message, From: len(p.Messages),
+		FromState: p.StateVersion, FromTurn: turn, StartedBy: starter, Priority: priority,
 	})
 }
 
 // knowsRequest reports whether a request with the key was accepted.
 func (p *modelSession) knowsRequest(key string) bool {
 	is := func(r modelRun) bool { return key != "" && r.Key == key }
-	return slices.ContainsFunc(p.Runs, is) || slices.ContainsFunc(p.Queue, is) || slices.ContainsFunc(slices.Collect(maps.Values(p.EndedWaiting)), is)
+	return slices.ContainsFunc(p.Runs, is) || slices.ContainsFunc(p.Queue, is) ||
+		slices.ContainsFunc(slices.Collect(maps.Values(p.EndedWaiting)), is)
 }
 
 // enqueue appends a start to the waiting runs, or returns the reason of the refusal.
@@ -187,7 +190,8 @@ func (p *modelSession) enqueue(c session.RunRequest) string {
 	}
 	p.Version++
 	policy := cmp.Or(c.OnBusy, session.BusyEnqueue)
-	p.Queue = append(p.Queue, modelRun{ID: c.RunID, Key: c.RequestKey, Message: c.MessageID, Status: session.RunWaiting, Entry: session.EntryStart, Policy: policy, Created: c.Now, StartedBy: c.By.Actor, Priority: c.Priority})
+	p.Queue = append(p.Queue, modelRun{ID: c.RunID, Key: c.RequestKey, Message: c.MessageID, Status: session.RunWaiting,
+		Entry: session.EntryStart, Policy: policy, Created: c.Now, StartedBy: c.By.Actor, Priority: c.Priority})
 	if r := p.liveRun(); r != nil && policy != session.BusyEnqueue {
 		r.requestStop(session.StopInterrupt, policy == session.BusyRollback, c.Now)
 	}

@@ -30,7 +30,8 @@ var openCalls = []suiteCase{
 			return cmp.Or(cmp.Compare(a.CreatedAt, b.CreatedAt), cmp.Compare(a.RootID, b.RootID), cmp.Compare(a.CallID, b.CallID))
 		})
 		for _, q := range []store.CallQuery{
-			{}, {UserID: "u1"}, {UserID: "nobody"}, {AgentType: agent}, {AgentType: "sales"}, {ToolName: "tool1"}, {Kind: session.Approval}, {Kind: session.ClientTool, UserID: "u2"},
+			{}, {UserID: "u1"}, {UserID: "nobody"}, {AgentType: agent}, {AgentType: "sales"}, {ToolName: "tool1"}, {Kind: session.Approval},
+			{Kind: session.ClientTool, UserID: "u2"},
 			{UserID: "u0", ToolName: "tool0", AgentType: agent, Kind: session.Approval},
 		} {
 			meets := func(c store.OpenCall) bool {
@@ -87,7 +88,8 @@ var openCalls = []suiteCase{
 		if next == nil {
 			h.Fatal("the short page is the last")
 		}
-		page, next, err = h.Store.OpenCalls(h.Context(), home.Tenant, store.CallQuery{Limit: 9, MaxBytes: 1 << 20, MaxScanned: 4, ToolName: "none"})
+		page, next, err = h.Store.OpenCalls(h.Context(), home.Tenant,
+			store.CallQuery{Limit: 9, MaxBytes: 1 << 20, MaxScanned: 4, ToolName: "none"})
 		h.must(err)
 		same(h, "calls of an unknown tool", len(page), 0)
 		same(h, "last examined call", *next, all[3].Place())

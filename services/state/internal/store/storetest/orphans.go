@@ -125,7 +125,8 @@ var unserved = []suiteCase{
 		h.expectFailed(before)
 		h.expectFailed(h.now, "claimed")
 		_, run := h.session(at("old"))
-		if run.Stop == nil || run.Stop.Kind != session.StopAgentGone || run.Stop.Reason != "gone" || run.Status != session.RunRunning || run.ExecutorID != executor {
+		if run.Stop == nil || run.Stop.Kind != session.StopAgentGone || run.Stop.Reason != "gone" || run.Status != session.RunRunning ||
+			run.ExecutorID != executor {
 			h.Errorf("got run %+v", run)
 		}
 	}},
@@ -181,7 +182,8 @@ func (h *harness) announceTypes(executorID string, types ...string) {
 func (h *harness) claimOrphaned(executorID string, limit int) []store.Decided {
 	h.Helper()
 	due := store.Orphaned{ExecutorID: executorID, Now: h.now}
-	claimed, err := h.Store.UpdateDue(h.Context(), due, session.Need{State: true}, limit, session.ClaimOrphaned{Claim: session.Claim{ExecutorID: executorID, Now: h.now}}.Decide)
+	claimed, err := h.Store.UpdateDue(h.Context(), due, session.Need{State: true}, limit,
+		session.ClaimOrphaned{Claim: session.Claim{ExecutorID: executorID, Now: h.now}}.Decide)
 	h.must(err)
 	return claimed
 }

@@ -10,7 +10,8 @@ import (
 var paging = []suiteCase{
 	{"offset pages contain each session once", func(h *harness) {
 		m := h.populateSessions(60)
-		for _, q := range []store.SessionQuery{{}, {Any: []session.Facet{session.TagFacet("a"), session.TagFacet("b"), session.UserFacet("u1")}}} {
+		for _, q := range []store.SessionQuery{{},
+			{Any: []session.Facet{session.TagFacet("a"), session.TagFacet("b"), session.UserFacet("u1")}}} {
 			seen := map[string]bool{}
 			for offset := 0; ; offset += 7 {
 				q.Offset, q.Limit = offset, 7
@@ -43,7 +44,8 @@ var paging = []suiteCase{
 		h.whileWatching(func() {
 			for round := range 3 {
 				h.readPages(all, store.SessionQuery{Limit: 4 + round})
-				h.readPages(all, store.SessionQuery{Limit: 5, Any: []session.Facet{session.TagFacet("a"), session.StatusFacet(session.Active), session.UserFacet("u1")}})
+				h.readPages(all, store.SessionQuery{Limit: 5,
+					Any: []session.Facet{session.TagFacet("a"), session.StatusFacet(session.Active), session.UserFacet("u1")}})
 			}
 			close(done)
 		}, h.createAndDelete(done))
@@ -58,7 +60,8 @@ var paging = []suiteCase{
 		h.whileWatching(func() {
 			for round := range 3 {
 				for i := range n {
-					_, err := h.setStatus(session.SetStatus{Key: at(fmt.Sprint(i)), Status: []session.Status{session.Interrupted, session.Paused}[round%2], Now: h.now})
+					_, err := h.setStatus(session.SetStatus{Key: at(fmt.Sprint(i)), Status: []session.Status{session.Interrupted, session.Paused}[round%2],
+						Now: h.now})
 					if err != nil {
 						h.Error(err)
 					}

@@ -107,7 +107,9 @@ var races = []suiteCase{
 			race(
 				func() { h.check(sendOn(h, replicas[0], key, submit.Need(), capturing(&answer, submit.Decide))) },
 				func() {
-					t := session.TimeoutCalls{Key: key, Response: func(session.Call) []byte { return []byte("timeout") }, NewRunID: h.id("run"), Now: h.now}
+					t := session.TimeoutCalls{
+						Key: key, Response: func(session.Call) []byte { return []byte("timeout") }, NewRunID: h.id("run"), Now: h.now,
+					}
 					h.check(sendOn(h, replicas[1], key, t.Need(), capturing(new([]session.Call), t.Decide)))
 					h.consumeAnswer(replicas[1], "c1")
 				},

@@ -11,7 +11,8 @@ import (
 
 // hostile lists ids with a meaning in SQL, patterns, paths or a stream's subjects.
 var hostile = []string{
-	".", "..", "a.b.*.>", "*", " ", " leading and trailing ", `'; DROP TABLE sessions; --`, `"quoted"`, "%", "_", `\`, "a/b?c#d", "%00", "{}", "null",
+	".", "..", "a.b.*.>", "*", " ", " leading and trailing ", `'; DROP TABLE sessions; --`, `"quoted"`, "%", "_", `\`, "a/b?c#d", "%00", "{}",
+	"null",
 	"日本語", "é", "e\u0301", "🪢", "A", "a", strings.Repeat("x", 256), strings.Repeat("é", 128),
 }
 
@@ -50,7 +51,8 @@ var reads = []suiteCase{
 			same(h, "message", h.messages(c.Key)[0].ID, id)
 			ref, _ := h.claim(executor)
 			h.must(h.tryPlan(ref, 1, "plan", id))
-			_, err := h.tryResult(ref, 1, session.Result{CallID: id, Ops: []session.StateOp{{Key: id, Kind: session.OpReplace, Value: fmt.Sprint(i)}}})
+			_, err := h.tryResult(ref, 1, session.Result{CallID: id,
+				Ops: []session.StateOp{{Key: id, Kind: session.OpReplace, Value: fmt.Sprint(i)}}})
 			h.must(err)
 			h.commit(h.commitOf(ref, 1))
 			h.finish(ref)
@@ -148,7 +150,8 @@ var reads = []suiteCase{
 		}
 	}},
 	{"agents keep their newest description", func(h *harness) {
-		h.must(h.Store.Announce(h.Context(), "executor-2", []session.Agent{{Type: "zeta", Description: "z"}, {Type: agent, Description: "helps more"}}, h.now))
+		h.must(h.Store.Announce(h.Context(), "executor-2",
+			[]session.Agent{{Type: "zeta", Description: "z"}, {Type: agent, Description: "helps more"}}, h.now))
 		h.now += 5000
 		h.requeueSilent()
 		agents, err := h.Store.Agents(h.Context())

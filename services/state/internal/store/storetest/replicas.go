@@ -136,17 +136,18 @@ var replicas = []suiteCase{
 			for round := range 3 {
 				keys := []session.Key{home, at("s2")}
 				one, two := keys[(i/2)%2], keys[1-(i/2)%2] // locked in both orders
-				err := replicas[i%2].Update(h.Context(), []session.Target{{Key: one}, {Key: two}}, weight, func(views []*session.View) ([]*session.Change, error) {
-					changes := make([]*session.Change, len(views))
-					for v, view := range views {
-						s := *view.Session
-						s.Version++
-						m := session.Message{ID: fmt.Sprint(i, round), Ordinal: s.MessageCount}
-						s.MessageCount++
-						changes[v] = &session.Change{Session: &s, Messages: []session.Message{m}}
-					}
-					return changes, nil
-				})
+				err := replicas[i%2].Update(h.Context(), []session.Target{{Key: one}, {Key: two}}, weight,
+					func(views []*session.View) ([]*session.Change, error) {
+						changes := make([]*session.Change, len(views))
+						for v, view := range views {
+							s := *view.Session
+							s.Version++
+							m := session.Message{ID: fmt.Sprint(i, round), Ordinal: s.MessageCount}
+							s.MessageCount++
+							changes[v] = &session.Change{Session: &s, Messages: []session.Message{m}}
+						}
+						return changes, nil
+					})
 				if err != nil {
 					h.Errorf("command %d: %v", i, err)
 				}
@@ -156,7 +157,8 @@ var replicas = []suiteCase{
 			for i, m := range h.messages(key) {
 				same(h, "ordinal", m.Ordinal, int64(i))
 			}
-			if s := h.snapshot(key).Session; s.MessageCount != 3*parallelism || s.Version != 3*parallelism+1 || len(h.messages(key)) != 3*parallelism {
+			if s := h.snapshot(key).Session; s.MessageCount != 3*parallelism || s.Version != 3*parallelism+1 ||
+				len(h.messages(key)) != 3*parallelism {
 				h.Errorf("got %+v", s)
 			}
 		}
@@ -257,7 +259,9 @@ func (h *harness) watchStep(s store.Store, key session.Key, done chan struct{}) 
 			}
 			h.expectComplete(s, child, step)
 		}
-		if own := seen.Session; key == child && (own.Status.Suspended() != (own.Suspension != nil) || own.Status.Suspended() && steps[own.StepCount] != 2 || own.MessageCount != int64(own.StepCount)+1) {
+		if own := seen.Session; key == child &&
+			(own.Status.Suspended() != (own.Suspension != nil) || own.Status.Suspended() && steps[own.StepCount] != 2 ||
+				own.MessageCount != int64(own.StepCount)+1) {
 			h.Errorf("got %+v with %d calls", own, len(seen.Calls))
 		}
 		return isClosed(done)

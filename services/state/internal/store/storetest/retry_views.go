@@ -206,7 +206,9 @@ var failedSteps = []suiteCase{
 		h.commit(h.failingCommit(ref, 1))
 		s, run := h.session(home)
 		s.StepCount, run.StepCount = 2, 2
-		lost := session.Checkpoint{ID: "lost", RunID: ref.RunID, Step: 2, Status: session.Active, StateVersion: s.Version + 5, StateBase: s.Version + 5}
+		lost := session.Checkpoint{
+			ID: "lost", RunID: ref.RunID, Step: 2, Status: session.Active, StateVersion: s.Version + 5, StateBase: s.Version + 5,
+		}
 		h.write(home, &session.Change{Session: &s, Runs: []session.Run{run}, Checkpoint: &lost})
 		same(h, "failed step", h.failedStep(home), session.FailedStep{Checkpoint: &lost, Messages: h.messages(home)[1:]})
 	}},

@@ -29,8 +29,9 @@ var roundTrips = []suiteCase{
 		s := h.filledSession(&filler{}, home)
 		h.write(home, &session.Change{Session: &s, Created: true, NewState: true})
 		bare := session.Session{
-			Key: home, AgentType: s.AgentType, ParentID: s.ParentID, RootID: s.RootID, Depth: s.Depth, Status: session.Paused, Version: s.Version + 1,
-			State: s.State, StateVersion: s.StateVersion, StateBase: s.StateBase, CreatedAt: s.CreatedAt,
+			Key: home, AgentType: s.AgentType, ParentID: s.ParentID, RootID: s.RootID, Depth: s.Depth, Status: session.Paused,
+			Version: s.Version + 1,
+			State:   s.State, StateVersion: s.StateVersion, StateBase: s.StateBase, CreatedAt: s.CreatedAt,
 		}
 		h.write(home, &session.Change{Session: &bare})
 		same(h, "session", h.snapshot(home).Session, bare)
@@ -46,7 +47,8 @@ var roundTrips = []suiteCase{
 		next := filled[session.Run](f)
 		next.ExecutorID, next.Outcome.Status = "", next.Status
 		next.RunID, next.AgentType, next.Turn, next.RequestKey, next.RequestHash = r.RunID, r.AgentType, r.Turn, r.RequestKey, r.RequestHash
-		next.Entry, next.MessageID, next.Traceparent, next.Tracestate, next.StartedBy, next.Author, next.CreatedAt = r.Entry, r.MessageID, r.Traceparent, r.Tracestate, r.StartedBy, r.Author, r.CreatedAt
+		next.Entry, next.MessageID, next.Traceparent, next.Tracestate, next.StartedBy, next.Author, next.CreatedAt = r.Entry, r.MessageID,
+			r.Traceparent, r.Tracestate, r.StartedBy, r.Author, r.CreatedAt
 		next.DeadlineAt, next.OnBusy, next.QueuePlace, next.Priority, next.UserID = r.DeadlineAt, r.OnBusy, r.QueuePlace, r.Priority, r.UserID
 		next.StartMessageCount, next.StartStateVersion, next.StartStateBase = r.StartMessageCount, r.StartStateVersion, r.StartStateBase
 		next.TurnMessageCount = r.TurnMessageCount
@@ -74,8 +76,10 @@ var roundTrips = []suiteCase{
 		h.write(home, &session.Change{Session: &s, Created: true, NewState: true, NewCalls: []session.Call{c}})
 		same(h, "inserted", h.snapshot(home).Calls, []session.Call{c})
 		next := filled[session.Call](f)
-		next.CallID, next.SessionID, next.RunID, next.Step, next.StepID, next.ToolName = c.CallID, c.SessionID, c.RunID, c.Step, c.StepID, c.ToolName
-		next.Kind, next.ApprovalID, next.Input, next.Stash, next.CreatedAt, next.DeadlineAt = c.Kind, c.ApprovalID, c.Input, c.Stash, c.CreatedAt, c.DeadlineAt
+		next.CallID, next.SessionID, next.RunID, next.Step, next.StepID, next.ToolName = c.CallID, c.SessionID, c.RunID, c.Step, c.StepID,
+			c.ToolName
+		next.Kind, next.ApprovalID, next.Input, next.Stash, next.CreatedAt, next.DeadlineAt = c.Kind, c.ApprovalID, c.Input, c.Stash, c.CreatedAt,
+			c.DeadlineAt
 		next.Approvers, next.StartedBy, next.Author, next.ChildID = c.Approvers, c.StartedBy, c.Author, c.ChildID
 		h.write(home, &session.Change{Calls: []session.Call{next}})
 		same(h, "overwritten", h.readView(home, session.Need{CallIDs: []string{c.CallID, "another"}}).NamedCalls, []session.Call{next})
@@ -179,11 +183,13 @@ var roundTrips = []suiteCase{
 		v := h.readView(home, session.Need{})
 		v.Session = nil
 		same(h, "view", *v, session.View{})
-		v = h.readView(home, session.Need{Current: true, Live: true, State: true, Journal: true, Calls: true, Children: true, AgentType: agent, CheckpointStep: 1})
+		v = h.readView(home, session.Need{Current: true, Live: true, State: true, Journal: true, Calls: true, Children: true, AgentType: agent,
+			CheckpointStep: 1})
 		if v.Current == nil || v.Live != nil || v.Session.State == "" || len(v.Calls) != 1 || v.Agent == nil || v.Checkpoint == nil {
 			h.Errorf("got %+v", v)
 		}
-		same(h, "view of an unknown session", *h.readView(at("unknown"), session.Need{Current: true, Live: true, State: true, CallIDs: []string{"c1"}}), session.View{})
+		same(h, "view of an unknown session", *h.readView(at("unknown"),
+			session.Need{Current: true, Live: true, State: true, CallIDs: []string{"c1"}}), session.View{})
 	}},
 }
 
@@ -210,10 +216,11 @@ func (h *harness) tryWrite(key session.Key, c *session.Change) error {
 // readView returns the view of a command.
 func (h *harness) readView(key session.Key, need session.Need) (view *session.View) {
 	h.Helper()
-	err := h.Store.Update(h.Context(), []session.Target{{Key: key, Need: need}}, weight, func(views []*session.View) ([]*session.Change, error) {
-		view = views[0]
-		return nil, nil
-	})
+	err := h.Store.Update(h.Context(), []session.Target{{Key: key, Need: need}}, weight,
+		func(views []*session.View) ([]*session.Change, error) {
+			view = views[0]
+			return nil, nil
+		})
 	h.must(err)
 	return view
 }

@@ -8,12 +8,16 @@ import (
 var starts = []suiteCase{
 	{"a new session is active and has one queued run", func(h *harness) {
 		c := h.startOf(home)
-		c.NewSession.UserID, c.NewSession.Tags, c.NewSession.Metadata, c.NewSession.State = "user@example.com", []string{"a", "ö"}, map[string]string{"k": "v\x00<&>"}, `{ "n" : [1,2] }`
+		c.NewSession.UserID, c.NewSession.Tags, c.NewSession.Metadata, c.NewSession.State = "user@example.com", []string{"a", "ö"},
+			map[string]string{"k": "v\x00<&>"}, `{ "n" : [1,2] }`
 		c.RequestKey, c.RequestHash, c.Traceparent, c.Tracestate = "key 1", []byte{0, 255}, "00-aa-bb-01", "v=1"
 		started := h.start(c)
 		want := session.Session{
-			Key: home, AgentType: agent, RootID: home.SessionID, Status: session.Active, Version: 1, Turn: 1, MessageCount: 1, StateVersion: 1, StateBase: 1,
-			State: c.NewSession.State, CurrentRunID: c.RunID, UserID: c.NewSession.UserID, Tags: c.NewSession.Tags, Metadata: c.NewSession.Metadata, CreatedAt: h.now, UpdatedAt: h.now,
+			Key: home, AgentType: agent, RootID: home.SessionID, Status: session.Active, Version: 1, Turn: 1, MessageCount: 1, StateVersion: 1,
+			StateBase: 1,
+			State:     c.NewSession.State, CurrentRunID: c.RunID,
+			UserID: c.NewSession.UserID, Tags: c.NewSession.Tags, Metadata: c.NewSession.Metadata,
+			CreatedAt: h.now, UpdatedAt: h.now,
 		}
 		run := session.Run{
 			RunID: c.RunID, AgentType: agent, Turn: 1, Status: session.RunQueued, RequestKey: c.RequestKey, RequestHash: c.RequestHash,

@@ -17,7 +17,8 @@ var states = []suiteCase{
 		same(h, "version", version, int64(2))
 		same(h, "state", h.snapshot(home).Session.State, `{"a": [1], "b": 2}`)
 		merged, err := h.mergeState(session.MergeState{Key: home, ExpectedVersion: 2, Limits: limits, Now: h.now, Ops: []session.StateOp{
-			{Key: "a", Kind: session.OpAppend, Value: `[2]`}, {Key: "b", Kind: session.OpAppend, Value: `[3]`}, {Key: "c", Kind: session.OpReplace, Value: `null`},
+			{Key: "a", Kind: session.OpAppend, Value: `[2]`}, {Key: "b", Kind: session.OpAppend, Value: `[3]`},
+			{Key: "c", Kind: session.OpReplace, Value: `null`},
 		}})
 		h.must(err)
 		s := h.snapshot(home).Session
@@ -34,7 +35,8 @@ var states = []suiteCase{
 		big := `{"big":"` + strings.Repeat("x", limits.State) + `"}`
 		_, err = h.saveState(session.SaveState{Key: home, State: big, Limits: limits, Now: h.now})
 		h.refuses(err, fault.TooLarge, "STATE_SIZE_EXCEEDED")
-		_, err = h.mergeState(session.MergeState{Key: home, Limits: limits, Now: h.now, Ops: []session.StateOp{{Key: "big", Kind: session.OpReplace, Value: big}}})
+		_, err = h.mergeState(session.MergeState{Key: home, Limits: limits, Now: h.now,
+			Ops: []session.StateOp{{Key: "big", Kind: session.OpReplace, Value: big}}})
 		h.refuses(err, fault.TooLarge, "STATE_SIZE_EXCEEDED")
 		same(h, "session after refusals", h.snapshot(home).Session, s)
 	}},
@@ -64,7 +66,8 @@ var states = []suiteCase{
 		c.State = `{"big":"` + strings.Repeat("é", 450) + `"}`
 		h.create(c)
 		for i, value := range []string{`"\u0000<&>"`, `"` + "\u2028" + `"`, `{"n":1.0e+2}`, `[ 1 , 2 ]`} {
-			_, err := h.mergeState(session.MergeState{Key: home, Limits: limits, Now: h.now, Ops: []session.StateOp{{Key: "<k>\u2028\x01'\"", Kind: session.OpReplace, Value: value}}})
+			_, err := h.mergeState(session.MergeState{Key: home, Limits: limits, Now: h.now,
+				Ops: []session.StateOp{{Key: "<k>\u2028\x01'\"", Kind: session.OpReplace, Value: value}}})
 			h.must(err)
 			s := h.snapshot(home).Session
 			if s.StateBase == s.StateVersion {
@@ -82,7 +85,8 @@ var states = []suiteCase{
 		done := make(chan struct{})
 		h.whileWatching(func() {
 			for i := range 60 {
-				_, err := h.mergeState(session.MergeState{Key: home, Limits: limits, Now: h.now, Ops: []session.StateOp{{Key: "version", Kind: session.OpReplace, Value: fmt.Sprint(i + 2)}}})
+				_, err := h.mergeState(session.MergeState{Key: home, Limits: limits, Now: h.now,
+					Ops: []session.StateOp{{Key: "version", Kind: session.OpReplace, Value: fmt.Sprint(i + 2)}}})
 				if err != nil {
 					h.Error(err)
 				}
@@ -115,7 +119,9 @@ func (h *harness) growState(key session.Key, size int) {
 		commit.Limits.State = 2 * size
 		if step%10 != 0 {
 			log = append(log, fmt.Sprintf(`"entry ö %d"`, step))
-			commit.Ops = []session.StateOp{{Key: "log", Kind: session.OpAppend, Value: "[" + log[len(log)-1] + "]"}, {Key: "gone", Kind: session.OpDelete}}
+			commit.Ops = []session.StateOp{
+				{Key: "log", Kind: session.OpAppend, Value: "[" + log[len(log)-1] + "]"}, {Key: "gone", Kind: session.OpDelete},
+			}
 		}
 		h.commit(commit)
 		s := h.snapshot(key).Session

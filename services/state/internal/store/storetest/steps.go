@@ -17,14 +17,19 @@ var steps = []suiteCase{
 		for _, id := range []string{"c2", "c1"} {
 			_, err := h.tryResult(ref, 1, session.Result{
 				CallID: id, Body: []byte(id), Usage: []session.Usage{toolUsage(id)},
-				Ops: []session.StateOp{{Key: "log", Kind: session.OpAppend, Value: `["` + id + `"]`}, {Key: "n", Kind: session.OpReplace, Value: `"` + id + `"`}},
+				Ops: []session.StateOp{
+					{Key: "log", Kind: session.OpAppend, Value: `["` + id + `"]`}, {Key: "n", Kind: session.OpReplace, Value: `"` + id + `"`},
+				},
 			})
 			h.must(err)
 		}
 		h.now += 10
 		commit := h.commitOf(ref, 1)
 		commit.Ops = []session.StateOp{{Key: "gone", Kind: session.OpDelete}, {Key: "n", Kind: session.OpAppend, Value: `[0]`}}
-		commit.Usage = []session.Usage{{Kind: session.UsageTokens, Source: "agent", Model: "m2", PromptTokens: 1, CompletionTokens: 2, ReasoningTokens: 3, CachedTokens: 4, TotalTokens: 5}}
+		commit.Usage = []session.Usage{
+			{Kind: session.UsageTokens, Source: "agent", Model: "m2", PromptTokens: 1, CompletionTokens: 2, ReasoningTokens: 3, CachedTokens: 4,
+				TotalTokens: 5},
+		}
 		checkpoint := h.commit(commit)
 		s, run := h.session(home)
 		if s.State != `{"log":["x","c1","c2"],"n":[0]}` {

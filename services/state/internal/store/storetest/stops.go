@@ -25,7 +25,8 @@ var stops = []suiteCase{
 				continue
 			}
 			if owner == executor {
-				want = append(want, store.StoppedRun{ExecutorID: executor, RunID: ref.RunID, Stop: session.Stop{Kind: session.StopInterrupt, Reason: id, At: h.now}})
+				want = append(want, store.StoppedRun{ExecutorID: executor, RunID: ref.RunID,
+					Stop: session.Stop{Kind: session.StopInterrupt, Reason: id, At: h.now}})
 			}
 		}
 		got, err := h.Store.Stops(h.Context(), executor)

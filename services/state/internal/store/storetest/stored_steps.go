@@ -64,7 +64,8 @@ var storedSteps = []suiteCase{
 		drain := h.recordedCommit(ref, 2, 0) // results of calls without a model's message
 		drain.Messages = nil
 		for _, id := range []string{"result a", "result b"} {
-			drain.Messages = append(drain.Messages, session.Message{ID: id, Role: "tool", RunID: ref.RunID, Step: 2, CreatedAt: h.now, Body: []byte(id)})
+			drain.Messages = append(drain.Messages,
+				session.Message{ID: id, Role: "tool", RunID: ref.RunID, Step: 2, CreatedAt: h.now, Body: []byte(id)})
 		}
 		h.commit(drain)
 		empty := h.recordedCommit(ref, 3, 0)
@@ -171,7 +172,8 @@ var storedSteps = []suiteCase{
 		ref, _ = h.claim(executor)
 		h.fail(ref)
 		got := h.readSteps(home, store.StepPage{Limit: 10, MaxBytes: 1000})
-		if shown := outline(got); shown != "01!" || got.Current.RunID != ref.RunID || got.Current.StartPosition != end || got.Current.EndPosition != position.OutsideStep(2, 2) {
+		if shown := outline(got); shown != "01!" || got.Current.RunID != ref.RunID || got.Current.StartPosition != end ||
+			got.Current.EndPosition != position.OutsideStep(2, 2) {
 			h.Errorf("got %q and the newest run %+v", shown, got.Current)
 		}
 		h.expectRunsOf(got)
@@ -290,6 +292,7 @@ func (h *harness) expectRunPositions(key session.Key, runID string, start, end i
 	run, err := h.Store.Run(h.Context(), key, runID)
 	h.must(err)
 	if run.StartPosition != start || run.EndPosition != end {
-		h.Errorf("got run %s from %+v to %+v, want %+v to %+v", runID, position.Of(run.StartPosition), position.Of(run.EndPosition), position.Of(start), position.Of(end))
+		h.Errorf("got run %s from %+v to %+v, want %+v to %+v", runID, position.Of(run.StartPosition), position.Of(run.EndPosition),
+			position.Of(start), position.Of(end))
 	}
 }

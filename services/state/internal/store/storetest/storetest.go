@@ -36,7 +36,9 @@ func Run(t *testing.T, open func(*testing.T) Subject) {
 
 func suite() (all []suiteCase) {
 	for _, group := range [][]suiteCase{
-		starts, claims, losses, caps, orphans, unserved, handovers, steps, ends, reads, concurrency, lifecycle, stops, waitingRuns, edits, answeringRuns, failedSteps, bulkAnswers, storedSteps, roundTrips, states, conversations, checkpointReads, calls, answers, families, deletions,
+		starts, claims, losses, caps, orphans, unserved, handovers, steps, ends, reads, concurrency, lifecycle, stops, waitingRuns, edits,
+		answeringRuns, failedSteps, bulkAnswers, storedSteps, roundTrips, states, conversations, checkpointReads, calls, answers, families,
+		deletions,
 		lists, openCalls, paging, accounts, memories, files, governors, audits, tenants, batches, replicas, races,
 	} {
 		all = append(all, group...)
@@ -157,13 +159,18 @@ func flat(v reflect.Value) reflect.Value {
 
 // send runs a command on one session and applies its consequences to the family, as the
 // server does.
-func send(t testing.TB, s store.Store, f session.Family, key session.Key, need session.Need, decide func(...*session.View) (*session.Change, error)) error {
+func send(
+	t testing.TB, s store.Store, f session.Family, key session.Key, need session.Need, decide func(...*session.View) (*session.Change, error),
+) error {
 	return sendThen(t, s, f, key, need, decide, nil)
 }
 
 // sendThen is send with a function to extend the change of the command's own session; nil for
 // none.
-func sendThen(t testing.TB, s store.Store, f session.Family, key session.Key, need session.Need, decide func(...*session.View) (*session.Change, error), then func(*session.View, *session.Change) error) error {
+func sendThen(
+	t testing.TB, s store.Store, f session.Family, key session.Key, need session.Need, decide func(...*session.View) (*session.Change, error),
+	then func(*session.View, *session.Change) error,
+) error {
 	const deepest = 20 // generations of a family
 	targets := []session.Target{{Key: key, Need: need}}
 	for range deepest {
@@ -203,7 +210,9 @@ func capturing[A any](answer *A, decide func(*session.View) (*session.Change, A,
 }
 
 // capturingWide is capturing for a command on several sessions.
-func capturingWide[A any](answer *A, decide func(...*session.View) (*session.Change, A, error)) func(...*session.View) (*session.Change, error) {
+func capturingWide[A any](
+	answer *A, decide func(...*session.View) (*session.Change, A, error),
+) func(...*session.View) (*session.Change, error) {
 	return func(views ...*session.View) (change *session.Change, err error) {
 		change, *answer, err = decide(views...)
 		return change, err

@@ -53,7 +53,8 @@ var readMethods = []readMethod{
 		page, _, err := h.Store.OpenCalls(h.Context(), k.Tenant, store.CallQuery{Limit: 9, MaxBytes: 99, MaxScanned: 9})
 		return page, err
 	}, ""},
-	{"UsageEntries", func(h *harness, k session.Key) (any, error) { return h.Store.UsageEntries(h.Context(), k, nil, 0, 9) }, "SESSION_NOT_FOUND"},
+	{"UsageEntries", func(h *harness, k session.Key) (any, error) { return h.Store.UsageEntries(h.Context(), k, nil, 0, 9) },
+		"SESSION_NOT_FOUND"},
 	{"UsageSums", func(h *harness, k session.Key) (any, error) {
 		return h.Store.UsageSums(h.Context(), k.Tenant, store.UsageQuery{Sessions: []string{k.SessionID}}, 9)
 	}, ""},
@@ -105,7 +106,8 @@ var tenants = []suiteCase{
 				if v := reflect.ValueOf(got); v.Kind() == reflect.Slice && v.Len() != 1 {
 					h.Errorf("%s of tenant %s: got %d, want its one: %+v", r.method, key.Tenant, v.Len(), got)
 				}
-				if mine, other := fmt.Sprint("mark ", i), fmt.Sprint("mark ", 1-i); r.method == "Session" && (got.(*store.Snapshot).Session.UserID != mine || got.(*store.Snapshot).Calls[0].ToolName == other) {
+				if mine, other := fmt.Sprint("mark ", i), fmt.Sprint("mark ", 1-i); r.method == "Session" &&
+					(got.(*store.Snapshot).Session.UserID != mine || got.(*store.Snapshot).Calls[0].ToolName == other) {
 					h.Errorf("tenant %s got %+v", key.Tenant, got)
 				}
 			}
@@ -131,11 +133,13 @@ var tenants = []suiteCase{
 				continue
 			}
 			h.must(err)
-			if v := reflect.ValueOf(got); !((v.Kind() == reflect.Slice || v.Kind() == reflect.Map) && v.Len() == 0 || v.Kind() == reflect.Int64 && v.Int() == 0) {
+			if v := reflect.ValueOf(got); !((v.Kind() == reflect.Slice || v.Kind() == reflect.Map) && v.Len() == 0 || v.Kind() == reflect.Int64 &&
+				v.Int() == 0) {
 				h.Errorf("%s: a stranger got %+v", r.method, got)
 			}
 		}
-		v := h.readView(stranger, session.Need{RunID: "run", CallIDs: []string{"call"}, MessageIDs: []string{"message"}, Children: true, Calls: true})
+		v := h.readView(stranger, session.Need{RunID: "run", CallIDs: []string{"call"}, MessageIDs: []string{"message"}, Children: true,
+			Calls: true})
 		same(h, "view of a stranger", *v, session.View{})
 		had, err := h.Store.ForgetMemory(h.Context(), "stranger", "memory")
 		if err != nil || had {
@@ -173,9 +177,14 @@ var tenants = []suiteCase{
 		}
 		for _, elsewhere := range []string{
 			"Update", "UpdateDue", "Overdue", "Expired", "Remember", "ForgetMemory", // called in the tests
-			"ScheduleBlobDeletion", "AddFile", "File", "FilesWithExpiredLinks", "DeleteExpiredLinks", "DueBlobDeletions", "StartBlobDeletion", "BlobDeleted", // see files.go: a file's id is unique
-			"RecordAudit", "AuditEvents", "ExpireAudit", "ForgetMemories", "ExpireUploads", "DueLogErasures", "MergeLogErasures", "LogsErased", // see audit.go
-			"OwnedBy", "Backlog", "Announce", "Problems", "Heartbeat", "Stops", "UnregisterSilent", "LastSeen", "UnregisterUnseen", "Agents", "Executors", "Unserved", "UpdateGovernors", "Close", // without a tenant
+			// see files.go: a file's id is unique
+			"ScheduleBlobDeletion", "AddFile", "File", "FilesWithExpiredLinks", "DeleteExpiredLinks", "DueBlobDeletions", "StartBlobDeletion",
+			"BlobDeleted",
+			// see audit.go
+			"RecordAudit", "AuditEvents", "ExpireAudit", "ForgetMemories", "ExpireUploads", "DueLogErasures", "MergeLogErasures", "LogsErased",
+			// without a tenant
+			"OwnedBy", "Backlog", "Announce", "Problems", "Heartbeat", "Stops", "UnregisterSilent", "LastSeen", "UnregisterUnseen", "Agents",
+			"Executors", "Unserved", "UpdateGovernors", "Close",
 		} {
 			known[elsewhere] = true
 		}
@@ -193,22 +202,38 @@ func (h *harness) createNamesake(key session.Key, mark string) {
 	h.Helper()
 	photo := h.addFile(key.Tenant, "file of "+key.Tenant, "photo")
 	s := session.Session{
-		Key: key, AgentType: agent, RootID: key.SessionID, Status: session.SuspendedClientTool, Version: 1, Turn: 1, StepCount: 1, MessageCount: 1, State: `{}`, StateVersion: 1, StateBase: 1,
+		Key: key, AgentType: agent, RootID: key.SessionID, Status: session.SuspendedClientTool, Version: 1, Turn: 1, StepCount: 1,
+		MessageCount: 1, State: `{}`, StateVersion: 1, StateBase: 1,
 		CurrentRunID: "run", CheckpointID: "checkpoint", Suspension: &session.Suspension{StepID: mark}, UserID: mark, Tags: []string{"tag"},
 	}
 	h.write(key, &session.Change{
 		Session: &s, Created: true, NewState: true,
-		NewRun:     &session.Run{RunID: "run", AgentType: agent, Turn: 1, Status: session.RunSuspendedClientTool, Entry: session.EntryStart, RequestKey: "key", MessageID: mark},
-		Messages:   []session.Message{{ID: "message", Role: "user", Body: []byte(mark), FileIDs: []string{photo.ID}}},
-		Checkpoint: &session.Checkpoint{ID: "checkpoint", RunID: "run", Step: 1, Epoch: 1, Version: 1, MessageCount: 1, Status: session.SuspendedClientTool, StateVersion: 1, StateBase: 1, Warnings: []string{mark}},
-		Usage:      []session.UsageEntry{{RunID: "run", Step: 1, At: h.now, Usage: session.Usage{Kind: session.UsageTool, Tool: mark, Source: "tool"}}},
-		NewCalls:   []session.Call{{CallID: "call", SessionID: key.SessionID, RunID: "run", Step: 1, ToolName: mark, Kind: session.ClientTool, Input: "{}", CreatedAt: h.now}},
-		Children:   []session.Child{{SessionID: "child", AgentType: agent, Status: session.Active, Mode: session.Ephemeral, Name: mark, Location: session.Remote}},
+		NewRun: &session.Run{
+			RunID: "run", AgentType: agent, Turn: 1, Status: session.RunSuspendedClientTool, Entry: session.EntryStart, RequestKey: "key",
+			MessageID: mark,
+		},
+		Messages: []session.Message{{ID: "message", Role: "user", Body: []byte(mark), FileIDs: []string{photo.ID}}},
+		Checkpoint: &session.Checkpoint{
+			ID: "checkpoint", RunID: "run", Step: 1, Epoch: 1, Version: 1, MessageCount: 1, Status: session.SuspendedClientTool, StateVersion: 1,
+			StateBase: 1, Warnings: []string{mark},
+		},
+		Usage: []session.UsageEntry{
+			{RunID: "run", Step: 1, At: h.now, Usage: session.Usage{Kind: session.UsageTool, Tool: mark, Source: "tool"}},
+		},
+		NewCalls: []session.Call{
+			{CallID: "call", SessionID: key.SessionID, RunID: "run", Step: 1, ToolName: mark, Kind: session.ClientTool, Input: "{}",
+				CreatedAt: h.now},
+		},
+		Children: []session.Child{
+			{SessionID: "child", AgentType: agent, Status: session.Active, Mode: session.Ephemeral, Name: mark, Location: session.Remote},
+		},
 	})
 	s.Waiting = 1
 	h.write(key, &session.Change{
-		Session:      &s,
-		NewRun:       &session.Run{RunID: "waits", AgentType: agent, Status: session.RunWaiting, MessageID: mark, Entry: session.EntryStart, QueuePlace: 1},
+		Session: &s,
+		NewRun: &session.Run{
+			RunID: "waits", AgentType: agent, Status: session.RunWaiting, MessageID: mark, Entry: session.EntryStart, QueuePlace: 1,
+		},
 		WaitingInput: &session.RunInput{Messages: []session.Message{{ID: "held", Role: "user", Body: []byte(mark)}}},
 	})
 	h.remember(key.Tenant, session.Memory{ID: "memory", EntityID: "e", Source: "s", Text: "word " + mark, CreatedAt: 1, UpdatedAt: 1}, true)
