@@ -9,7 +9,9 @@ import (
 )
 
 // UsageEntries implements store.Reader.
-func (s ownedReader) UsageEntries(ctx context.Context, key session.Key, kinds []session.UsageKind, offset, limit int) (page []session.UsageEntry, err error) {
+func (s ownedReader) UsageEntries(
+	ctx context.Context, key session.Key, kinds []session.UsageKind, offset, limit int,
+) (page []session.UsageEntry, err error) {
 	err = s.readOf(ctx, key, func(c *connection, _ *session.Session) error {
 		return c.forEach(ctx, `SELECT `+usageColumns.Select("u")+`
 			FROM usage_entries u WHERE tenant = ?1 AND session_id = ?2 AND (?3 = '[]' OR kind IN (SELECT value FROM json_each(?3)))
@@ -33,7 +35,8 @@ func (s *Store) UsageSums(ctx context.Context, tenant string, q store.UsageQuery
 		}
 		return c.forEach(ctx, `SELECT CASE WHEN ?1 > 0 THEN u.recorded_at - u.recorded_at % ?1 ELSE 0 END AS bucket,
 				u.kind, u.source, u.model, u.tool, u.type, u.name, sum(u.prompt_tokens), sum(u.completion_tokens), sum(u.reasoning_tokens),
-				sum(u.cached_tokens), sum(u.total_tokens), sum(u.duration_ms), total(u.value), count(*), sum(u.success), min(u.recorded_at), max(u.recorded_at)
+				sum(u.cached_tokens), sum(u.total_tokens), sum(u.duration_ms), total(u.value), count(*), sum(u.success),
+				min(u.recorded_at), max(u.recorded_at)
 			FROM usage_entries u WHERE u.tenant = ?2`+conditions+`
 			GROUP BY 1, 2, 3, 4, 5, 6, 7 ORDER BY 1, 2, 3, 4, 5, 6, 7 LIMIT 0 + ?`,
 			append(append(arguments(q.Bucket, tenant), args...), limit), func(row scanner) error {

@@ -36,7 +36,10 @@ func (w *writer) scope() [2]string { return [2]string{w.key.Tenant, w.key.Sessio
 // apply writes the change of a session. The view has no session when it is new.
 func (s *Store) apply(ctx context.Context, c *connection, key session.Key, view *session.View, change *session.Change) error {
 	before := view.Session
-	w := &writer{key: key, view: view, erased: &s.erased, link: func(id string) error { return linkFile(ctx, c, key, id, 0) }, run: func(query string, args ...any) (int64, error) { return c.exec(ctx, query, args...) }}
+	w := &writer{
+		key: key, view: view, erased: &s.erased, link: func(id string) error { return linkFile(ctx, c, key, id, 0) },
+		run: func(query string, args ...any) (int64, error) { return c.exec(ctx, query, args...) },
+	}
 	for i := range change.Audit {
 		write(w, insertAudit, w.scope(), &change.Audit[i])
 	}

@@ -50,7 +50,8 @@ func (s *Store) AuditEvents(ctx context.Context, tenant string, q store.AuditQue
 		before = math.MaxInt64
 	}
 	err = s.read(ctx, func(c *connection) error {
-		return c.forEach(ctx, query, arguments(tenant, q.SessionID, q.Actor, q.Action, int64(q.From), int64(before), int64(place.At), place.ID, q.Limit),
+		return c.forEach(ctx, query, arguments(tenant, q.SessionID, q.Actor, q.Action, int64(q.From), int64(before), int64(place.At), place.ID,
+			q.Limit),
 			func(row scanner) error {
 				var e session.AuditEvent
 				err := row.Scan(auditColumns.Destinations([]any{&e.SessionID}, &e)...)
@@ -84,14 +85,16 @@ func (s *Store) ExpireAudit(ctx context.Context, before session.Millis, limit in
 
 // ForgetMemories implements store.Erasures.
 func (s *Store) ForgetMemories(ctx context.Context, tenant, entityID string, limit int) (int64, error) {
-	const some = ` WHERE tenant = ?1 AND memory_id IN (SELECT memory_id FROM memories WHERE tenant = ?1 AND (?2 = '' OR entity_id = ?2) ORDER BY memory_id LIMIT 0 + ?3)`
+	const some = ` WHERE tenant = ?1 AND memory_id IN (SELECT memory_id FROM memories
+		WHERE tenant = ?1 AND (?2 = '' OR entity_id = ?2) ORDER BY memory_id LIMIT 0 + ?3)`
 	return s.changeRows(ctx, arguments(tenant, entityID, limit), `DELETE FROM memory_words`+some, `DELETE FROM memories`+some)
 }
 
 // ExpireUploads implements store.Erasures.
 func (s *Store) ExpireUploads(ctx context.Context, tenant string) error {
 	_, err := s.changeRows(ctx, arguments(tenant),
-		`UPDATE file_links SET lapses_at = 1 WHERE tenant = ? AND session_id = ''`, `UPDATE blob_deletions SET due_at = 0 WHERE tenant = ? AND NOT started`)
+		`UPDATE file_links SET lapses_at = 1 WHERE tenant = ? AND session_id = ''`,
+		`UPDATE blob_deletions SET due_at = 0 WHERE tenant = ? AND NOT started`)
 	return err
 }
 

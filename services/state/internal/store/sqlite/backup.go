@@ -51,7 +51,8 @@ func Restore(ctx context.Context, path, file string) error {
 	// SQLite would replay the log of a former database on the restored one.
 	for _, suffix := range []string{"-wal", "-shm", "-journal"} {
 		if _, err := os.Lstat(path + suffix); !errors.Is(err, fs.ErrNotExist) {
-			return errors.Join(fault.New(fault.Conflict, "FILE_EXISTS", "%s exists and belongs to another database: move it away", path+suffix), err)
+			exists := fault.New(fault.Conflict, "FILE_EXISTS", "%s exists and belongs to another database: move it away", path+suffix)
+			return errors.Join(exists, err)
 		}
 	}
 	return writeComplete(path, func(part string) error {
@@ -87,7 +88,8 @@ func checkBackup(ctx context.Context, file string) error {
 	case schema.Applied == 0:
 		return invalid(errors.New("it has no migrations"))
 	case schema.Applied > schema.Known:
-		return fault.New(fault.Invalid, "BACKUP_TOO_NEW", "%s has migration %d, and this release knows %d: restore it with the release that made it", file, schema.Applied, schema.Known)
+		return fault.New(fault.Invalid, "BACKUP_TOO_NEW",
+			"%s has migration %d, and this release knows %d: restore it with the release that made it", file, schema.Applied, schema.Known)
 	}
 	full, err := filepath.Abs(file)
 	if err != nil {

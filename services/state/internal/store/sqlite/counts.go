@@ -59,7 +59,8 @@ func (s *Store) RunningRuns(ctx context.Context, tenant, userID string) (n int64
 // StoredBytes implements store.Counts.
 func (s *Store) StoredBytes(ctx context.Context, tenant string) (n int64, err error) {
 	err = s.read(ctx, func(c *connection) error {
-		_, err := c.queryRow(ctx, `SELECT (SELECT COALESCE(sum(size), 0) FROM messages WHERE tenant = ?1) + (SELECT COALESCE(sum(size), 0) FROM files WHERE tenant = ?1)`,
+		_, err := c.queryRow(ctx, `SELECT
+			(SELECT COALESCE(sum(size), 0) FROM messages WHERE tenant = ?1) + (SELECT COALESCE(sum(size), 0) FROM files WHERE tenant = ?1)`,
 			arguments(tenant), &n)
 		return err
 	})
@@ -70,9 +71,11 @@ const selectBacklog = `WITH due AS (SELECT max(created_at, due_at) AS since FROM
 			WHERE status IN ('waiting', 'queued', 'running') AND status = 'queued' AND due_at <= ?1 LIMIT 0 + ?2)
 		SELECT (SELECT count(*) FROM due), (SELECT COALESCE(min(since), 0) FROM due),
 			count(*) FILTER (WHERE status = 'suspended_client_tool'), COALESCE(min(updated_at) FILTER (WHERE status = 'suspended_client_tool'), 0),
-			count(*) FILTER (WHERE status = 'suspended_awaiting_children'), COALESCE(min(updated_at) FILTER (WHERE status = 'suspended_awaiting_children'), 0),
+			count(*) FILTER (WHERE status = 'suspended_awaiting_children'),
+			COALESCE(min(updated_at) FILTER (WHERE status = 'suspended_awaiting_children'), 0),
 			count(*) FILTER (WHERE status = 'suspended_step_partial'), COALESCE(min(updated_at) FILTER (WHERE status = 'suspended_step_partial'), 0)
-		FROM (SELECT status, updated_at FROM sessions WHERE expires_at > 0 AND expires_at > ?1 AND status NOT IN ('completed', 'failed') ORDER BY expires_at LIMIT 0 + ?2) s`
+		FROM (SELECT status, updated_at FROM sessions
+		WHERE expires_at > 0 AND expires_at > ?1 AND status NOT IN ('completed', 'failed') ORDER BY expires_at LIMIT 0 + ?2) s`
 
 // Backlog implements store.Counts.
 func (s *Store) Backlog(ctx context.Context, now session.Millis, most int64) (store.Backlog, error) {

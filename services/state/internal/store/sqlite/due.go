@@ -12,7 +12,9 @@ import (
 
 // UpdateDue implements store.Updater. It searches with a reader first, so that
 // frequent searches without a result do not block the writer.
-func (s *Store) UpdateDue(ctx context.Context, due store.Due, need session.Need, limit int, decide store.DecideDue) ([]store.Decided, error) {
+func (s *Store) UpdateDue(
+	ctx context.Context, due store.Due, need session.Need, limit int, decide store.DecideDue,
+) ([]store.Decided, error) {
 	something := false
 	err := s.read(ctx, func(c *connection) (err error) {
 		something, err = isAnyDue(ctx, c, due)
@@ -63,7 +65,8 @@ func loadDue(ctx context.Context, c *connection, one candidate, need session.Nee
 	if err != nil {
 		return nil, err
 	}
-	_, err = c.queryRow(ctx, `SELECT NOT EXISTS (SELECT 1 FROM executors WHERE executor_id = ?)`, arguments(v.Run.ExecutorID), &v.OwnerUnregistered)
+	_, err = c.queryRow(ctx, `SELECT NOT EXISTS (SELECT 1 FROM executors WHERE executor_id = ?)`, arguments(v.Run.ExecutorID),
+		&v.OwnerUnregistered)
 	return v, err
 }
 
@@ -95,20 +98,27 @@ const (
 // The queries for due runs. The queries for an agent read an index in its order, so the
 // costs do not depend on the number of runs.
 const (
-	queuedAny     = selectDue + `r.status = 'queued' AND r.due_at = 0 AND r.agent_type = ?` + registered + ` LIMIT 0 + ?`
-	queuedNow     = selectDue + `r.status = 'queued' AND r.due_at = 0 AND r.agent_type = ? AND r.tenant = ?` + registered + ` ORDER BY r.priority DESC, r.created_at LIMIT 0 + ?`
-	queuedDelayed = selectDue + `r.status = 'queued' AND r.agent_type = ? AND r.due_at > 0 AND r.due_at <= ?` + registered + ` ORDER BY r.due_at LIMIT 0 + ?`
+	queuedAny = selectDue + `r.status = 'queued' AND r.due_at = 0 AND r.agent_type = ?` + registered + ` LIMIT 0 + ?`
+	queuedNow = selectDue + `r.status = 'queued' AND r.due_at = 0 AND r.agent_type = ? AND r.tenant = ?` + registered + `
+		ORDER BY r.priority DESC, r.created_at LIMIT 0 + ?`
+	queuedDelayed = selectDue + `r.status = 'queued' AND r.agent_type = ? AND r.due_at > 0 AND r.due_at <= ?` + registered + `
+		ORDER BY r.due_at LIMIT 0 + ?`
 	queuedStopped = selectDue + `r.status = 'queued' AND r.stop <> '' AND r.agent_type = ? AND +r.due_at <= ?` + registered + oldestFirst
-	queuedOverdue = selectDue + `r.status = 'queued' AND r.stop = '' AND r.deadline_at > 0 AND r.agent_type = ? AND r.deadline_at <= ? AND +r.due_at <= ?` +
+	queuedOverdue = selectDue + `r.status = 'queued' AND r.stop = '' AND r.deadline_at > 0 AND r.agent_type = ? AND r.deadline_at <= ?
+		AND +r.due_at <= ?` +
 		registered + ` ORDER BY r.deadline_at LIMIT 0 + ?`
-	unservedNow         = selectDue + `r.status = 'queued' AND r.due_at = 0 AND r.agent_type = ?` + longQueued + unserved + registered + ` LIMIT 0 + ?`
-	unservedDelayed     = selectDue + `r.status = 'queued' AND r.agent_type = ? AND r.due_at > 0 AND r.due_at <= ?` + longQueued + unserved + registered + ` LIMIT 0 + ?`
+	unservedNow = selectDue + `r.status = 'queued' AND r.due_at = 0 AND r.agent_type = ?` + longQueued + unserved + registered + `
+		LIMIT 0 + ?`
+	unservedDelayed = selectDue + `r.status = 'queued' AND r.agent_type = ? AND r.due_at > 0
+		AND r.due_at <= ?` + longQueued + unserved + registered + ` LIMIT 0 + ?`
 	runningUnregistered = selectDue + `r.executor_id <> '' AND r.status = 'running'` + unregistered + ` LIMIT 0 + ?`
-	runningLost         = selectDue + `r.executor_id <> '' AND r.executor_id = ? AND r.status = 'running' AND r.claimed_at < ? AND r.run_id NOT IN (SELECT value FROM json_each(?)) LIMIT 0 + ?`
+	runningLost         = selectDue + `r.executor_id <> '' AND r.executor_id = ? AND r.status = 'running' AND r.claimed_at < ?
+		AND r.run_id NOT IN (SELECT value FROM json_each(?)) LIMIT 0 + ?`
 )
 
 // nextTenant selects the next tenant with queued runs of an agent.
-const nextTenant = `SELECT r.tenant FROM runs r WHERE r.status = 'queued' AND r.due_at = 0 AND r.agent_type = ? AND r.tenant > ? ORDER BY r.tenant LIMIT 1`
+const nextTenant = `SELECT r.tenant FROM runs r
+	WHERE r.status = 'queued' AND r.due_at = 0 AND r.agent_type = ? AND r.tenant > ? ORDER BY r.tenant LIMIT 1`
 
 // unservedAgents selects the agents that no registered executor announces, usually none.
 const unservedAgents = `SELECT a.agent_type, a.announced_at FROM agents a WHERE NOT EXISTS (
@@ -119,7 +129,8 @@ func dueQueries(ctx context.Context, c *connection, due store.Due) (queries []du
 	switch due := due.(type) {
 	case store.Queued:
 		for _, agent := range distinct(due.AgentTypes) {
-			queries = append(queries, dueQuery{queuedAny, arguments(agent, due.ExecutorID)}, dueQuery{queuedDelayed, arguments(agent, due.Now, due.ExecutorID)})
+			queries = append(queries, dueQuery{queuedAny, arguments(agent, due.ExecutorID)},
+				dueQuery{queuedDelayed, arguments(agent, due.Now, due.ExecutorID)})
 		}
 	case store.Orphaned:
 		err = c.forEach(ctx, unservedAgents, nil, func(row scanner) error {
@@ -196,7 +207,8 @@ func findDue(ctx context.Context, c *connection, due store.Due, limit int) ([]ca
 }
 
 func olderFirst(a, b candidate) int {
-	return cmp.Or(cmp.Compare(a.createdAt, b.createdAt), cmp.Compare(a.key.Tenant, b.key.Tenant), cmp.Compare(a.key.SessionID, b.key.SessionID))
+	return cmp.Or(cmp.Compare(a.createdAt, b.createdAt), cmp.Compare(a.key.Tenant, b.key.Tenant),
+		cmp.Compare(a.key.SessionID, b.key.SessionID))
 }
 
 // findRuns returns the first runs of a query.
@@ -206,7 +218,9 @@ func findRuns(ctx context.Context, c *connection, q dueQuery, most int) ([]candi
 
 // keepRuns returns the first runs of a query that keep accepts, at most most. It examines at most
 // examined runs; -1 for all.
-func keepRuns(ctx context.Context, c *connection, q dueQuery, examined, most int, keep func(candidate) bool) (found []candidate, err error) {
+func keepRuns(
+	ctx context.Context, c *connection, q dueQuery, examined, most int, keep func(candidate) bool,
+) (found []candidate, err error) {
 	err = c.forEachUntil(ctx, q.query, append(slices.Clip(q.args), examined), func(row scanner) (bool, error) {
 		var one candidate
 		err := row.Scan(&one.key.Tenant, &one.key.SessionID, &one.runID, &one.createdAt, &one.priority, &one.userID)

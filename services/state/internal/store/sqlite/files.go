@@ -85,7 +85,8 @@ func fileByContent(ctx context.Context, c *connection, tenant string, digest []b
 func linkFile(ctx context.Context, c *connection, key session.Key, id string, expires session.Millis) error {
 	linked, err := c.exec(ctx, `INSERT INTO file_links (tenant, session_id, file_id, lapses_at)
 		SELECT tenant, ?2, file_id, ?4 FROM files WHERE tenant = ?1 AND file_id = ?3
-		ON CONFLICT (tenant, session_id, file_id) DO UPDATE SET lapses_at = CASE excluded.lapses_at WHEN 0 THEN 0 ELSE max(lapses_at, excluded.lapses_at) END`,
+		ON CONFLICT (tenant, session_id, file_id) DO UPDATE SET lapses_at = CASE excluded.lapses_at WHEN 0 THEN 0
+		ELSE max(lapses_at, excluded.lapses_at) END`,
 		key.Tenant, key.SessionID, id, int64(expires))
 	if err == nil && linked == 0 {
 		err = store.FileNotFound()
@@ -94,7 +95,9 @@ func linkFile(ctx context.Context, c *connection, key session.Key, id string, ex
 }
 
 // FindFile implements store.Files.
-func (s *Store) FindFile(ctx context.Context, tenant string, digest []byte, mediaType string, hold session.Millis) (found *session.File, err error) {
+func (s *Store) FindFile(
+	ctx context.Context, tenant string, digest []byte, mediaType string, hold session.Millis,
+) (found *session.File, err error) {
 	err = s.fileWrite(ctx, "find a file", func(ctx context.Context, c *connection) (refused, err error) {
 		found, err = fileByContent(ctx, c, tenant, digest, mediaType)
 		if err != nil || found == nil {
@@ -112,7 +115,8 @@ func (s *Store) FindFile(ctx context.Context, tenant string, digest []byte, medi
 func (s *Store) File(ctx context.Context, id string) (tenant string, _ *session.File, err error) {
 	var f session.File
 	err = s.read(ctx, func(c *connection) error {
-		found, err := c.queryRow(ctx, `SELECT f.tenant, `+fileFields+` FROM files f WHERE f.file_id = ? AND `+linkedFile, arguments(id), fileColumns.Destinations([]any{&tenant}, &f)...)
+		found, err := c.queryRow(ctx, `SELECT f.tenant, `+fileFields+` FROM files f WHERE f.file_id = ? AND `+linkedFile, arguments(id),
+			fileColumns.Destinations([]any{&tenant}, &f)...)
 		if err == nil && !found {
 			return store.FileNotFound()
 		}
@@ -124,7 +128,8 @@ func (s *Store) File(ctx context.Context, id string) (tenant string, _ *session.
 // FilesByID implements store.Files.
 func (s *Store) FilesByID(ctx context.Context, tenant string, ids []string) (files []session.File, err error) {
 	err = s.read(ctx, func(c *connection) error {
-		return c.forEach(ctx, `SELECT `+fileFields+` FROM files f WHERE f.tenant = ? AND f.file_id IN (SELECT value FROM json_each(?)) AND `+linkedFile,
+		return c.forEach(ctx, `SELECT `+fileFields+` FROM files f
+			WHERE f.tenant = ? AND f.file_id IN (SELECT value FROM json_each(?)) AND `+linkedFile,
 			arguments(tenant, jsonList(ids)), func(row scanner) error {
 				var f session.File
 				err := row.Scan(fileColumns.Destinations(nil, &f)...)
@@ -152,12 +157,14 @@ func (s *Store) FilesOf(ctx context.Context, key session.Key, ids []string) (fil
 
 // FilesWithExpiredLinks implements store.Files.
 func (s *Store) FilesWithExpiredLinks(ctx context.Context, tenant string, now session.Millis, limit int) ([]session.FileKey, error) {
-	return s.fileKeys(ctx, `SELECT tenant, file_id FROM file_links WHERE lapses_at > 0 AND lapses_at <= ?1 AND (?3 = '' OR tenant = ?3) ORDER BY lapses_at LIMIT 0 + ?2`, tenant, now, limit)
+	return s.fileKeys(ctx, `SELECT tenant, file_id FROM file_links
+		WHERE lapses_at > 0 AND lapses_at <= ?1 AND (?3 = '' OR tenant = ?3) ORDER BY lapses_at LIMIT 0 + ?2`, tenant, now, limit)
 }
 
 // DueBlobDeletions implements store.Files.
 func (s *Store) DueBlobDeletions(ctx context.Context, tenant string, now session.Millis, limit int) ([]session.FileKey, error) {
-	return s.fileKeys(ctx, `SELECT tenant, file_id FROM blob_deletions WHERE due_at <= ?1 AND (?3 = '' OR tenant = ?3) ORDER BY due_at LIMIT 0 + ?2`, tenant, now, limit)
+	return s.fileKeys(ctx, `SELECT tenant, file_id FROM blob_deletions
+		WHERE due_at <= ?1 AND (?3 = '' OR tenant = ?3) ORDER BY due_at LIMIT 0 + ?2`, tenant, now, limit)
 }
 
 func (s *Store) fileKeys(ctx context.Context, query, tenant string, now session.Millis, limit int) (keys []session.FileKey, err error) {
@@ -205,7 +212,8 @@ func (s *Store) StartBlobDeletion(ctx context.Context, key session.FileKey, now,
 
 // BlobDeleted implements store.Files.
 func (s *Store) BlobDeleted(ctx context.Context, key session.FileKey) error {
-	return s.fileExec(ctx, "forget the deletion of a file", `DELETE FROM blob_deletions WHERE tenant = ? AND file_id = ?`, key.Tenant, key.FileID)
+	return s.fileExec(ctx, "forget the deletion of a file", `DELETE FROM blob_deletions WHERE tenant = ? AND file_id = ?`, key.Tenant,
+		key.FileID)
 }
 
 // PutBlob implements store.Blobs, with a transaction for each chunk.
@@ -220,7 +228,8 @@ func (s *Store) PutBlob(ctx context.Context, key session.FileKey, from io.Reader
 func (s *Store) ReadBlob(ctx context.Context, key session.FileKey, offset, length int64, each func([]byte) error) error {
 	return store.EachChunk(offset, length, func(at int64) (start int64, data []byte, err error) {
 		err = s.read(ctx, func(c *connection) error {
-			_, err := c.queryRow(ctx, `SELECT start, data FROM file_chunks WHERE tenant = ? AND file_id = ? AND start <= ? ORDER BY start DESC LIMIT 1`,
+			_, err := c.queryRow(ctx, `SELECT start, data FROM file_chunks
+				WHERE tenant = ? AND file_id = ? AND start <= ? ORDER BY start DESC LIMIT 1`,
 				arguments(key.Tenant, key.FileID, at), &start, &data)
 			return err
 		})

@@ -8,7 +8,9 @@ import (
 )
 
 // UpdateGovernors implements store.Governors.
-func (s *Store) UpdateGovernors(ctx context.Context, names []string, leaseID string, now governor.Millis, decide func([]*governor.Governor)) error {
+func (s *Store) UpdateGovernors(
+	ctx context.Context, names []string, leaseID string, now governor.Millis, decide func([]*governor.Governor),
+) error {
 	err := s.committer.Do(ctx, nil, 0, func(ctx context.Context, c *connection) (refused, err error) {
 		governors := make([]*governor.Governor, len(names))
 		had := make([]bool, len(names))
@@ -38,7 +40,8 @@ func loadGovernor(ctx context.Context, c *connection, name, leaseID string, now 
 	if _, err := c.queryRow(ctx, `SELECT state FROM governors WHERE name = ?`, arguments(name), table.AsJSON(&g.State)); err != nil {
 		return nil, err
 	}
-	if _, err := c.queryRow(ctx, `SELECT count(*) FROM governor_leases WHERE governor = ? AND lease_id <> ?`, arguments(name, leaseID), &g.Running); err != nil {
+	if _, err := c.queryRow(ctx, `SELECT count(*) FROM governor_leases WHERE governor = ? AND lease_id <> ?`, arguments(name, leaseID),
+		&g.Running); err != nil {
 		return nil, err
 	}
 	var l governor.Lease

@@ -117,7 +117,8 @@ func (f *facetSearch) query() (string, []any) {
 }
 
 // alsoHasFacet is the start of the condition on another facet of the session.
-const alsoHasFacet = ` AND EXISTS (SELECT 1 FROM session_facets g WHERE g.tenant = f.tenant AND g.created_at = f.created_at AND g.session_id = f.session_id AND`
+const alsoHasFacet = ` AND EXISTS (SELECT 1 FROM session_facets g
+	WHERE g.tenant = f.tenant AND g.created_at = f.created_at AND g.session_id = f.session_id AND`
 
 // Sessions implements store.Lister.
 func (s *Store) Sessions(ctx context.Context, tenant string, q store.SessionQuery) (page []session.Session, err error) {

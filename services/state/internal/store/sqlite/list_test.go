@@ -34,7 +34,8 @@ func TestListsWalkAnIndex(t *testing.T) {
 	for _, q := range []store.SessionQuery{
 		{},
 		{All: []session.Facet{session.UserFacet("ann")}, From: 1, Before: 9},
-		{All: []session.Facet{session.UserFacet("ann"), session.TagFacet("a"), session.TagFacet("b")}, Any: []session.Facet{session.StatusFacet(session.Active), session.TagFacet("c")}},
+		{All: []session.Facet{session.UserFacet("ann"), session.TagFacet("a"), session.TagFacet("b")},
+			Any: []session.Facet{session.StatusFacet(session.Active), session.TagFacet("c")}},
 		{Any: []session.Facet{session.StatusFacet(session.Active)}, After: &store.SessionPlace{CreatedAt: 5, SessionID: "s"}},
 	} {
 		var text string
@@ -50,7 +51,8 @@ func TestListsWalkAnIndex(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := explain(t, s, text, args)
-		if strings.Contains(got, "SCAN") || strings.Contains(got, "TEMP B-TREE") || !strings.Contains(got, "(tenant=? AND facet=? AND created_at>? AND (created_at,session_id)<(?,?))") {
+		if strings.Contains(got, "SCAN") || strings.Contains(got, "TEMP B-TREE") ||
+			!strings.Contains(got, "(tenant=? AND facet=? AND created_at>? AND (created_at,session_id)<(?,?))") {
 			t.Errorf("%+v\n%s\nfor %s", q, got, text)
 		}
 		for line := range strings.Lines(got) {
@@ -97,11 +99,13 @@ func TestOverdueAndExpiredSessionsAreFoundByIndex(t *testing.T) {
 	t.Parallel()
 	s := fresh(t)
 	for query, index := range map[string]string{
-		`SELECT tenant, session_id FROM calls WHERE answer = '' AND deadline_at > 0 AND deadline_at <= ? ORDER BY deadline_at, tenant, session_id`: "calls_overdue",
+		`SELECT tenant, session_id FROM calls WHERE answer = '' AND deadline_at > 0 AND deadline_at <= ?
+			ORDER BY deadline_at, tenant, session_id`: "calls_overdue",
 		`SELECT tenant, session_id FROM sessions WHERE expires_at > 0 AND status NOT IN ('completed', 'failed') AND expires_at <= ?
 			ORDER BY expires_at, tenant, session_id`: "sessions_expiring",
-		`SELECT 1 FROM calls l WHERE l.tenant = 't' AND l.session_id = ? AND (l.consumed_at = 0 OR (l.late_at > 0 AND NOT l.told))`: "calls_waiting",
-		`SELECT 1 FROM calls l WHERE l.tenant = 't' AND l.root_id = ? AND l.consumed_at = 0`:                                        "calls_pending",
+		`SELECT 1 FROM calls l WHERE l.tenant = 't' AND l.session_id = ?
+			AND (l.consumed_at = 0 OR (l.late_at > 0 AND NOT l.told))`: "calls_waiting",
+		`SELECT 1 FROM calls l WHERE l.tenant = 't' AND l.root_id = ? AND l.consumed_at = 0`: "calls_pending",
 	} {
 		if got := explain(t, s, query, arguments(1)); !strings.Contains(got, index) {
 			t.Errorf("got %s for %s, want the index %s", got, query, index)

@@ -41,7 +41,8 @@ func remember(ctx context.Context, c *connection, tenant string, m session.Memor
 	if err != nil {
 		return false, err
 	}
-	_, err = c.exec(ctx, `INSERT INTO memory_words (tenant, word, memory_id) SELECT ?, value, ? FROM json_each(?)`, tenant, m.ID, jsonList(words))
+	_, err = c.exec(ctx, `INSERT INTO memory_words (tenant, word, memory_id) SELECT ?, value, ? FROM json_each(?)`, tenant, m.ID,
+		jsonList(words))
 	return replaced == 0, err
 }
 
@@ -52,7 +53,8 @@ var memoryFields = memoryColumns.Select("m")
 func (s *Store) Memory(ctx context.Context, tenant, id string) (*session.Memory, error) {
 	var m session.Memory
 	err := s.read(ctx, func(c *connection) error {
-		found, err := c.queryRow(ctx, `SELECT `+memoryFields+` FROM memories m WHERE m.tenant = ? AND m.memory_id = ?`, arguments(tenant, id), memoryColumns.Destinations(nil, &m)...)
+		found, err := c.queryRow(ctx, `SELECT `+memoryFields+` FROM memories m WHERE m.tenant = ? AND m.memory_id = ?`, arguments(tenant, id),
+			memoryColumns.Destinations(nil, &m)...)
 		if err == nil && !found {
 			return fault.New(fault.NotFound, "MEMORY_NOT_FOUND", "there is no memory %q", id)
 		}

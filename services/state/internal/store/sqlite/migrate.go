@@ -67,7 +67,8 @@ const fillPageSize = 500
 func fillFacets(ctx context.Context, c *connection) error {
 	for last := int64(math.MinInt64); ; {
 		var page []session.Session
-		err := c.forEach(ctx, `SELECT rowid, tenant, session_id, agent_type, parent_id, status, user_id, organization_id, tags, metadata, created_at
+		err := c.forEach(ctx, `SELECT rowid, tenant, session_id, agent_type, parent_id, status, user_id, organization_id, tags, metadata,
+				created_at
 			FROM sessions WHERE rowid > ? ORDER BY rowid LIMIT 0 + ?`, arguments(last, fillPageSize), func(row scanner) error {
 			var s session.Session
 			err := row.Scan(&last, &s.Tenant, &s.SessionID, &s.AgentType, &s.ParentID, &s.Status, &s.UserID, &s.OrganizationID,

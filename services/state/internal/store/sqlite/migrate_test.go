@@ -66,12 +66,15 @@ func firstReleaseFile(t *testing.T) string {
 	}
 	run(`INSERT INTO messages (tenant, session_id, ordinal, message_id, role, run_id, step, created_at, size, body)
 		VALUES ('acme', 'ended', 0, 'm1', 'user', 'r1', 0, 4, 2, x'6869')`)
-	run(`INSERT INTO plans (tenant, session_id, step, body, call_ids, stream_sequence, usage) VALUES ('acme', 'waiting', 1, x'70', '["c1"]', 7, '[{"model":"m"}]')`)
-	run(`INSERT INTO results (tenant, session_id, position, call_id, body, ops, usage) VALUES ('acme', 'waiting', 0, 'c1', x'72', '[{"key":"n","kind":"delete"}]', '')`)
+	run(`INSERT INTO plans (tenant, session_id, step, body, call_ids, stream_sequence, usage)
+		VALUES ('acme', 'waiting', 1, x'70', '["c1"]', 7, '[{"model":"m"}]')`)
+	run(`INSERT INTO results (tenant, session_id, position, call_id, body, ops, usage)
+		VALUES ('acme', 'waiting', 0, 'c1', x'72', '[{"key":"n","kind":"delete"}]', '')`)
 	for place, model := range []string{"m", ""} {
 		run(`INSERT INTO usage_entries (tenant, session_id, run_id, step, position, recorded_at, model, prompt_tokens, completion_tokens,
 				reasoning_tokens, cached_tokens, total_tokens, tool, success, duration_ms)
-			VALUES ('acme', 'ended', 'r1', 1, ?, 6, ?, 1, 2, 3, 4, 5, ?, 1, 9)`, place, model, map[bool]string{true: "", false: "search"}[model != ""])
+			VALUES ('acme', 'ended', 'r1', 1, ?, 6, ?, 1, 2, 3, 4, 5, ?, 1, 9)`, place, model,
+			map[bool]string{true: "", false: "search"}[model != ""])
 	}
 	run(`INSERT INTO agents (agent_type, description, announced_at) VALUES ('support', 'helps', 1)`)
 	run(`INSERT INTO executors (executor_id, heard_at) VALUES ('executor-1', 1)`)
@@ -116,11 +119,13 @@ func TestAFileOfTheFirstReleaseIsRead(t *testing.T) {
 	same("session", shot.Session, session.Session{
 		Key: key, AgentType: "support", RootID: "ended", Status: session.Failed, Version: 4, Epoch: 1, Turn: 1, StepCount: 2, MessageCount: 1,
 		State: `{"n":2}`, StateVersion: 3, StateBase: 3, Output: `{"a": 1}`, Failure: failure, CurrentRunID: "r1",
-		CheckpointID: "cp-2", Position: position.Ended(2), UserID: "ann", Tags: []string{"a", "b"}, Metadata: map[string]string{"k": "v"}, CreatedAt: 1000, UpdatedAt: 9,
+		CheckpointID: "cp-2", Position: position.Ended(2), UserID: "ann", Tags: []string{"a", "b"}, Metadata: map[string]string{"k": "v"},
+		CreatedAt: 1000, UpdatedAt: 9,
 	})
 	same("run", *shot.Current, session.Run{
-		RunID: "r1", AgentType: "support", Turn: 1, Status: session.RunFailed, RequestKey: "key", RequestHash: []byte{1}, MessageID: "ui", StepCount: 2,
-		Outcome: session.Outcome{Status: session.RunFailed, Output: `{"a": 1}`, Failure: failure}, Attempt: 1, Entry: session.EntryStart,
+		RunID: "r1", AgentType: "support", Turn: 1, Status: session.RunFailed, RequestKey: "key", RequestHash: []byte{1}, MessageID: "ui",
+		StepCount: 2,
+		Outcome:   session.Outcome{Status: session.RunFailed, Output: `{"a": 1}`, Failure: failure}, Attempt: 1, Entry: session.EntryStart,
 		Traceparent: "tp", Tracestate: "ts", CreatedAt: 4, StartedAt: 5, Epoch: 1, ClaimedAt: 5, FinishVersion: 4,
 	})
 	first, state, err := s.Parts().Checkpoint(t.Context(), key, "cp-1")
@@ -140,7 +145,8 @@ func TestAFileOfTheFirstReleaseIsRead(t *testing.T) {
 	second.Position, second.Kind, second.Source, second.Model, second.Tool = 1, session.UsageTool, "tool", "", "search"
 	same("usage", usage, []session.UsageEntry{entry, second})
 
-	found, err := s.Sessions(t.Context(), "acme", store.SessionQuery{All: []session.Facet{session.TagFacet("b"), session.MetadataFacet("k", "v")}, Limit: 9})
+	found, err := s.Sessions(t.Context(), "acme",
+		store.SessionQuery{All: []session.Facet{session.TagFacet("b"), session.MetadataFacet("k", "v")}, Limit: 9})
 	must(err)
 	if len(found) != 1 || found[0].SessionID != "ended" {
 		t.Errorf("got %+v by tag and metadata, want the session that ended", found)
@@ -151,7 +157,8 @@ func TestAFileOfTheFirstReleaseIsRead(t *testing.T) {
 
 	// The queued run of the other session continues with its journal.
 	due := store.Queued{ExecutorID: "executor-1", AgentTypes: []string{"support"}, Now: now}
-	claimed, err := s.UpdateDue(t.Context(), due, session.Need{Journal: true, State: true}, 9, session.Claim{ExecutorID: "executor-1", Now: now}.Decide)
+	claimed, err := s.UpdateDue(t.Context(), due, session.Need{Journal: true, State: true}, 9,
+		session.Claim{ExecutorID: "executor-1", Now: now}.Decide)
 	must(err)
 	if len(claimed) != 1 || claimed[0].View.Session.State != `{"n":1}` {
 		t.Fatalf("got %+v, want the waiting session's run", claimed)
@@ -181,8 +188,8 @@ func secondReleaseFile(t *testing.T) string {
 		string(schema),
 		`INSERT INTO holdfast_state_migrations (version) VALUES (2)`,
 		`UPDATE runs SET entry = 'resume', stop = '{"kind":"abort","reason":"why","at":7}', due_at = 8, losses = 9 WHERE session_id = 'waiting'`,
-		`INSERT INTO calls (tenant, root_id, call_id, session_id, run_id, step, step_id, tool_name, kind, approval_id, input, stash, created_at, deadline_at,
-			answer, revision, response, answered_at, consumed_at, late, late_at, told)
+		`INSERT INTO calls (tenant, root_id, call_id, session_id, run_id, step, step_id, tool_name, kind, approval_id, input, stash,
+			created_at, deadline_at, answer, revision, response, answered_at, consumed_at, late, late_at, told)
 		VALUES ('acme', 'ended', 'c1', 'ended', 'r1', 1, '', 'ask', 'client_tool', '', '', x'', 1, 0, 'client', 1, x'61', 2, 0, x'', 0, 0)`,
 		`COMMIT`,
 	} {
@@ -201,8 +208,10 @@ func TestAFileOfTheSecondReleaseIsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := session.Run{
-		RunID: "r1", AgentType: "support", Turn: 1, Status: session.RunQueued, RequestKey: "key", RequestHash: []byte{1}, MessageID: "ui", StepCount: 2,
-		Outcome: session.Outcome{Output: `{"a": 1}`, Failure: &session.Failure{Error: "boom", Code: "E"}}, Attempt: 1, Entry: session.EntryResume,
+		RunID: "r1", AgentType: "support", Turn: 1, Status: session.RunQueued, RequestKey: "key", RequestHash: []byte{1}, MessageID: "ui",
+		StepCount: 2,
+		Outcome:   session.Outcome{Output: `{"a": 1}`, Failure: &session.Failure{Error: "boom", Code: "E"}},
+		Attempt:   1, Entry: session.EntryResume,
 		Stop: &session.Stop{Kind: session.StopAbort, Reason: "why", At: 7}, DueAt: 8, Losses: 9,
 		Traceparent: "tp", Tracestate: "ts", CreatedAt: 4, StartedAt: 5, Epoch: 1, ClaimedAt: 5, FinishVersion: 4,
 	}

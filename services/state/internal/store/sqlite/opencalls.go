@@ -18,12 +18,16 @@ const (
 	openCalls = ` CROSS JOIN sessions s ON s.tenant = l.tenant AND s.session_id = l.session_id
 		WHERE l.tenant = ?1 AND ` + isOpen + ` AND (l.created_at, l.root_id, l.call_id) <= (?10, ?11, ?12)
 			AND (?5 = '' OR l.tool_name = ?5) AND (?6 = '' OR l.kind = ?6) AND (?7 = '' OR s.agent_type = ?7)` + callOrder + ` LIMIT 0 + ?8`
-	openCallsOfAll    = ` FROM calls l INDEXED BY calls_open` + openCalls
-	openCallsOfUser   = ` FROM (SELECT * FROM session_facets WHERE tenant = ?1 AND facet = ?13) f CROSS JOIN calls l INDEXED BY calls_waiting ON l.tenant = f.tenant AND l.session_id = f.session_id` + openCalls
-	openCallsOfOthers = ` FROM (SELECT * FROM calls INDEXED BY calls_others WHERE tenant = ?1 AND ` + ofOthers + ` AND started_by NOT IN ('', 'local', ?13) AND author <> ?13) l` + openCalls
-	lastScannedCall   = `SELECT l.created_at, l.root_id, l.call_id FROM calls l INDEXED BY calls_open WHERE l.tenant = ?1 AND ` + isOpen + callOrder + ` LIMIT 1 OFFSET 0 + ?5`
-	lastScannedOthers = `SELECT l.created_at, l.root_id, l.call_id FROM calls l INDEXED BY calls_others WHERE l.tenant = ?1 AND l.approvers = 'others' AND ` + isOpen + callOrder + ` LIMIT 1 OFFSET 0 + ?5`
-	ofOthers          = `approvers = 'others' AND answer = '' AND consumed_at = 0 AND run_id <> ''`
+	openCallsOfAll  = ` FROM calls l INDEXED BY calls_open` + openCalls
+	openCallsOfUser = ` FROM (SELECT * FROM session_facets WHERE tenant = ?1 AND facet = ?13) f
+		CROSS JOIN calls l INDEXED BY calls_waiting ON l.tenant = f.tenant AND l.session_id = f.session_id` + openCalls
+	openCallsOfOthers = ` FROM (SELECT * FROM calls INDEXED BY calls_others
+		WHERE tenant = ?1 AND ` + ofOthers + ` AND started_by NOT IN ('', 'local', ?13) AND author <> ?13) l` + openCalls
+	lastScannedCall = `SELECT l.created_at, l.root_id, l.call_id FROM calls l INDEXED BY calls_open
+		WHERE l.tenant = ?1 AND ` + isOpen + callOrder + ` LIMIT 1 OFFSET 0 + ?5`
+	lastScannedOthers = `SELECT l.created_at, l.root_id, l.call_id FROM calls l INDEXED BY calls_others
+		WHERE l.tenant = ?1 AND l.approvers = 'others' AND ` + isOpen + callOrder + ` LIMIT 1 OFFSET 0 + ?5`
+	ofOthers = `approvers = 'others' AND answer = '' AND consumed_at = 0 AND run_id <> ''`
 )
 
 // pageOfCalls cuts the found calls, one more than the page has, at its limit and its bytes.
@@ -46,7 +50,8 @@ func (s *Store) OpenCalls(ctx context.Context, tenant string, q store.CallQuery)
 		if last != nil {
 			end = *last
 		}
-		query, args := openCallsOfAll, arguments(tenant, q.After.CreatedAt, q.After.RootID, q.After.CallID, q.ToolName, q.Kind, q.AgentType, q.Limit+1, q.MaxBytes,
+		query, args := openCallsOfAll, arguments(tenant, q.After.CreatedAt, q.After.RootID, q.After.CallID, q.ToolName, q.Kind, q.AgentType,
+			q.Limit+1, q.MaxBytes,
 			end.CreatedAt, end.RootID, end.CallID)
 		switch {
 		case q.UserID != "":
@@ -77,7 +82,8 @@ func lastScanned(ctx context.Context, c *connection, tenant string, q store.Call
 	if q.ApprovableBy != "" {
 		query = lastScannedOthers
 	}
-	found, err := c.queryRow(ctx, query, arguments(tenant, q.After.CreatedAt, q.After.RootID, q.After.CallID, q.MaxScanned-1), &last.CreatedAt, &last.RootID, &last.CallID)
+	found, err := c.queryRow(ctx, query, arguments(tenant, q.After.CreatedAt, q.After.RootID, q.After.CallID, q.MaxScanned-1), &last.CreatedAt,
+		&last.RootID, &last.CallID)
 	if !found {
 		return nil, err
 	}

@@ -61,7 +61,8 @@ func countRunning(ctx context.Context, c *connection, caps *store.Caps) (*runnin
 		return nil, nil
 	}
 	r := &running{caps: caps, counts: map[owner]int64{}}
-	return r, c.forEach(ctx, `SELECT tenant, user_id, count(*) FROM runs WHERE status IN ('waiting', 'queued', 'running') AND status = 'running' GROUP BY tenant, user_id`,
+	return r, c.forEach(ctx, `SELECT tenant, user_id, count(*) FROM runs
+		WHERE status IN ('waiting', 'queued', 'running') AND status = 'running' GROUP BY tenant, user_id`,
 		nil, func(row scanner) error {
 			var of owner
 			var n int64

@@ -68,15 +68,18 @@ func (s ownedReader) Session(ctx context.Context, key session.Key) (*store.Snaps
 // for a root, of its family. awaited counts the family's calls that await an answer.
 func readUnconsumedCalls(ctx context.Context, c *connection, of *session.Session) (calls []session.Call, awaited int, err error) {
 	if of.RootID == of.SessionID {
-		calls, err = readCalls(ctx, c, `l.tenant = ? AND l.root_id = ? AND l.consumed_at = 0 ORDER BY l.created_at, l.call_id`, of.Tenant, of.RootID)
+		calls, err = readCalls(ctx, c, `l.tenant = ? AND l.root_id = ? AND l.consumed_at = 0 ORDER BY l.created_at, l.call_id`, of.Tenant,
+			of.RootID)
 		return calls, session.CountAwaited(calls), err
 	}
-	_, err = c.queryRow(ctx, `SELECT count(*) FROM calls l WHERE l.tenant = ? AND l.root_id = ? AND l.consumed_at = 0 AND l.answer = '' AND l.run_id <> '' AND l.kind <> 'sub_agent'`,
+	_, err = c.queryRow(ctx, `SELECT count(*) FROM calls l
+		WHERE l.tenant = ? AND l.root_id = ? AND l.consumed_at = 0 AND l.answer = '' AND l.run_id <> '' AND l.kind <> 'sub_agent'`,
 		arguments(of.Tenant, of.RootID), &awaited)
 	if err != nil {
 		return nil, 0, err
 	}
-	calls, err = readCalls(ctx, c, `l.tenant = ? AND l.session_id = ? AND l.consumed_at = 0 ORDER BY l.created_at, l.call_id`, of.Tenant, of.SessionID)
+	calls, err = readCalls(ctx, c, `l.tenant = ? AND l.session_id = ? AND l.consumed_at = 0 ORDER BY l.created_at, l.call_id`, of.Tenant,
+		of.SessionID)
 	return calls, awaited, err
 }
 
@@ -151,9 +154,12 @@ func (s ownedReader) Checkpoint(ctx context.Context, key session.Key, id string)
 }
 
 // Checkpoints implements store.Reader.
-func (s ownedReader) Checkpoints(ctx context.Context, key session.Key, beforeStep int32, offset, limit int) (page []session.Checkpoint, total int64, err error) {
+func (s ownedReader) Checkpoints(
+	ctx context.Context, key session.Key, beforeStep int32, offset, limit int,
+) (page []session.Checkpoint, total int64, err error) {
 	err = s.readOf(ctx, key, func(c *connection, _ *session.Session) error {
-		_, err := c.queryRow(ctx, `SELECT count(*) FROM checkpoints WHERE tenant = ? AND session_id = ?`, arguments(key.Tenant, key.SessionID), &total)
+		_, err := c.queryRow(ctx, `SELECT count(*) FROM checkpoints WHERE tenant = ? AND session_id = ?`, arguments(key.Tenant, key.SessionID),
+			&total)
 		if err != nil {
 			return err
 		}
@@ -173,7 +179,8 @@ func (s ownedReader) Checkpoints(ctx context.Context, key session.Key, beforeSte
 func (s ownedReader) Owners(ctx context.Context, key session.Key, callIDs []string) (map[string]string, error) {
 	owners := map[string]string{}
 	err := s.readOf(ctx, key, func(c *connection, found *session.Session) error {
-		return c.forEach(ctx, `SELECT call_id, session_id FROM calls WHERE tenant = ? AND root_id = ? AND call_id IN (SELECT value FROM json_each(?))`,
+		return c.forEach(ctx, `SELECT call_id, session_id FROM calls
+			WHERE tenant = ? AND root_id = ? AND call_id IN (SELECT value FROM json_each(?))`,
 			arguments(key.Tenant, found.RootID, jsonList(callIDs)), func(row scanner) error {
 				var call, owner string
 				err := row.Scan(&call, &owner)

@@ -9,7 +9,9 @@ import (
 )
 
 // Announce implements store.Registry.
-func (s *Store) Announce(ctx context.Context, executorID string, agents []session.Agent, now session.Millis, problems ...session.Problem) error {
+func (s *Store) Announce(
+	ctx context.Context, executorID string, agents []session.Agent, now session.Millis, problems ...session.Problem,
+) error {
 	types := make([]string, len(agents))
 	for i, a := range agents {
 		types[i] = a.Type
@@ -26,7 +28,8 @@ func (s *Store) Announce(ctx context.Context, executorID string, agents []sessio
 			return err
 		}
 		for _, a := range agents {
-			_, err := c.exec(ctx, `INSERT INTO agents (agent_type, description, on_busy, state_schema, remote, announced_at) VALUES (?, ?, ?, ?, ?, ?)
+			_, err := c.exec(ctx, `INSERT INTO agents (agent_type, description, on_busy, state_schema, remote, announced_at)
+				VALUES (?, ?, ?, ?, ?, ?)
 				ON CONFLICT (agent_type) DO UPDATE SET description = excluded.description, on_busy = excluded.on_busy,
 					state_schema = excluded.state_schema, remote = excluded.remote, announced_at = excluded.announced_at`,
 				a.Type, a.Description, a.OnBusy, a.StateSchema, a.Remote, now)

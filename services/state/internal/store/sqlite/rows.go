@@ -66,11 +66,15 @@ func readWaiting(ctx context.Context, c *connection, key session.Key) (runs []se
 
 // The queries for single runs.
 var (
-	runByID      = `SELECT ` + runColumns.Select("r") + ` FROM runs r WHERE r.tenant = ? AND r.session_id = ? AND r.run_id = ?`
-	runByKey     = `SELECT ` + runColumns.Select("r") + ` FROM runs r WHERE r.tenant = ? AND r.session_id = ? AND r.request_key = ? AND r.request_key <> ''`
-	runByMessage = `SELECT ` + runColumns.Select("r") + ` FROM runs r WHERE r.tenant = ? AND r.session_id = ? AND r.message_id = ? AND r.turn > 0 ORDER BY r.turn DESC LIMIT 1`
-	waitingRuns  = `SELECT ` + runColumns.Select("r") + ` FROM runs r WHERE r.tenant = ? AND r.session_id = ? AND r.status = 'waiting' ORDER BY r.place`
-	liveRun      = `SELECT ` + runColumns.Select("r") + ` FROM runs r WHERE r.tenant = ? AND r.session_id = ? AND r.status IN ('queued', 'running')`
+	runByID  = `SELECT ` + runColumns.Select("r") + ` FROM runs r WHERE r.tenant = ? AND r.session_id = ? AND r.run_id = ?`
+	runByKey = `SELECT ` + runColumns.Select("r") + ` FROM runs r
+		WHERE r.tenant = ? AND r.session_id = ? AND r.request_key = ? AND r.request_key <> ''`
+	runByMessage = `SELECT ` + runColumns.Select("r") + ` FROM runs r
+		WHERE r.tenant = ? AND r.session_id = ? AND r.message_id = ? AND r.turn > 0 ORDER BY r.turn DESC LIMIT 1`
+	waitingRuns = `SELECT ` + runColumns.Select("r") + ` FROM runs r
+		WHERE r.tenant = ? AND r.session_id = ? AND r.status = 'waiting' ORDER BY r.place`
+	liveRun = `SELECT ` + runColumns.Select("r") + ` FROM runs r
+		WHERE r.tenant = ? AND r.session_id = ? AND r.status IN ('queued', 'running')`
 )
 
 // readRun returns the run found by one of these queries; nil for none. more is the third argument of a query with
@@ -105,7 +109,8 @@ var checkpointFields = checkpointListed.Select("k")
 // readCheckpoint returns the newest checkpoint k that meets a condition; nil for none.
 func readCheckpoint(ctx context.Context, c *connection, key session.Key, condition string, more ...any) (*session.Checkpoint, error) {
 	var k session.Checkpoint
-	found, err := c.queryRow(ctx, `SELECT `+checkpointFields+` FROM checkpoints k WHERE k.tenant = ? AND k.session_id = ? `+condition+` ORDER BY k.step DESC LIMIT 1`,
+	found, err := c.queryRow(ctx, `SELECT `+checkpointFields+` FROM checkpoints k
+		WHERE k.tenant = ? AND k.session_id = ? `+condition+` ORDER BY k.step DESC LIMIT 1`,
 		append(arguments(key.Tenant, key.SessionID), more...), checkpointListed.Destinations(nil, &k)...)
 	if !found {
 		return nil, err

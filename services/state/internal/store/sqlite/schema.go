@@ -31,7 +31,8 @@ func ReadSchema(ctx context.Context, path string) (store.Schema, error) {
 	}
 	err = reader.withConn(ctx, func(c *connection) error {
 		var tables int
-		if _, err := c.queryRow(ctx, `SELECT sqlite_version(), count(*) FROM sqlite_schema WHERE name = 'holdfast_state_migrations'`, nil, &schema.Server, &tables); err != nil || tables == 0 {
+		if _, err := c.queryRow(ctx, `SELECT sqlite_version(), count(*) FROM sqlite_schema WHERE name = 'holdfast_state_migrations'`, nil,
+			&schema.Server, &tables); err != nil || tables == 0 {
 			return err
 		}
 		_, err := c.queryRow(ctx, `SELECT coalesce(max(version), 0) FROM holdfast_state_migrations`, nil, &schema.Applied)

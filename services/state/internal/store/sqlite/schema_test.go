@@ -10,14 +10,17 @@ import (
 func TestTheDescribedTablesAreThoseOfTheSchema(t *testing.T) {
 	t.Parallel()
 	s := fresh(t)
-	types := map[table.Kind]string{table.Text: "TEXT", table.Integer: "INTEGER", table.Float: "REAL", table.Boolean: "INTEGER", table.Bytes: "BLOB"}
+	types := map[table.Kind]string{
+		table.Text: "TEXT", table.Integer: "INTEGER", table.Float: "REAL", table.Boolean: "INTEGER", table.Bytes: "BLOB",
+	}
 	described := map[string]map[string]table.Kind{}
 	for _, d := range table.Descriptions() {
 		described[d.Name] = d.Columns
 	}
 	var others []string
 	err := s.read(t.Context(), func(c *connection) error {
-		return c.forEach(t.Context(), `SELECT m.name, p.name, p.type, NOT p."notnull" FROM sqlite_master m JOIN pragma_table_info(m.name) p WHERE m.type = 'table'`,
+		return c.forEach(t.Context(), `SELECT m.name, p.name, p.type, NOT p."notnull" FROM sqlite_master m JOIN pragma_table_info(m.name) p
+			WHERE m.type = 'table'`,
 			nil, func(row scanner) error {
 				var of, name, kind string
 				var null bool
@@ -42,7 +45,8 @@ func TestTheDescribedTablesAreThoseOfTheSchema(t *testing.T) {
 		}
 	}
 	slices.Sort(others)
-	if want := []string{"agents", "blob_deletions", "executors", "file_chunks", "file_links", "governor_leases", "governors", "holdfast_state_migrations", "memory_words", "session_facets"}; !slices.Equal(slices.Compact(others), want) {
+	if want := []string{"agents", "blob_deletions", "executors", "file_chunks", "file_links", "governor_leases", "governors",
+		"holdfast_state_migrations", "memory_words", "session_facets"}; !slices.Equal(slices.Compact(others), want) {
 		t.Errorf("%v are not described, want %v", slices.Compact(others), want)
 	}
 }

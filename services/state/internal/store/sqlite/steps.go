@@ -55,29 +55,33 @@ func (s ownedReader) Steps(ctx context.Context, key session.Key, page store.Step
 }
 
 // readStepPage finds the steps of the page, and returns the first ordinal of each.
-func readStepPage(ctx context.Context, c *connection, key session.Key, page store.StepPage, found *store.Steps) (begins []int64, err error) {
+func readStepPage(
+	ctx context.Context, c *connection, key session.Key, page store.StepPage, found *store.Steps,
+) (begins []int64, err error) {
 	total := 0
-	err = c.forEachUntil(ctx, stepSizes, arguments(key.Tenant, key.SessionID, page.After, page.RunID, page.Limit+1), func(row scanner) (bool, error) {
-		var step session.StoredStep
-		var from int64
-		var size int
-		if err := row.Scan(&step.Step, &step.RunID, &step.Follows, &step.BeginsRun, &from, &size); err != nil {
-			return false, err
-		}
-		total += size
-		if n := len(found.Page); n == page.Limit || n > 0 && total > page.MaxBytes {
-			found.More = true
-			return false, nil
-		}
-		found.Page, begins = append(found.Page, step), append(begins, from)
-		return true, nil
-	})
+	err = c.forEachUntil(ctx, stepSizes, arguments(key.Tenant, key.SessionID, page.After, page.RunID, page.Limit+1),
+		func(row scanner) (bool, error) {
+			var step session.StoredStep
+			var from int64
+			var size int
+			if err := row.Scan(&step.Step, &step.RunID, &step.Follows, &step.BeginsRun, &from, &size); err != nil {
+				return false, err
+			}
+			total += size
+			if n := len(found.Page); n == page.Limit || n > 0 && total > page.MaxBytes {
+				found.More = true
+				return false, nil
+			}
+			found.Page, begins = append(found.Page, step), append(begins, from)
+			return true, nil
+		})
 	return begins, err
 }
 
 // readStep reads the checkpoint and the messages of a step.
 func readStep(ctx context.Context, c *connection, key session.Key, from int64, step *session.StoredStep) (err error) {
-	_, err = c.queryRow(ctx, `SELECT `+checkpointColumns.Select("k")+` FROM checkpoints k WHERE k.tenant = ? AND k.session_id = ? AND k.step = ?`,
+	_, err = c.queryRow(ctx, `SELECT `+checkpointColumns.Select("k")+` FROM checkpoints k
+		WHERE k.tenant = ? AND k.session_id = ? AND k.step = ?`,
 		arguments(key.Tenant, key.SessionID, step.Step), checkpointColumns.Destinations(nil, &step.Checkpoint)...)
 	if err != nil {
 		return err

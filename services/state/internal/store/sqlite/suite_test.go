@@ -45,7 +45,8 @@ func count(t *testing.T, s *Store, key session.Key) map[string]int {
 	err := s.read(t.Context(), func(c *connection) error {
 		for _, table := range append(table.OfSession(), "session_facets") {
 			var n int
-			if _, err := c.queryRow(t.Context(), `SELECT count(*) FROM `+table+` WHERE tenant = ? AND session_id = ?`, arguments(key.Tenant, key.SessionID), &n); err != nil {
+			if _, err := c.queryRow(t.Context(), `SELECT count(*) FROM `+table+` WHERE tenant = ? AND session_id = ?`,
+				arguments(key.Tenant, key.SessionID), &n); err != nil {
 				return err
 			}
 			counts[table] = n

@@ -23,7 +23,8 @@ func loadView(ctx context.Context, c *connection, key session.Key, need session.
 		}
 	}
 	if need.ExecutorID != "" {
-		if _, err := c.queryRow(ctx, `SELECT EXISTS (SELECT 1 FROM executors WHERE executor_id = ?)`, arguments(need.ExecutorID), &v.ExecutorRegistered); err != nil {
+		if _, err := c.queryRow(ctx, `SELECT EXISTS (SELECT 1 FROM executors WHERE executor_id = ?)`, arguments(need.ExecutorID),
+			&v.ExecutorRegistered); err != nil {
 			return nil, err
 		}
 	}
@@ -41,7 +42,8 @@ func loadView(ctx context.Context, c *connection, key session.Key, need session.
 }
 
 var viewLoaders = []func(context.Context, *connection, session.Key, session.Need, *session.View) error{
-	loadRuns, loadJournal, loadCheckpoint, loadMessages, loadCalls, loadState, loadWaiting, loadUndo, loadRewindPoint, loadAnswer, loadAsked, loadFailedStep, countStored,
+	loadRuns, loadJournal, loadCheckpoint, loadMessages, loadCalls, loadState, loadWaiting, loadUndo, loadRewindPoint, loadAnswer, loadAsked,
+	loadFailedStep, countStored,
 }
 
 const planExists = `, EXISTS (SELECT 1 FROM plans p WHERE p.tenant = s.tenant AND p.session_id = s.session_id)`
@@ -60,7 +62,8 @@ func loadSession(ctx context.Context, c *connection, key session.Key, need sessi
 	fields := append(sessionColumns.Destinations(nil, &s), &planned)
 	found := false
 	if need.RunID != "" {
-		if found, err = c.queryRow(ctx, selectSessionAndRun, arguments(key.Tenant, key.SessionID, need.RunID), runColumns.Destinations(fields, &r)...); err != nil {
+		if found, err = c.queryRow(ctx, selectSessionAndRun, arguments(key.Tenant, key.SessionID, need.RunID),
+			runColumns.Destinations(fields, &r)...); err != nil {
 			return false, err
 		}
 	}
@@ -191,7 +194,8 @@ func loadCalls(ctx context.Context, c *connection, key session.Key, need session
 		}
 	}
 	if len(need.CallIDs) > 0 {
-		v.NamedCalls, err = readCalls(ctx, c, `l.tenant = ? AND l.root_id = ? AND l.call_id IN (SELECT value FROM json_each(?)) ORDER BY l.call_id`,
+		v.NamedCalls, err = readCalls(ctx, c, `l.tenant = ? AND l.root_id = ? AND l.call_id IN (SELECT value FROM json_each(?))
+			ORDER BY l.call_id`,
 			key.Tenant, v.Session.RootID, jsonList(need.CallIDs))
 		if err != nil {
 			return err
@@ -219,7 +223,8 @@ func countStored(ctx context.Context, c *connection, key session.Key, need sessi
 	v.Stored = session.Removed{}
 	for _, name := range table.Counted() {
 		var rows int64
-		if _, err := c.queryRow(ctx, `SELECT count(*) FROM `+name+` WHERE tenant = ? AND session_id = ?`, arguments(key.Tenant, key.SessionID), &rows); err != nil {
+		if _, err := c.queryRow(ctx, `SELECT count(*) FROM `+name+` WHERE tenant = ? AND session_id = ?`, arguments(key.Tenant, key.SessionID),
+			&rows); err != nil {
 			return err
 		}
 		v.Stored[name] = rows
@@ -281,7 +286,8 @@ func loadUndo(ctx context.Context, c *connection, key session.Key, need session.
 		return err
 	}
 	v.KeptMessages, err = readMessages(ctx, c, `SELECT `+messageFields+` FROM messages m
-		WHERE m.tenant = ?1 AND m.session_id = ?2 AND m.ordinal >= ?3 AND (m.run_id <> ?4 OR (m.role = 'user' AND m.step = 0) OR (m.role = 'tool' AND EXISTS
+		WHERE m.tenant = ?1 AND m.session_id = ?2 AND m.ordinal >= ?3
+			AND (m.run_id <> ?4 OR (m.role = 'user' AND m.step = 0) OR (m.role = 'tool' AND EXISTS
 			(SELECT 1 FROM calls l WHERE l.tenant = ?1 AND l.session_id = ?2 AND l.consumed_at > 0 AND l.consumed_step = m.step AND +l.step <= ?5)))
 		ORDER BY m.ordinal`, key.Tenant, key.SessionID, run.StartMessageCount, run.RunID, before)
 	if err != nil {
@@ -312,7 +318,8 @@ func loadRewindPoint(ctx context.Context, c *connection, key session.Key, need s
 	if b.Run, err = readRun(ctx, c, runByID, key, b.Message.RunID); err != nil {
 		return err
 	}
-	if _, err := c.queryRow(ctx, `SELECT step FROM messages WHERE tenant = ? AND session_id = ? AND ordinal < ? AND step > 0 ORDER BY ordinal DESC LIMIT 1`,
+	if _, err := c.queryRow(ctx, `SELECT step FROM messages
+		WHERE tenant = ? AND session_id = ? AND ordinal < ? AND step > 0 ORDER BY ordinal DESC LIMIT 1`,
 		arguments(key.Tenant, key.SessionID, b.Message.Ordinal), &b.StepBefore); err != nil {
 		return err
 	}
@@ -320,7 +327,8 @@ func loadRewindPoint(ctx context.Context, c *connection, key session.Key, need s
 	if b.Run != nil && b.Run.StartStateVersion > 0 {
 		newest = b.Run.StartStateVersion
 	}
-	if b.Checkpoint, err = readCheckpoint(ctx, c, key, `AND k.message_count <= ? AND k.state_version <= ?`, b.Message.Ordinal, newest); err != nil {
+	if b.Checkpoint, err = readCheckpoint(ctx, c, key, `AND k.message_count <= ? AND k.state_version <= ?`, b.Message.Ordinal,
+		newest); err != nil {
 		return err
 	}
 	if version, base, known := b.StateOrigin(); known {
@@ -335,7 +343,8 @@ func loadRewindPoint(ctx context.Context, c *connection, key session.Key, need s
 	if err != nil {
 		return err
 	}
-	b.ReportedLate, err = readCalls(ctx, c, `l.tenant = ?1 AND l.session_id = ?2 AND l.told_step > 0 AND l.told_step > ?3 AND +l.step <= ?3 ORDER BY l.call_id`,
+	b.ReportedLate, err = readCalls(ctx, c,
+		`l.tenant = ?1 AND l.session_id = ?2 AND l.told_step > 0 AND l.told_step > ?3 AND +l.step <= ?3 ORDER BY l.call_id`,
 		key.Tenant, key.SessionID, b.StepBefore)
 	v.RewindPoint = b
 	return err

@@ -25,7 +25,8 @@ func loadAnswer(ctx context.Context, c *connection, key session.Key, need sessio
 		return err
 	}
 	before := int64(math.MaxInt64)
-	_, err = c.queryRow(ctx, `SELECT ordinal FROM messages WHERE tenant = ? AND session_id = ? AND ordinal >= ? AND (run_id <> ? OR step > 0) ORDER BY ordinal LIMIT 1`,
+	_, err = c.queryRow(ctx, `SELECT ordinal FROM messages
+		WHERE tenant = ? AND session_id = ? AND ordinal >= ? AND (run_id <> ? OR step > 0) ORDER BY ordinal LIMIT 1`,
 		arguments(key.Tenant, key.SessionID, run.StartMessageCount, run.RunID), &before)
 	if err != nil {
 		return err
@@ -42,7 +43,8 @@ func loadAsked(ctx context.Context, c *connection, key session.Key, need session
 		return nil
 	}
 	messages, err := readMessages(ctx, c, `SELECT `+messageFields+` FROM messages m WHERE m.tenant = ? AND m.session_id = ? AND m.ordinal >= ?
-		AND m.role = 'user' AND m.step = 0 AND m.run_id <> '' ORDER BY m.ordinal LIMIT 0 + ?`, key.Tenant, key.SessionID, need.AskedFrom, session.MaxQuestions)
+		AND m.role = 'user' AND m.step = 0 AND m.run_id <> ''
+		ORDER BY m.ordinal LIMIT 0 + ?`, key.Tenant, key.SessionID, need.AskedFrom, session.MaxQuestions)
 	v.Asked = make([]session.Asked, 0, len(messages))
 	for _, m := range messages {
 		if err != nil {
@@ -66,7 +68,8 @@ func loadFailedStep(ctx context.Context, c *connection, key session.Key, need se
 		return err
 	}
 	f := &session.FailedStep{}
-	f.Checkpoint, err = readCheckpoint(ctx, c, key, `AND k.step > ? AND k.run_id = ? AND k.status <> 'failed'`, v.Session.StepBefore(run), run.RunID)
+	f.Checkpoint, err = readCheckpoint(ctx, c, key, `AND k.step > ? AND k.run_id = ? AND k.status <> 'failed'`, v.Session.StepBefore(run),
+		run.RunID)
 	if err != nil {
 		return err
 	}

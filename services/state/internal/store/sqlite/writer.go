@@ -55,7 +55,8 @@ const insertFacet = `INSERT INTO session_facets (tenant, session_id, facet, crea
 func (w *writer) rewind(r *session.Rewind) {
 	w.exec(`DELETE FROM messages WHERE tenant = ? AND session_id = ? AND ordinal >= ?`, r.Messages)
 	w.exec(`DELETE FROM checkpoints WHERE tenant = ?1 AND session_id = ?2
-			AND (message_count > ?3 OR (?4 <> 0 AND state_version > ?4) OR (?5 <> '' AND run_id = ?5) OR (?6 > 0 AND step > ?6))`, r.Messages, r.StateVersion, r.RunID, r.Step)
+			AND (message_count > ?3 OR (?4 <> 0 AND state_version > ?4) OR (?5 <> '' AND run_id = ?5) OR (?6 > 0
+			AND step > ?6))`, r.Messages, r.StateVersion, r.RunID, r.Step)
 	if r.StateVersion != 0 {
 		w.exec(`DELETE FROM states WHERE tenant = ? AND session_id = ? AND version > ?`, r.StateVersion)
 	}
@@ -103,7 +104,8 @@ func (w *writer) waitingInput(c *session.Change) {
 		w.exec(`DELETE FROM held_runs WHERE tenant = ? AND session_id = ? AND run_id = ?`, id)
 	}
 	if c.WaitingInput != nil && c.NewRun != nil {
-		write(w, insertWaitingInput, w.scope(), &table.WaitingInput{RunID: c.NewRun.RunID, MessageIDs: c.WaitingInput.MessageIDs(), Input: c.WaitingInput})
+		write(w, insertWaitingInput, w.scope(),
+			&table.WaitingInput{RunID: c.NewRun.RunID, MessageIDs: c.WaitingInput.MessageIDs(), Input: c.WaitingInput})
 	}
 }
 
