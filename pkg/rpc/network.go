@@ -26,12 +26,20 @@ type tcp struct{}
 
 func (tcp) Listen(ctx context.Context, address string) (net.Listener, error) {
 	var config net.ListenConfig
-	return config.Listen(ctx, "tcp", address)
+	l, err := config.Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	return Sockets(l), nil
 }
 
 func (tcp) DialContext(ctx context.Context, address string) (net.Conn, error) {
-	var dialer net.Dialer
-	return dialer.DialContext(ctx, "tcp", address)
+	dialer := net.Dialer{Control: limitUnacknowledged}
+	conn, err := dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	return Socket(conn), nil
 }
 
 // memoryBuffer is the buffer of a memory connection per direction in bytes: a few HTTP/2 frames, so neither side

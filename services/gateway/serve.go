@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/holdfast-run/holdfast/pkg/rpc"
 )
 
 // leaveTimeout is how long handlers may take to return after they were cut.
@@ -24,7 +26,7 @@ func (s *Service) Serve(ctx context.Context, listener net.Listener, grace time.D
 			return errors.Join(err, listener.Close())
 		}
 	}
-	open := &connections{Listener: listener, max: s.config.MaxConnections, log: s.peers.Log, now: s.peers.Now}
+	open := &connections{Listener: rpc.Sockets(listener), max: s.config.MaxConnections, log: s.peers.Log, now: s.peers.Now}
 	server := s.newServer()
 	server.ConnState = open.changed
 	served := make(chan error, 1) // room for the only result, so that the goroutine can end

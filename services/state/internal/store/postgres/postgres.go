@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/rpc"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 	"github.com/holdfast-run/holdfast/services/state/internal/store/group"
 )
@@ -74,6 +75,14 @@ func Open(ctx context.Context, url string, connections int, commits group.Config
 	config.MaxConns = int32(max(connections, 1))
 	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement // pipelines name prepared statements
 	setOnConnect(config.ConnConfig, settings)
+	dial := config.ConnConfig.DialFunc
+	config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return rpc.Socket(conn), nil
+	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, wrap(ctx, err, "connect")

@@ -32,6 +32,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/url"
 	"strings"
 	"sync"
@@ -42,6 +43,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/rpc"
 	"github.com/holdfast-run/holdfast/services/stream/internal/log"
 )
 
@@ -144,7 +146,9 @@ func (l *Log) connect(e Endpoint) error {
 		address = ""
 		options = append(options, nats.InProcessServer(e.InProcess))
 	case e.CredsFile != "":
-		options = append(options, nats.UserCredentials(e.CredsFile))
+		options = append(options, nats.UserCredentials(e.CredsFile), nats.SetCustomDialer(dialer{}))
+	default:
+		options = append(options, nats.SetCustomDialer(dialer{}))
 	}
 	nc, err := nats.Connect(address, append(options,
 		nats.Name("holdfast-stream"),
@@ -177,6 +181,19 @@ func (l *Log) connect(e Endpoint) error {
 	}
 	l.nc = nc
 	return nil
+}
+
+// dialer connects to NATS servers.
+type dialer struct{}
+
+// Dial implements nats.CustomDialer.
+func (dialer) Dial(network, address string) (net.Conn, error) {
+	d := net.Dialer{Timeout: nats.DefaultTimeout}
+	conn, err := d.Dial(network, address)
+	if err != nil {
+		return nil, err
+	}
+	return rpc.Socket(conn), nil
 }
 
 // requestContext returns the context of one request. It ends with ctx, with the connection, or after requestTimeout.
