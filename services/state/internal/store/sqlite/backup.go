@@ -124,7 +124,8 @@ func writeComplete(name string, write func(part string) error) error {
 	}
 	part, err := os.OpenFile(name+partSuffix, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if errors.Is(err, fs.ErrExist) {
-		return fault.New(fault.Conflict, "FILE_EXISTS", "%s exists: another copy is being written, or was interrupted; remove it", name+partSuffix)
+		return fault.New(fault.Conflict, "FILE_EXISTS", "%s exists: another copy is being written, or was interrupted; remove it",
+			name+partSuffix)
 	}
 	if err != nil {
 		return err
