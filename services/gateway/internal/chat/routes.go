@@ -43,7 +43,9 @@ type describedChatPart struct {
 // AISDKParameter is the client's version of the AI SDK, for the routes of the chat.
 func AISDKParameter() httpapi.Parameter {
 	return httpapi.Parameter{
-		Name: "aiSdk", Doc: "the major version of the client's package ai; without it, the client receives what all versions from 5 on accept", Type: httpapi.Integer, Min: 5, Max: 1 << 31, Refusal: "AI_SDK_INVALID",
+		Name: "aiSdk",
+		Doc:  "the major version of the client's package ai; without it, the client receives what all versions from 5 on accept",
+		Type: httpapi.Integer, Min: 5, Max: 1 << 31, Refusal: "AI_SDK_INVALID",
 	}
 }
 
@@ -52,20 +54,25 @@ func (c *Chat) Routes() []httpapi.Route {
 	stream := "a UI message stream of the AI SDK"
 	return []httpapi.Route{
 		{Method: http.MethodPost, Pattern: "/chat", Handler: c.Post, Scope: auth.Chat, TextErrors: true, About: httpapi.About{
-			Name: "chat", Summary: "Accepts what useChat sends (a message, an edit, a regeneration, results of client tools, approvals) and streams the answer. The limit of the body counts without the data: URLs of files; with them, it is HOLDFAST_GATEWAY_MAX_UPLOAD_BYTES.",
+			Name: "chat",
+			Summary: "Accepts what useChat sends (a message, an edit, a regeneration, results of client tools, approvals) and streams the " +
+				"answer. The limit of the body counts without the data: URLs of files; with them, it is HOLDFAST_GATEWAY_MAX_UPLOAD_BYTES.",
 			Parameters: []httpapi.Parameter{AISDKParameter()}, Body: describedChatRequest{}, MaxBytes: c.limits.MaxBytes, Stream: true,
 			Answers: []httpapi.Answer{{Status: http.StatusOK, About: stream, Type: "text/event-stream"}},
 			Faults: httpapi.Faults{
 				fault.Invalid: {
-					"AGENT_REQUIRED", "ANSWER_INVALID", "FILE_INVALID", "ID_INVALID", "KIND_MISMATCH", "MESSAGE_INVALID", "METADATA_INVALID", "ON_BUSY_INVALID",
-					"STATE_INVALID",
+					"AGENT_REQUIRED", "ANSWER_INVALID", "FILE_INVALID", "ID_INVALID", "KIND_MISMATCH", "MESSAGE_INVALID",
+					"METADATA_INVALID", "ON_BUSY_INVALID", "STATE_INVALID",
 				},
 				fault.NotFound: {"AGENT_NOT_FOUND", "FILE_NOT_FOUND", "MESSAGE_NOT_FOUND", "UNKNOWN_TOOL_CALL"},
 				fault.Conflict: {
 					"AGENT_MISMATCH", "MESSAGE_EXISTS", "OWNER_NOT_CONTINUABLE", "REQUEST_KEY_REUSED", "RUN_CANCELLED", "RUN_STALE", "SESSION_BUSY",
 					"SESSION_COMPLETED", "SESSION_SUSPENDED",
 				},
-				fault.TooLarge:    {"FILE_TOO_LARGE", "HISTORY_TOO_LARGE", "MESSAGE_TOO_LARGE", "RESULT_TOO_LARGE", "STATE_SIZE_EXCEEDED", "TOO_MANY_MESSAGES", "TOO_MANY_PARTS"},
+				fault.TooLarge: {
+					"FILE_TOO_LARGE", "HISTORY_TOO_LARGE", "MESSAGE_TOO_LARGE", "RESULT_TOO_LARGE", "STATE_SIZE_EXCEEDED", "TOO_MANY_MESSAGES",
+					"TOO_MANY_PARTS",
+				},
 				fault.Denied:      {"APPROVER_REFUSED"},
 				fault.Exhausted:   {"QUOTA_BYTES", "QUOTA_QUEUED", "QUOTA_STARTS", "TOO_MANY_FILES", "TOO_MANY_WAITING"},
 				fault.Unavailable: {"CALL_NOT_OPEN"},

@@ -100,7 +100,9 @@ func (f *Follower) listSteps(ctx context.Context, tenant, session string, after 
 			return err
 		}
 		defer f.stepReads.leave()
-		page, err = f.Sessions.Sessions.ListSteps(ctx, &statev1.ListStepsRequest{Tenant: tenant, SessionId: session, AfterStep: after, Limit: pageSteps})
+		page, err = f.Sessions.Sessions.ListSteps(ctx, &statev1.ListStepsRequest{
+			Tenant: tenant, SessionId: session, AfterStep: after, Limit: pageSteps,
+		})
 		return err
 	})
 	return page, err
