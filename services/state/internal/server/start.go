@@ -33,16 +33,16 @@ func (s *runService) StartRun(ctx context.Context, r *statev1.StartRunRequest) (
 	userID := cmp.Or(r.GetCaller().GetOwner(), r.GetUserId())
 	var started session.Started
 	for {
-		var admission admission
+		var admitted admission
 		var err error
 		if r.GetParent() == nil { // the run of an executor waits for a run below it: it is never refused
-			if admission, err = s.admissions.admit(ctx, r.GetTenant(), userID, int64(command.Bytes)); err != nil {
+			if admitted, err = s.admissions.admit(ctx, r.GetTenant(), userID, int64(command.Bytes)); err != nil {
 				return nil, err
 			}
 		}
-		command.Quotas = admission.quotas
+		command.Quotas = admitted.quotas
 		started, err = run(ctx, s.runner, command)
-		admission.finish(err == nil && !started.Repeated)
+		admitted.finish(err == nil && !started.Repeated)
 		if err == nil {
 			break
 		}

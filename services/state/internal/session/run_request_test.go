@@ -38,6 +38,32 @@ func TestTheStatusOfASessionDecidesWhetherARunMayStart(t *testing.T) {
 	}
 }
 
+func TestANewSessionGetsTheAgentOfItsViewIfTheRequestNamesNone(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		named, byDefault string
+		seen             *Agent
+		want, reason     string
+	}{
+		"none":                       {reason: "AGENT_REQUIRED"},
+		"the view has one":           {seen: &Agent{Type: "support"}, want: "support"},
+		"the request names one":      {named: "sales", byDefault: "support", seen: &Agent{Type: "sales"}, want: "sales"},
+		"a default":                  {byDefault: "sales", seen: &Agent{Type: "sales"}, want: "sales"},
+		"a default without executor": {byDefault: "sales", reason: "AGENT_NOT_FOUND"},
+	} {
+		send := Send{RunRequest: RunRequest{Key: sessionKey, RunID: "r", AgentType: c.named, DefaultAgent: c.byDefault}}
+		send.NewSession.State = "{}"
+		change, _, err := send.Decide(&View{Agent: c.seen})
+		if fault.ReasonOf(err) != c.reason {
+			t.Errorf("%s: got %v, want %q", name, err, c.reason)
+			continue
+		}
+		if c.reason == "" && (change.Session.AgentType != c.want || change.NewRun.AgentType != c.want) {
+			t.Errorf("%s: got a session of %q and a run of %q, want %q", name, change.Session.AgentType, change.NewRun.AgentType, c.want)
+		}
+	}
+}
+
 func TestARequestExpectsTheSessionAsItsCallerHasReadIt(t *testing.T) {
 	t.Parallel()
 	run, other := "r", ""
