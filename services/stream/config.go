@@ -30,7 +30,7 @@ type Config struct {
 	PartitionBytes int64         `env:"HOLDFAST_STREAM_PARTITION_BYTES" envDefault:"536870912" doc:"size of a partition, above which its oldest records go"`
 	ChunkBytes     int           `env:"HOLDFAST_STREAM_CHUNK_BYTES" envDefault:"524288" doc:"the largest chunk, in bytes as stored"`
 	Check          time.Duration `env:"HOLDFAST_STREAM_CHECK" envDefault:"5s" doc:"time within which a live record that was lost on the way is noticed, and its readers read again"`
-	Sync           time.Duration `env:"HOLDFAST_STREAM_SYNC" envDefault:"5s" doc:"how often the embedded server has the disk keep what it was given, at least 10ms; 0s: before each acknowledgement, so that a power cut loses nothing"`
+	Sync           time.Duration `env:"HOLDFAST_STREAM_SYNC" envDefault:"5s" doc:"how often the embedded server has the disk keep what it was given, at least 100ms; 0s: before each acknowledgement, so that a power cut loses nothing"`
 	BootTimeout    time.Duration `env:"HOLDFAST_STREAM_BOOT_TIMEOUT" envDefault:"30s" doc:"how long the start waits for the live log"`
 
 	Grants grant.Config
@@ -59,7 +59,7 @@ const (
 	maxPartitions = 64
 	maxReplicas   = 5
 	minTTL        = time.Second
-	minSync       = 10 * time.Millisecond
+	minSync       = 100 * time.Millisecond // a timer of the server that fires while it creates its store is a data race
 	minPartition  = 1 << 20
 	minChunk      = 1 << 10
 	maxChunk      = 4 << 20 // the embedded server accepts messages of twice this size

@@ -49,7 +49,7 @@ func TestAWrongConfigurationIsNamed(t *testing.T) {
 		"a small chunk":         {"HOLDFAST_STREAM_CHUNK_BYTES", func(c *stream.Config) { c.ChunkBytes = 1<<10 - 1 }, "1024"},
 		"a large chunk":         {"HOLDFAST_STREAM_CHUNK_BYTES", func(c *stream.Config) { c.ChunkBytes = 4<<20 + 1 }, "4194304"},
 		"no check":              {"HOLDFAST_STREAM_CHECK", func(c *stream.Config) { c.Check = 0 }, "0"},
-		"a short sync":          {"HOLDFAST_STREAM_SYNC", func(c *stream.Config) { c.Sync = 10*time.Millisecond - 1 }, "before each acknowledgement"},
+		"a short sync":          {"HOLDFAST_STREAM_SYNC", func(c *stream.Config) { c.Sync = 100*time.Millisecond - 1 }, "before each acknowledgement"},
 		"a negative sync":       {"HOLDFAST_STREAM_SYNC", func(c *stream.Config) { c.Sync = -time.Second }, "before each acknowledgement"},
 		"no patience":           {"HOLDFAST_STREAM_BOOT_TIMEOUT", func(c *stream.Config) { c.BootTimeout = -1 }, "above 0"},
 	} {
@@ -71,7 +71,7 @@ func TestALimitMayBeReached(t *testing.T) {
 		"a small partition":         func(c *stream.Config) { c.PartitionBytes = 1 << 20 },
 		"a small chunk":             func(c *stream.Config) { c.ChunkBytes = 1 << 10 },
 		"a large chunk":             func(c *stream.Config) { c.ChunkBytes = 4 << 20 },
-		"the quickest sync":         func(c *stream.Config) { c.Bus, c.Sync = stream.BusEmbedded, 10*time.Millisecond },
+		"the quickest sync":         func(c *stream.Config) { c.Bus, c.Sync = stream.BusEmbedded, 100*time.Millisecond },
 		"a sync before each answer": func(c *stream.Config) { c.Bus, c.Sync = stream.BusEmbedded, 0 },
 	} {
 		t.Run(name, func(t *testing.T) {
