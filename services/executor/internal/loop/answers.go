@@ -144,6 +144,12 @@ func (c *ClientCall) isUndecided() bool {
 	return c.Approval && c.Answer != nil && (c.Answer.Error != "" || c.Answer.TimedOut)
 }
 
+// mayChange reports whether another answer may replace that of the call: only a decision or a client's result is final.
+// A nil call has none.
+func (c *ClientCall) mayChange() bool {
+	return c != nil && c.Answer != nil && (c.Answer.TimedOut || c.isUndecided())
+}
+
 // hasUserMessage reports whether the messages include a user message.
 func hasUserMessage(messages []agent.Message) bool {
 	return slices.ContainsFunc(messages, func(m agent.Message) bool { return m.Role == agent.RoleUser && !m.Hidden })

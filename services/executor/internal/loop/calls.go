@@ -262,11 +262,12 @@ func (c *calls) runCalls(tasks []*task, planned bool) Effect {
 	return e
 }
 
-// commitFollows reports whether the commit directly follows calls about to run. Answers to calls of an
-// earlier step may change until they are recorded or committed.
+// commitFollows reports whether the commit directly follows calls that are about to run. Without a record, the state
+// service must not refuse that commit: it does so if one of the answers in it has changed.
 func (c *calls) commitFollows(tasks []*task) bool {
 	a := c.run.start.Agent
-	if c.answering || a.StopWhen != nil || a.Hooks.OnMessage != nil {
+	mayChange := slices.ContainsFunc(c.tasks, func(t *task) bool { return t.asked.mayChange() })
+	if mayChange || a.StopWhen != nil || a.Hooks.OnMessage != nil {
 		return false
 	}
 	finishing := c.unfinished(classLast)

@@ -83,12 +83,13 @@
 //	read-only tools alone                no         no
 //	tools with effects, others beside    yes        of effects, except the last one to end
 //	read-only tools beside open calls    yes        no
-//	calls of an earlier step             yes        all
+//	calls of an earlier step             yes        of effects, except the last one to end
 //
 // The last result travels with the commit if no agent code runs in between: no guard, StopWhen, OnMessage or
-// finishing tool. A result that writes custom state, or a large one, is always recorded; in a step without a
-// plan, the plan is recorded first. In a step without a plan, a new owner calls the model again, and the step
-// may turn out differently.
+// finishing tool. It is recorded if the step also applies an answer that a later answer may replace, such as a timeout:
+// the state service refuses the commit then, and the tool must not run a second time. A result that writes custom
+// state, or a large one, is always recorded; in a step without a plan, the plan is recorded first. In a step without a
+// plan, a new owner calls the model again, and the step may turn out differently.
 //
 // The plan of an answer step is a message outside of the conversation (IsAnswering). It lists the answered calls. A
 // timed-out approval is in no plan, because a late decision may still replace the timeout, and the plan must not

@@ -24,7 +24,7 @@ func TestAnApprovedToolThatFailsIsAResultWithItsApproval(t *testing.T) {
 		"it fails":          {func(context.Context, *agent.Call) (any, error) { return nil, errors.New("no money") }, "no money"},
 		"it panics":         {func(context.Context, *agent.Call) (any, error) { panic("boom") }, "has crashed"},
 		"it takes too long": {func(ctx context.Context, _ *agent.Call) (any, error) { <-ctx.Done(); return nil, ctx.Err() }, "did not end within 1s"},
-		"it gives too much": {func(context.Context, *agent.Call) (any, error) { return strings.Repeat("x", 2000), nil }, "more than can be stored"},
+		"it gives too much": {func(context.Context, *agent.Call) (any, error) { return strings.Repeat("x", 70_000), nil }, "more than can be stored"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -47,8 +47,8 @@ func TestARunThatIsGivenUpWhileApprovedCallsRunLeavesNoneOfThemToTheNext(t *test
 				})
 				crunch := p.tool("crunch", agent.RetryNever, func(ctx context.Context, c *agent.Call) (any, error) {
 					select {
-					case <-paid:
-						return "done " + c.ID, nil
+					case <-paid: // with a write, so that its result is recorded although it is the last
+						return "done " + c.ID, c.Update(func(draft agent.State) error { draft["crunched"] = true; return nil })
 					case <-ctx.Done():
 						return nil, ctx.Err()
 					}
