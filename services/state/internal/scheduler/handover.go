@@ -29,13 +29,11 @@ type HandOver struct {
 	finished  bool
 }
 
-// HandOver looks for an idle executor of the expected agent. If the run has another agent, or none is
-// expected, Claim looks for one once it knows the agent of the run.
+// HandOver looks for an idle executor of the expected agent; of any agent if none is expected. If that executor does not serve
+// the agent of the run, Claim looks for another.
 func (s *Scheduler) HandOver(agentType string) *HandOver {
 	h := &HandOver{scheduler: s}
-	if agentType != "" {
-		h.findExecutor(agentType)
-	}
+	h.findExecutor(agentType)
 	return h
 }
 
@@ -84,7 +82,9 @@ func (h *HandOver) Claim(v *session.View, own *session.Change) error {
 		if h.reserved { // an earlier try has found another agent; Finish gives the credit back
 			return nil
 		}
-		if h.findExecutor(agentType); h.executor != nil {
+		if h.agentType == "" && h.scheduler.hub.serves(h.executor, agentType) {
+			h.agentType = agentType
+		} else if h.findExecutor(agentType); h.executor != nil {
 			return &session.IncompleteViewError{Targets: []session.Target{{Key: own.Session.Key, Need: h.Need(session.Need{})}}}
 		}
 	}

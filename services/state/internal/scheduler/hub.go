@@ -87,17 +87,24 @@ func (h *hub) hasRoom(w *waiter) bool {
 }
 
 // findIdle returns an idle executor of the agent with room for a run, in turn; nil if there is
-// none.
+// none. An empty agentType fits all.
 func (h *hub) findIdle(agentType string) *claimer {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i, w := range h.waiters {
-		if w.agents[agentType] && h.hasRoom(w) {
+		if (agentType == "" || w.agents[agentType]) && h.hasRoom(w) {
 			h.waiters = append(slices.Delete(h.waiters, i, i+1), w)
 			return w.idle
 		}
 	}
 	return nil
+}
+
+// serves reports whether the executor waits for runs of the agent.
+func (h *hub) serves(c *claimer, agentType string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return c != nil && slices.ContainsFunc(h.waiters, func(w *waiter) bool { return w.idle == c && w.agents[agentType] })
 }
 
 // reserve takes a credit of the executor, if it still has room for a run.

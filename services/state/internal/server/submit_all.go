@@ -27,8 +27,9 @@ var callOutcomes = map[session.SubmitStatus]statev1.SubmittedCall_Outcome{
 	session.NotContinuable:   statev1.SubmittedCall_OUTCOME_OWNER_NOT_CONTINUABLE,
 }
 
-// SubmitCalls implements statev1.CallServiceServer. It answers the calls of one owner session
-// after the other, in the order of the request.
+// SubmitCalls implements statev1.CallServiceServer. It first takes all answers for those of the session of the request: one
+// command stores them, and sees all of the response. If other sessions of the family own some of the calls, it answers the
+// calls of one owner after the other, in the order of the request.
 func (s *callService) SubmitCalls(ctx context.Context, r *statev1.SubmitCallsRequest) (*statev1.SubmitCallsResponse, error) {
 	x := s.runner.read(r)
 	key, answers := x.key(r), x.answers(r.GetAnswers())
@@ -36,53 +37,81 @@ func (s *callService) SubmitCalls(ctx context.Context, r *statev1.SubmitCallsReq
 	if x.err != nil {
 		return nil, x.err
 	}
-	reader := x.owned(s.store)
 	out := &statev1.SubmitCallsResponse{Calls: make([]*statev1.SubmittedCall, len(answers))}
+	own := ownerGroup{key: key, answers: answers, seenRun: seenRun, ownOnly: true}
 	for i, a := range answers {
 		out.Calls[i] = &statev1.SubmittedCall{ToolCallId: a.CallID, Outcome: statev1.SubmittedCall_OUTCOME_UNKNOWN_TOOL_CALL}
+		own.indexes = append(own.indexes, i)
 	}
-	if err := checkSeenRun(ctx, reader, key, seenRun); err != nil {
-		return nil, err
-	}
-	groups, err := groupByOwner(ctx, reader, key, answers)
-	if err != nil {
-		return nil, err
-	}
-	if err := checkOwners(groups); err != nil {
-		return nil, err
-	}
-	continued := ""
-	for _, g := range groups {
-		runID, err := s.submitGroup(ctx, x, r, g, out.Calls)
-		if err != nil {
+	stored, err := s.submitGroup(ctx, x, r, own, out.Calls)
+	others, ok := errors.AsType[*session.OtherOwnersError](err)
+	switch {
+	case ok:
+		groups := groupByOwner(key.Tenant, answers, others.Owners)
+		if err := checkOwners(groups); err != nil {
 			return nil, err
 		}
-		if g.key == key {
-			continued = runID
+		for _, g := range groups {
+			submitted, err := s.submitGroup(ctx, x, r, g, out.Calls)
+			switch {
+			case fault.ReasonOf(err) == "SESSION_NOT_FOUND": // deleted meanwhile, with its calls
+			case err != nil:
+				return nil, err
+			case g.key == key:
+				stored = submitted
+			}
 		}
+	case seenRun != "" && fault.ReasonOf(err) == "SESSION_NOT_FOUND":
+		return nil, session.RunStale(key)
+	case err != nil:
+		return nil, err
 	}
-	return out, s.describeSession(ctx, reader, key, continued, out)
+	return out, describeSession(ctx, x.owned(s.store), key, stored, out)
 }
 
-// describeSession fills in the session of the request, and its run: the one continued by these
-// answers, even if another has begun since.
-func (s *callService) describeSession(ctx context.Context, reader store.Reader, key session.Key, continued string, out *statev1.SubmitCallsResponse) error {
-	snapshot, err := reader.Session(ctx, key)
-	if err != nil {
-		return err
-	}
-	run := snapshot.Current
-	if continued != "" && run != nil && run.RunID != continued {
-		if run, err = reader.Run(ctx, key, continued); err != nil {
+// submittedGroup is the write of the answers of one session. The zero value has none.
+type submittedGroup struct {
+	view   *session.View   // nil if there was no write
+	change *session.Change // nil if it has changed nothing
+	runID  string          // of the run continued by the answers; empty for none
+}
+
+// describeSession fills in the session of the request, and its run: the one continued by these answers, even if another has
+// begun since. For a session without a family, the write has seen all but earlier runs of a message that was continued before.
+func describeSession(ctx context.Context, reader store.Reader, key session.Key, g submittedGroup, out *statev1.SubmitCallsResponse) error {
+	shot := &store.Snapshot{}
+	before := (*session.Run)(nil) // the run that the answers continue
+	if v := g.view; v != nil && v.Session.RootID == key.SessionID && v.Session.Children == 0 {
+		after, current, calls := v.After(g.change)
+		shot.Session, shot.Current, shot.Calls, shot.AwaitedCalls = *after, current, calls, session.CountAwaited(calls)
+		if g.change != nil && g.change.NewRun != nil {
+			before = v.Current
+		}
+	} else {
+		var err error
+		if shot, err = reader.Session(ctx, key); err != nil {
 			return err
 		}
 	}
-	out.Session, out.Run, out.OpenCalls = sessionOut(&snapshot.Session), runOut(key, run), int32(snapshot.AwaitedCalls)
-	awaited := slices.DeleteFunc(snapshot.Calls, func(c session.Call) bool { return !c.AwaitsClient() })
+	run := shot.Current
+	if g.runID != "" && run != nil && run.RunID != g.runID {
+		var err error
+		if run, err = reader.Run(ctx, key, g.runID); err != nil {
+			return err
+		}
+	}
+	out.Session, out.Run, out.OpenCalls = sessionOut(&shot.Session), runOut(key, run), int32(shot.AwaitedCalls)
+	var err error
+	awaited := slices.DeleteFunc(shot.Calls, func(c session.Call) bool { return !c.AwaitsClient() })
 	if out.AwaitedCalls, err = callsOut(awaited); err != nil || run == nil {
 		return err
 	}
-	runs, err := messageRuns(ctx, reader, key, run, run)
+	var runs []session.Run
+	if before == nil {
+		runs, err = messageRuns(ctx, reader, key, run, run)
+	} else if runs, err = messageRuns(ctx, reader, key, before, before); err == nil {
+		runs = append(runs[max(0, len(runs)+1-maxMessageRuns):], *run)
+	}
 	out.MessageRuns = runsOut(key, runs)
 	return err
 }
@@ -92,22 +121,13 @@ type ownerGroup struct {
 	key     session.Key
 	answers []session.Answer
 	indexes []int // the indexes of the answers in their request
+	seenRun string
+	ownOnly bool // some of the calls may have other owners
 }
 
 // groupByOwner groups the answers by the owners of their calls. It leaves out answers to calls
 // unknown to the family.
-func groupByOwner(ctx context.Context, reader store.Reader, key session.Key, answers []session.Answer) ([]ownerGroup, error) {
-	if len(answers) == 0 {
-		return nil, nil
-	}
-	ids := make([]string, len(answers))
-	for i, a := range answers {
-		ids[i] = a.CallID
-	}
-	owners, err := reader.Owners(ctx, key, ids)
-	if err != nil {
-		return nil, err
-	}
+func groupByOwner(tenant string, answers []session.Answer, owners map[string]string) []ownerGroup {
 	var groups []ownerGroup
 	at := map[string]int{}
 	for i, a := range answers {
@@ -117,12 +137,12 @@ func groupByOwner(ctx context.Context, reader store.Reader, key session.Key, ans
 		}
 		if _, begun := at[owner]; !begun {
 			at[owner] = len(groups)
-			groups = append(groups, ownerGroup{key: session.Key{Tenant: key.Tenant, SessionID: owner}})
+			groups = append(groups, ownerGroup{key: session.Key{Tenant: tenant, SessionID: owner}})
 		}
 		g := &groups[at[owner]]
 		g.answers, g.indexes = append(g.answers, a), append(g.indexes, i)
 	}
-	return groups, nil
+	return groups
 }
 
 // checkOwners gives Invalid (TOO_MANY_ANSWERS).
@@ -138,46 +158,30 @@ var goOnIn = map[statev1.GoOn]session.ResumePolicy{
 	statev1.GoOn_GO_ON_ANSWERED: session.ResumeAllCalls,
 }
 
-// checkSeenRun gives Conflict (RUN_STALE) unless the run has written, or helped to write, the
-// newest answer. An empty id is valid.
-func checkSeenRun(ctx context.Context, reader store.Reader, key session.Key, runID string) error {
-	if runID == "" {
-		return nil
+// submitGroup submits the answers of one session, and writes their outcomes to their indexes in out.
+func (s *callService) submitGroup(ctx context.Context, x *reader, r *statev1.SubmitCallsRequest, g ownerGroup, out []*statev1.SubmittedCall) (stored submittedGroup, err error) {
+	submit := session.SubmitAll{
+		Key: g.key, By: x.by, Answers: g.answers, SeenRunID: g.seenRun, OwnOnly: g.ownOnly, NewRunID: x.ids.run(), MaxUnread: x.limits.StepBytes, Now: x.now,
 	}
-	snapshot, err := reader.Session(ctx, key)
-	var seen *session.Run
-	if err == nil {
-		seen, err = reader.Run(ctx, key, runID)
-	}
-	if err != nil && !errors.Is(err, fault.NotFound) {
-		return err
-	}
-	if err != nil || snapshot.Current == nil || snapshot.Current.MessageID != seen.MessageID {
-		return session.RunStale(key)
-	}
-	return nil
-}
-
-// submitGroup submits the answers of one session, and writes their outcomes to their indexes in
-// out. It returns the run continued by them; empty for none.
-func (s *callService) submitGroup(ctx context.Context, x *reader, r *statev1.SubmitCallsRequest, g ownerGroup, out []*statev1.SubmittedCall) (runID string, err error) {
-	submit := session.SubmitAll{Key: g.key, By: x.by, Answers: g.answers, NewRunID: x.ids.run(), MaxUnread: x.limits.StepBytes, Now: x.now}
 	if g.key.SessionID == r.GetSessionId() {
 		submit.Resume = goOnIn[r.GetGoOn()]
 		submit.Traceparent, submit.Tracestate = trace(r.GetTraceparent(), r.GetTracestate())
 	}
 	command := onFamily(x, submit.Key, submit)
+	command.Targets[0].Need.State = true // of the response
+	command.Decide = func(views []*session.View) (change *session.Change, submitted []session.Submitted, err error) {
+		change, submitted, err = submit.Decide(views[0])
+		stored.view, stored.change = views[0], change // a hand-over completes the change
+		return change, submitted, err
+	}
 	command.HandsOver = true
 	command.Bytes = 0
 	for _, i := range g.indexes {
 		command.Bytes += proto.Size(r.GetAnswers()[i])
 	}
 	submitted, err := run(ctx, s.runner, command)
-	if fault.ReasonOf(err) == "SESSION_NOT_FOUND" {
-		return "", nil // deleted meanwhile, with its calls
-	}
 	if err != nil {
-		return "", err
+		return submittedGroup{}, err
 	}
 	for i, answer := range submitted {
 		outcome := out[g.indexes[i]]
@@ -185,7 +189,7 @@ func (s *callService) submitGroup(ctx context.Context, x *reader, r *statev1.Sub
 		if answer.Status != session.UnknownCall {
 			outcome.OwnerSessionId, outcome.RunId = g.key.SessionID, answer.Call.RunID
 		}
-		runID = answer.RunID // the same for all answers
+		stored.runID = answer.RunID // the same for all answers
 	}
-	return runID, nil
+	return stored, nil
 }

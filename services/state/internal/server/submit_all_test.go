@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -366,9 +367,94 @@ func TestSubmitCallsReturnsTheContinuingRun(t *testing.T) {
 	next := b.submits("s", answersTo("c1")...).GetRun().GetRunId()
 	for _, named := range []string{asked, next, ""} {
 		out := &statev1.SubmitCallsResponse{}
-		b.must(b.server.calls.describeSession(t.Context(), b.server.calls.store, session.Key{Tenant: "acme", SessionID: "s"}, named, out))
+		b.must(describeSession(t.Context(), b.server.calls.store, session.Key{Tenant: "acme", SessionID: "s"}, submittedGroup{runID: named}, out))
 		if got, want := out.GetRun().GetRunId(), cmp.Or(named, next); got != want || out.GetSession().GetCurrentRunId() != next {
 			t.Errorf("got run %q of %v, want %q", got, out.GetSession(), want)
 		}
 	}
+}
+
+// describes compares the response to answers with what the stores have.
+func (b *bench) describes(got *statev1.SubmitCallsResponse) {
+	b.Helper()
+	stored := &statev1.SubmitCallsResponse{Calls: got.GetCalls()}
+	b.must(describeSession(b.Context(), b.server.calls.store, session.Key{Tenant: "acme", SessionID: got.GetSession().GetSessionId()}, submittedGroup{}, stored))
+	claimed := stored.GetSession().GetEpoch() != got.GetSession().GetEpoch() // by a loop in between
+	if !claimed && !proto.Equal(got, stored) {
+		b.Errorf("the response is\n%v,\nwant what is stored:\n%v", got, stored)
+	}
+}
+
+func TestTheResponseToAnswersIsWhatIsStored(t *testing.T) {
+	t.Parallel()
+	onEveryStore(t, func(t *testing.T, open func(...func(*Config)) *bench) {
+		b := open()
+		s := b.open("e1", 10)
+		step := startOf("s")
+		step.CustomState = `{"cart":["tea"]}`
+		_, err := b.runs.StartRun(t.Context(), step)
+		b.must(err)
+		b.commit(suspendingStep(refTo(s.execute()), 1, "c1", "c2"))
+		b.describes(b.submits("s", answersTo("c1", "nobody")...)) // one call is still open
+		last := b.submits("s", answersTo("c2")...)
+		b.describes(last)
+		if runs := last.GetMessageRuns(); len(runs) != 2 || last.GetSession().GetCustomState() == "" {
+			t.Errorf("got %v, want two runs and the custom state", last)
+		}
+		b.describes(b.submits("s", answersTo("c1", "c2")...)) // repeated
+		b.commit(suspendingStep(refTo(s.execute()), 2, "c3"))
+		third := b.submits("s", answersTo("c3")...)
+		b.describes(third)
+		if runs := third.GetMessageRuns(); len(runs) != 3 || runs[2].GetRunId() != third.GetRun().GetRunId() {
+			t.Errorf("got the runs %v, want three", runs)
+		}
+		b.describes(b.submits("s"))
+		b.commit(suspendingStep(refTo(s.execute()), 3, "c4"))
+		s.suspend("interrupted", "c")
+		b.requestStop("interrupted", statev1.StopKind_STOP_KIND_INTERRUPT)
+		resumed := submitsOf("interrupted", answersTo("c")...)
+		resumed.GoOn = statev1.GoOn_GO_ON_ASKED
+		got, err := b.calls.SubmitCalls(t.Context(), resumed)
+		b.must(err)
+		if b.describes(got); got.GetRun().GetEntry() != statev1.RunEntry_RUN_ENTRY_RESUME {
+			t.Errorf("got %v, want it resumed", got.GetRun())
+		}
+	})
+}
+
+// Two replicas receive the same last answer at once: one continues the session, and both name its run.
+func TestTheSameAnswerAtTwoReplicasContinuesOnce(t *testing.T) {
+	t.Parallel()
+	onEveryStore(t, func(t *testing.T, open func(...func(*Config)) *bench) {
+		b := open()
+		s := b.open("e1", 10)
+		for _, id := range []string{"s1", "s2", "s3", "s4"} {
+			s.suspend(id, "c")
+			var wg sync.WaitGroup
+			responses := make([]*statev1.SubmitCallsResponse, 3)
+			for i := range responses {
+				wg.Go(func() {
+					got, err := b.calls.SubmitCalls(t.Context(), submitsOf(id, answersTo("c")...))
+					if err != nil {
+						t.Errorf("%s: %v", id, err)
+					}
+					responses[i] = got
+				})
+			}
+			wg.Wait()
+			accepted := 0
+			for _, got := range responses {
+				if got.GetCalls()[0].GetOutcome() == taken {
+					accepted++
+				}
+				if runs := got.GetMessageRuns(); len(runs) != 2 || got.GetRun().GetRunId() != responses[0].GetRun().GetRunId() || got.GetSession().GetStatus() != active {
+					t.Errorf("%s: got %v, want the same continuation", id, got)
+				}
+			}
+			if accepted != 1 {
+				t.Errorf("%s: %d answers were accepted, want one", id, accepted)
+			}
+			s.execute()
+		}
+	})
 }

@@ -98,6 +98,22 @@ func (change *Change) unconsumedCalls(v *View) []Call {
 	return calls
 }
 
+// After returns the session, its newest run and its unconsumed calls after the change of a command that has neither deleted
+// nor rewound it. The view has the session, the current run and the calls. A nil change changes nothing.
+func (v *View) After(change *Change) (s *Session, current *Run, calls []Call) {
+	s, current = v.Session, v.Current
+	if change == nil {
+		return s, current, (&Change{}).unconsumedCalls(v)
+	}
+	if change.Session != nil {
+		s = change.Session
+	}
+	if current != nil {
+		current = new(change.runAfter(current, s.CurrentRunID))
+	}
+	return s, current, change.unconsumedCalls(v)
+}
+
 // dropsCall reports whether the change deletes the call.
 func (change *Change) dropsCall(call Call) bool {
 	rewind := change.Rewind

@@ -11,7 +11,7 @@ import "slices"
 // then begins in the same write.
 //
 // Faults, with nothing written: NotFound (SESSION_NOT_FOUND), Invalid (KIND_MISMATCH), Denied
-// (APPROVER_REFUSED), TooLarge (RESULT_TOO_LARGE), and Answer.Refusal.
+// (APPROVER_REFUSED), TooLarge (RESULT_TOO_LARGE), Conflict (RUN_STALE), Answer.Refusal, and OtherOwnersError.
 type SubmitAll struct {
 	Key         // the session that owns the calls
 	By          Caller
@@ -20,9 +20,18 @@ type SubmitAll struct {
 	Resume      ResumePolicy
 	Traceparent string // of a resuming run
 	Tracestate  string
-	MaxUnread   int // as in Submit
+	SeenRunID   string // RUN_STALE unless this run has a part of the newest assistant message; empty for any
+	OwnOnly     bool   // OtherOwnersError if another session of the family owns one of the calls; else such calls are unknown
+	MaxUnread   int    // as in Submit
 	Now         Millis
 }
+
+// OtherOwnersError is the error of answers to calls of which some belong to other sessions of the family. Nothing was
+// written. The caller submits the answers of each owner by themselves.
+type OtherOwnersError struct{ Owners map[string]string } // the owner of each known call, by the call's id
+
+// Error implements error.
+func (e *OtherOwnersError) Error() string { return "the answered calls belong to several sessions" }
 
 // ResumePolicy is when answers resume an interrupted or paused session.
 type ResumePolicy int
@@ -36,7 +45,7 @@ const (
 
 // Need lists the rows for Decide.
 func (c SubmitAll) Need() Need {
-	return Need{CallIDs: callIDs(c.Answers), Calls: true, Current: true}
+	return Need{RunID: c.SeenRunID, CallIDs: callIDs(c.Answers), Calls: true, Current: true}
 }
 
 // callIDs returns the unique ids of the answered calls, sorted.
@@ -52,14 +61,21 @@ func callIDs(answers []Answer) []string {
 // Decide applies the answers. It returns one result per answer, in their order, all with the
 // same continuation.
 func (c SubmitAll) Decide(v *View) (*Change, []Submitted, error) {
-	if v.Session == nil {
+	switch {
+	case v.Session == nil:
 		return nil, nil, SessionNotFound(c.Key)
+	case c.SeenRunID != "" && (v.Run == nil || v.Current == nil || v.Run.MessageID != v.Current.MessageID):
+		return nil, nil, RunStale(c.Key)
 	}
-	calls := make(map[string]Call, len(v.NamedCalls))
+	calls, owners := make(map[string]Call, len(v.NamedCalls)), make(map[string]string, len(v.NamedCalls))
 	for _, call := range v.NamedCalls {
+		owners[call.CallID] = call.SessionID
 		if call.SessionID == c.SessionID {
 			calls[call.CallID] = call
 		}
+	}
+	if c.OwnOnly && len(calls) < len(owners) {
+		return nil, nil, &OtherOwnersError{owners}
 	}
 	change := &Change{}
 	all, err := c.applyAnswers(change, v.Session, calls, v.Session.Status.Terminal() || v.Session.hasExpired(c.Now))

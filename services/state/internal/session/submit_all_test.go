@@ -1,6 +1,8 @@
 package session
 
 import (
+	"errors"
+	"maps"
 	"slices"
 	"testing"
 
@@ -133,5 +135,47 @@ func TestOnlyUnreadAnswersAreCounted(t *testing.T) {
 	change := &Change{Calls: []Call{call("open").withAnswer(AnswerClient, []byte("new"), 5)}, Rewind: &Rewind{CallsFrom: 9}}
 	if got, want := change.UnreadBytes(v), len("new")+len("answer")+len("late"); got != want {
 		t.Errorf("got %d bytes, want %d", got, want)
+	}
+}
+
+func TestAnswersForOneSessionNameTheOwnersOfTheOthers(t *testing.T) {
+	t.Parallel()
+	theirs := call("theirs")
+	theirs.SessionID = "other"
+	v := suspendedView(call("c1"))
+	v.NamedCalls = append(slices.Clone(v.NamedCalls), theirs)
+	c := submitAll("c1", "theirs", "nobody")
+	c.OwnOnly = true
+	change, _, err := c.Decide(v)
+	other, ok := errors.AsType[*OtherOwnersError](err)
+	if !ok || change != nil || !maps.Equal(other.Owners, map[string]string{"c1": sessionKey.SessionID, "theirs": "other"}) {
+		t.Errorf("got %+v, %v; want the owners of both calls", change, err)
+	}
+	v.NamedCalls = v.NamedCalls[:1]
+	change, _, err = c.Decide(v)
+	if must(t, err); change == nil || change.NewRun == nil {
+		t.Errorf("got %+v, want the session to continue", change)
+	}
+}
+
+func TestAnswersAfterAnotherMessageAreStale(t *testing.T) {
+	t.Parallel()
+	v := suspendedView(call("c1"))
+	c := submitAll("c1")
+	c.SeenRunID = "seen"
+	if c.Need().RunID != "seen" {
+		t.Errorf("got %+v, want the run asked for", c.Need())
+	}
+	_, _, err := c.Decide(v)
+	refused(t, err, fault.Conflict, "RUN_STALE")
+	seen := *v.Current
+	seen.RunID, seen.MessageID = "seen", "another"
+	v.Run = &seen
+	_, _, err = c.Decide(v)
+	refused(t, err, fault.Conflict, "RUN_STALE")
+	seen.MessageID = v.Current.MessageID
+	change, _, err := c.Decide(v)
+	if must(t, err); change == nil || change.NewRun == nil {
+		t.Errorf("got %+v, want the session to continue", change)
 	}
 }
