@@ -1,15 +1,20 @@
 package session
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // CachedSession is the state of a claimed session after the store's own last write: the session, its
-// run and the journal. Most commands of the executor can be decided on it without a read.
+// run, the journal and the calls. Most commands of the executor can be decided on it without a read.
 // It is immutable.
 type CachedSession struct {
 	session    Session // its State is empty unless stateKnown
 	run        Run
 	journal    *Journal
-	stateKnown bool // the session has the custom state
+	calls      []Call // as View.Calls, if callsKnown
+	stateKnown bool   // the session has the custom state
+	callsKnown bool
 }
 
 // CacheSession returns the state of a session after c, a change decided on v for need. It is nil if
@@ -19,11 +24,14 @@ func CacheSession(need Need, v *View, c *Change) *CachedSession {
 	case v.Session == nil && (c.Session == nil || !c.Created):
 		return nil
 	case v.Session == nil:
-		return (&CachedSession{}).After(c)
+		return (&CachedSession{callsKnown: true}).After(c)
 	case !need.Journal:
 		return nil
 	}
-	h := &CachedSession{session: *v.Session, journal: v.Journal, stateKnown: need.State || need.StateIfWritten && v.Journal.HasStateWrites()}
+	h := &CachedSession{
+		session: *v.Session, journal: v.Journal, stateKnown: need.State || need.StateIfWritten && v.Journal.HasStateWrites(),
+		calls: v.Calls, callsKnown: need.Calls,
+	}
 	if !h.stateKnown {
 		h.session.State = ""
 	}
@@ -53,7 +61,32 @@ func (h *CachedSession) After(c *Change) *CachedSession {
 		return nil
 	}
 	next.journal = c.journalAfter(h.journal)
+	if h.callsKnown {
+		next.calls = c.callsAfter(h.calls)
+	}
 	return &next
+}
+
+// callsAfter returns the calls of View.Calls after the change.
+func (change *Change) callsAfter(calls []Call) []Call {
+	if len(change.NewCalls)+len(change.Calls)+len(change.DropCalls) == 0 {
+		return calls
+	}
+	after := slices.Concat(calls, change.NewCalls)
+	for _, changed := range change.Calls {
+		if i := slices.IndexFunc(after, func(c Call) bool { return c.CallID == changed.CallID }); i >= 0 {
+			after[i] = changed
+		} else {
+			after = append(after, changed)
+		}
+	}
+	after = slices.DeleteFunc(after, func(c Call) bool {
+		return c.ConsumedAt != 0 && (c.LateAt == 0 || c.LateReported) || slices.Contains(change.DropCalls, c.CallID)
+	})
+	slices.SortFunc(after, func(a, b Call) int {
+		return cmp.Or(cmp.Compare(a.CreatedAt, b.CreatedAt), cmp.Compare(a.CallID, b.CallID))
+	})
+	return after
 }
 
 // runAfter returns the run with the id after the change; the zero Run if it is unknown.
@@ -90,7 +123,7 @@ func (change *Change) journalAfter(j *Journal) *Journal {
 }
 
 // View returns a view for need, and false if a read is required. It shows no message ids as
-// taken, so the store must refuse duplicate ids itself.
+// taken, and no call ids of other sessions, so the store must refuse duplicate ids itself.
 func (h *CachedSession) View(need Need) (*View, bool) {
 	if !h.canShow(need) {
 		return nil, false
@@ -107,6 +140,17 @@ func (h *CachedSession) View(need Need) (*View, bool) {
 	if need.Journal {
 		v.Journal = h.journal
 	}
+	if need.Current {
+		v.Current = &h.run
+	}
+	if need.Calls {
+		v.Calls = h.calls
+	}
+	for _, call := range h.calls {
+		if slices.Contains(need.CallIDs, call.CallID) {
+			v.NamedCalls = append(v.NamedCalls, call)
+		}
+	}
 	return v, true
 }
 
@@ -114,12 +158,12 @@ func (h *CachedSession) canShow(n Need) bool {
 	switch {
 	case n.RunID != "" && n.RunID != h.run.RunID,
 		(n.State || n.StateIfWritten && h.journal.HasStateWrites()) && !h.stateKnown,
-		n.CheckpointStep != 0 && n.CheckpointStep == h.session.StepCount:
+		n.CheckpointStep != 0 && n.CheckpointStep == h.session.StepCount,
+		(n.Calls || len(n.CallIDs) > 0) && !h.callsKnown, len(n.CallIDs) > 0 && !n.CallsOfStep:
 		return false
 	}
-	return n.RequestKey == "" && n.AgentType == "" && n.ExecutorID == "" && len(n.CallIDs) == 0 &&
-		n.CheckpointID == "" && n.CheckpointBelow == 0 &&
-		!n.Current && !n.Live && !n.Calls && !n.Children && n.LiveBelow == 0 && n.Tail == Tail{} && !n.Waiting && !n.OwnAgent &&
+	return n.RequestKey == "" && n.AgentType == "" && n.ExecutorID == "" && n.CheckpointID == "" && n.CheckpointBelow == 0 &&
+		!n.Live && !n.Children && n.LiveBelow == 0 && n.Tail == Tail{} && !n.Waiting && !n.OwnAgent &&
 		!n.Undo && n.RewindToMessage == "" && n.AnswerID == "" && n.AskedFrom == 0 && !n.FailedStep && !n.Stored
 }
 
@@ -132,6 +176,9 @@ func (h *CachedSession) Size() int {
 	}
 	for name, value := range h.session.Metadata {
 		size += len(name) + len(value)
+	}
+	for _, c := range h.calls {
+		size += fixed/4 + len(c.Input) + len(c.Stash) + len(c.Response) + len(c.Late)
 	}
 	if j := h.journal; j != nil {
 		size += len(j.Plan) + OpsBytes(j.Ops)

@@ -2,6 +2,7 @@ package session
 
 import (
 	"reflect"
+	"slices"
 	"testing"
 )
 
@@ -24,13 +25,14 @@ func TestACachedSessionAnswersOnlyNeedsThatItKnows(t *testing.T) {
 	h := newHot(t, needAll)
 	for _, known := range []Need{
 		{}, {RunID: h.run.RunID}, {Journal: true}, {MessageIDs: []string{"m"}}, {State: true}, {StateIfWritten: true}, {CheckpointStep: h.session.StepCount + 1},
+		{Current: true}, {CallsOfStep: true},
 	} {
 		if _, ok := h.View(known); !ok {
 			t.Errorf("%+v takes a read", known)
 		}
 	}
 	h.session.StepCount = 1
-	known := reflect.ValueOf(Need{RunID: "r", MessageIDs: []string{"m"}, Journal: true, State: true, StateIfWritten: true})
+	known := reflect.ValueOf(Need{RunID: "r", MessageIDs: []string{"m"}, Journal: true, State: true, StateIfWritten: true, Current: true, CallsOfStep: true})
 	for i := range known.NumField() {
 		if !known.Field(i).IsZero() {
 			continue
@@ -126,4 +128,50 @@ func TestACachedSessionIsImmutable(t *testing.T) {
 	if len(h.journal.Results) != 1 || one.journal.Results[1].CallID != "b" || two.journal.Results[1].CallID != "c" {
 		t.Errorf("got %+v, %+v, %+v", h.journal, one.journal, two.journal)
 	}
+}
+
+// The calls of a cached session are as a read would show them, after each change of a step.
+func TestACachedSessionKnowsItsCalls(t *testing.T) {
+	t.Parallel()
+	const step = 3
+	ofStep := Need{CallIDs: []string{"new", "answered", "of another session"}, CallsOfStep: true, Calls: true, Current: true}
+	if _, ok := newHot(t, needAll).View(ofStep); ok {
+		t.Error("calls are shown that were not read")
+	}
+	v := runningView()
+	v.Run = v.Live
+	answered, late := call("answered").answeredBy(AnswerClient), call("late").answeredBy(AnswerTimeout).asConsumed()
+	late.LateAt = 7
+	v.Calls = []Call{answered, late}
+	h := CacheSession(Need{Journal: true, Calls: true}, v, &Change{})
+	if _, ok := h.View(Need{CallIDs: []string{"answered"}, Calls: true}); ok {
+		t.Error("an answer is decided without a read, although its call may be one of another session")
+	}
+	shows := func(h *CachedSession, named []string, all ...string) {
+		t.Helper()
+		v, ok := h.View(ofStep)
+		if !ok || v.Current == nil || v.Current.RunID != h.run.RunID || !slices.Equal(idsOf(v.NamedCalls), named) || !slices.Equal(idsOf(v.Calls), all) {
+			t.Errorf("got %+v, %t; want the calls %q, and %q named", v, ok, all, named)
+		}
+	}
+	shows(h, []string{"answered"}, "answered", "late")
+	opened := call("new")
+	opened.CreatedAt = answered.CreatedAt + 1
+	more := h.After(&Change{NewCalls: []Call{opened}})
+	shows(more, []string{"answered", "new"}, "answered", "late", "new")
+	answered.ConsumedAt, answered.ConsumedStep = 9, step
+	late.LateReported, late.LateReportedStep = true, step
+	shows(more.After(&Change{Calls: []Call{answered, late}}), []string{"new"}, "new")
+	shows(more.After(&Change{DropCalls: []string{"new"}}), []string{"answered"}, "answered", "late")
+	shows(h, []string{"answered"}, "answered", "late") // it is immutable
+	created := *v.Session
+	started := CacheSession(Need{}, &View{}, &Change{Created: true, Session: &created, NewRun: v.Live})
+	shows(started, nil)
+}
+
+func idsOf(calls []Call) (ids []string) {
+	for _, c := range calls {
+		ids = append(ids, c.CallID)
+	}
+	return ids
 }

@@ -43,7 +43,7 @@ type Commit struct {
 // if the step touches them.
 func (c Commit) Need() Need {
 	need := Need{
-		RunID: c.RunID, MessageIDs: messageIDs(c.Messages), CallIDs: c.callIDs(), CheckpointStep: c.Step,
+		RunID: c.RunID, MessageIDs: messageIDs(c.Messages), CallIDs: c.callIDs(), CallsOfStep: true, CheckpointStep: c.Step,
 		State: len(c.Ops) > 0, StateIfWritten: true, Journal: true,
 		Current: c.suspends(), Calls: c.suspends() || c.fails(),
 		Children: len(c.Children)+len(c.NewChildren) > 0 || slices.ContainsFunc(c.Calls, Call.awaitsChild),

@@ -278,8 +278,10 @@
 //
 // # Cached sessions
 //
-// CachedSession is a claimed session after the store's own last write: the session, its run
-// and its journal. The next command of the executor needs no read then. It has no checkpoints,
-// so a repeat of a commit is read. The store writes on condition that the row is unchanged,
-// and reads before it refuses a command.
+// CachedSession is a claimed session after the store's own last write: the session, its run,
+// its journal and, if they were read, its calls. The next command of the executor needs no read
+// then, also if it suspends the session or consumes answers: an answer writes the row of its
+// session. It has no checkpoints, so a repeat of a commit is read. The store writes on condition
+// that the row is unchanged, refuses the ids of existing messages and calls, and reads before it
+// refuses a command.
 package session

@@ -104,7 +104,7 @@ claim  a run that its executor does not have is lost             TestARunUnknown
 state  stored writes read as the merged text                     TestTheStoredStateReadsAsTheMergedText
 state  a small write is stored alone                             TestASmallWriteIsStoredWithoutTheWholeState
 state  an unchanged state is not stored                          TestAnUnchangedStateIsNotStored
-cache  only read or written rows are cached                      TestACachedSessionAnswersOnlyNeedsThatItKnows TestAnUnreadStateIsNotCached TestOnlyClaimedSessionsAreCached
+cache  only read or written rows are cached                      TestACachedSessionAnswersOnlyNeedsThatItKnows TestAnUnreadStateIsNotCached TestACachedSessionKnowsItsCalls TestOnlyClaimedSessionsAreCached
 `
 
 func TestTheTestsOfTheRulesExist(t *testing.T) {

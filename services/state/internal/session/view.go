@@ -24,6 +24,7 @@ type Need struct {
 	ExecutorID      string   // ExecutorRegistered
 	MessageIDs      []string // TakenIDs, TakenOrdinals
 	CallIDs         []string // NamedCalls
+	CallsOfStep     bool     // CallIDs are those that a step opens, consumes or reports: NamedCalls may lack calls that it cannot change
 	CheckpointID    string   // Checkpoint, CheckpointState
 	CheckpointStep  int32    // Checkpoint, if the last committed step is this one; 0 for none
 	CheckpointBelow int64    // Checkpoint: the newest with fewer messages than this; 0 for none

@@ -110,7 +110,7 @@ func (t *transaction) discardHot() {
 // condition of unchanged rows.
 //
 // It returns errStale, with nothing written, when a row has changed, and when a new
-// message exists already. It does so too when a command refuses or writes nothing,
+// message or call exists already. It does so too when a command refuses or writes nothing,
 // since no condition would verify its view.
 func (t *transaction) writeWithoutRead(ctx context.Context) ([]error, error) {
 	each, err := t.decide()

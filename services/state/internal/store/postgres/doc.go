@@ -46,7 +46,7 @@
 //
 // Since the cache may be stale, no command is refused because of it. A command with an
 // error or without a change decides again on locked rows. So does a command with an
-// existing message, which violates the unique key of the messages. Only session.IncompleteViewError is
+// existing message or call, which violates a unique key. Only session.IncompleteViewError is
 // accepted, since it asks for more sessions and answers no caller.
 // When the outcome of a transaction is unknown, its sessions are dropped from the cache.
 //
