@@ -128,16 +128,22 @@ func (w *worker) begin(keys ...session.Key) []session.ClaimRef {
 			return change, err
 		}))
 	}
+	return w.claims(len(keys))
+}
+
+// claims claims n queued runs.
+func (w *worker) claims(n int) []session.ClaimRef {
+	w.Helper()
 	claimed, err := w.store.UpdateDue(w.Context(), store.Queued{ExecutorID: executor, AgentTypes: []string{agent}, Now: w.now + 1_000_000},
-		session.Need{State: true, Journal: true, Calls: true, Tail: session.Tail{MaxMessages: 3, MaxBytes: 1 << 20}}, len(keys),
+		session.Need{State: true, Journal: true, Calls: true, Tail: session.Tail{MaxMessages: 3, MaxBytes: 1 << 20}}, n,
 		session.Claim{ExecutorID: executor, Now: w.now}.Decide)
 	w.must(err)
 	refs := make([]session.ClaimRef, len(claimed))
 	for i, d := range claimed {
 		refs[i] = session.ClaimRef{Key: d.View.Session.Key, RunID: d.View.Run.RunID, Epoch: d.Change.Runs[0].Epoch}
 	}
-	if len(refs) != len(keys) {
-		w.Fatalf("got %d claims, want %d", len(refs), len(keys))
+	if len(refs) != n {
+		w.Fatalf("got %d claims, want %d", len(refs), n)
 	}
 	return refs
 }

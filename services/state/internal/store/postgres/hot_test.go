@@ -89,7 +89,9 @@ func (r *replicas) compare(ctx context.Context, s *Store, key session.Key) {
 		full.State = false
 		hot, _ = known.hot.View(full)
 	}
-	one := reader{composer: &s.composer, sessions: []loadedSession{{Target: session.Target{Key: key, Need: session.Need{Journal: true, State: stated, RunID: hot.Session.CurrentRunID}}, view: &session.View{}}}}
+	_, called := known.hot.View(session.Need{Calls: true})
+	need := session.Need{Journal: true, State: stated, Calls: called, RunID: hot.Session.CurrentRunID}
+	one := reader{composer: &s.composer, sessions: []loadedSession{{Target: session.Target{Key: key, Need: need}, view: &session.View{}}}}
 	var written, locked uint32
 	err := s.withConn(ctx, func(conn *pgx.Conn) error {
 		one.exec(prepared(`BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`))
@@ -100,6 +102,7 @@ func (r *replicas) compare(ctx context.Context, s *Store, key session.Key) {
 		one.runs()
 		one.states()
 		one.journals()
+		one.calls()
 		one.queueLookups()
 		one.exec(commit)
 		if err := one.run(ctx, conn); err != nil {
@@ -111,13 +114,16 @@ func (r *replicas) compare(ctx context.Context, s *Store, key session.Key) {
 		return // stale, and detected as such by the condition
 	}
 	want := one.sessions[0].view
-	withRun, ok := known.hot.View(session.Need{Journal: true, State: stated, RunID: want.Session.CurrentRunID})
+	withRun, ok := known.hot.View(session.Need{Journal: true, State: stated, Calls: called, RunID: want.Session.CurrentRunID})
 	if !ok {
 		r.Errorf("%v: the current run is not the one that is known", key)
 		return
 	}
 	r.checks.Add(1)
-	for what, pair := range map[string][2]any{"session": {withRun.Session, want.Session}, "run": {withRun.Run, want.Run}, "journal": {withRun.Journal, want.Journal}} {
+	for what, pair := range map[string][2]any{
+		"session": {withRun.Session, want.Session}, "run": {withRun.Run, want.Run}, "journal": {withRun.Journal, want.Journal},
+		"list of calls": {append([]session.Call{}, withRun.Calls...), append([]session.Call{}, want.Calls...)},
+	} {
 		if got, want := storetest.Normalize(pair[0]), storetest.Normalize(pair[1]); !reflect.DeepEqual(got, want) {
 			r.Errorf("%v: the %s that is known\n got %+v\nwant %+v", key, what, got, want)
 		}
@@ -179,6 +185,67 @@ func TestAStepOfAClaimedRunTakesOneRoundTripForEachWrite(t *testing.T) {
 	if got := sentBy(t, s, func() { w.must(w.commit(t.Context(), c)) }); got != (traffic{4, 2}) {
 		t.Errorf("got %+v for a step that is there already, want it to be locked and read between BEGIN and ROLLBACK", got)
 	}
+}
+
+// suspends returns a step that opens a call and suspends the session.
+func (w *worker) suspends(ref session.ClaimRef, step int32, call string) session.Commit {
+	c := w.stepOf(ref, step)
+	c.Calls = []session.Call{{CallID: call, ToolName: "ask", Kind: session.ClientTool, Input: "{}"}}
+	c.Outcome = &session.Outcome{Status: session.RunSuspendedClientTool}
+	return c
+}
+
+// answer answers a call of a session.
+func (w *worker) answer(key session.Key, call string) {
+	w.Helper()
+	c := session.Submit{Key: key, CallID: call, Kind: session.ClientTool, Response: []byte("yes"), NewRunID: "continues", Now: w.now}
+	w.must(w.run(w.Context(), key, c.Need(), func(v *session.View) (*session.Change, error) {
+		change, _, err := c.Decide(v)
+		return change, err
+	}))
+}
+
+func TestAStepThatOpensOrConsumesACallTakesOneStatement(t *testing.T) {
+	t.Parallel()
+	s := open(t, pgtest.URL(t))
+	w := newWorker(t, s)
+	ref := w.begin(keysOf("t", 1)...)[0]
+	c := w.suspends(ref, 1, "c")
+	if got := sentBy(t, s, func() { w.must(w.commit(t.Context(), c)) }); got != (traffic{1, 1}) {
+		t.Errorf("got %+v for a step that suspends the session, want 1 statement", got)
+	}
+	w.answer(ref.Key, "c")
+	next := w.claims(1)[0]
+	c = w.stepOf(next, 2)
+	c.Consume = []session.Consume{{CallID: "c", Revision: 1}}
+	if got := sentBy(t, s, func() { w.must(w.commit(t.Context(), c)) }); got != (traffic{1, 1}) {
+		t.Errorf("got %+v for a step that consumes the answer, want 1 statement", got)
+	}
+}
+
+// A late answer replaces a timeout through another replica, after this one has claimed the run and so knows the timeout.
+func TestAnAnswerThroughAnotherReplicaIsNotConsumedUnread(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	w, other := newWorker(t, open(t, url)), newWorker(t, open(t, url))
+	ref := w.begin(keysOf("t", 1)...)[0]
+	c := w.suspends(ref, 1, "c")
+	c.Calls[0].DeadlineAt = w.now + 1
+	w.must(w.commit(t.Context(), c))
+	timeout := session.TimeoutCalls{Key: ref.Key, NewRunID: "continues", Now: w.now + 2, Response: func(session.Call) []byte { return []byte("timeout") }}
+	w.must(w.run(t.Context(), ref.Key, timeout.Need(), func(v *session.View) (*session.Change, error) {
+		change, _, err := timeout.Decide(v)
+		return change, err
+	}))
+	next := w.claims(1)[0]
+	other.answer(ref.Key, "c")
+	c = w.stepOf(next, 2)
+	c.Consume = []session.Consume{{CallID: "c", Revision: 1}}
+	if err := w.commit(t.Context(), c); fault.ReasonOf(err) != "ANSWER_CHANGED" {
+		t.Errorf("got %v, want the timeout refused", err)
+	}
+	c.Consume[0].Revision = 2
+	w.must(w.commit(t.Context(), c))
 }
 
 // stop requests a stop of a run.
