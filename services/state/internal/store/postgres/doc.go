@@ -62,7 +62,7 @@
 // # Constraints
 //
 // The tables that a turn writes have no CHECK constraints: PostgreSQL parses them anew for each statement that writes the
-// table, which took a third of the time of a step's commit. The store checks the rows of each change instead (check).
+// table, which took an eighth of the time of a step's commit. The store checks the rows of each change instead (check).
 // NOT NULL, unique keys and the foreign key of files remain in the schema.
 //
 // # Plans and commits

@@ -56,7 +56,7 @@ func TestTheDescribedTablesAreThoseOfTheSchema(t *testing.T) {
 	}
 }
 
-// A statement parses the CHECK constraints of each table that it writes, at a third of the costs of a step.
+// A statement parses the CHECK constraints of each table that it writes, at an eighth of the cost of a step.
 func TestTheTablesOfATurnHaveNoCheckConstraints(t *testing.T) {
 	t.Parallel()
 	s := open(t, pgtest.URL(t))

@@ -1,4 +1,4 @@
--- A statement parses the CHECK constraints of each table it writes, which took a third of the
+-- A statement parses the CHECK constraints of each table it writes, which took an eighth of the
 -- processor time of a step's commit. The store checks the rows instead, before it sends them.
 
 ALTER TABLE sessions
