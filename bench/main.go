@@ -55,10 +55,14 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		o.runs, err = numbers(text)
 		return err
 	})
-	flags.Func("peers", "which peers, separated by commas (default all: "+strings.Join(names(o.peers), ",")+")", func(text string) (err error) {
-		o.peers, err = choose(contenders(), strings.Split(text, ","))
-		return err
-	})
+	flags.Func(
+		"peers",
+		"which peers, separated by commas (default all: "+strings.Join(names(o.peers), ",")+")",
+		func(text string) (err error) {
+			o.peers, err = choose(contenders(), strings.Split(text, ","))
+			return err
+		},
+	)
 	if err := flags.Parse(args); err != nil {
 		return options{}, err
 	}

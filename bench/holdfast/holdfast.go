@@ -174,18 +174,22 @@ func (h *holdfast) Stop() {
 
 // OneProcess returns Holdfast in one process: `holdfast dev` on Postgres, with a read-only tool.
 func OneProcess() peer.Peer {
-	return &holdfast{packages: []string{"./cmd/holdfast"}, agents: agents(true), start: func(_ context.Context, h *holdfast, w peer.World, agents string) error {
-		gateway, err := process.FreeAddress()
-		if err != nil {
-			return err
-		}
-		h.connect(gateway)
-		return h.begin(process.Spec{
-			Name: "holdfast", Path: filepath.Join(w.Bin, "holdfast"), Dir: w.Dir,
-			Args: []string{"dev", "--listen", gateway, "--data", filepath.Join(w.Dir, "data"), "--agents", agents},
-			Env:  []string{"HOLDFAST_STATE_STORE=postgres", "HOLDFAST_STATE_POSTGRES_URL=" + w.Database},
-		})
-	}}
+	return &holdfast{
+		packages: []string{"./cmd/holdfast"},
+		agents:   agents(true),
+		start: func(_ context.Context, h *holdfast, w peer.World, agents string) error {
+			gateway, err := process.FreeAddress()
+			if err != nil {
+				return err
+			}
+			h.connect(gateway)
+			return h.begin(process.Spec{
+				Name: "holdfast", Path: filepath.Join(w.Bin, "holdfast"), Dir: w.Dir,
+				Args: []string{"dev", "--listen", gateway, "--data", filepath.Join(w.Dir, "data"), "--agents", agents},
+				Env:  []string{"HOLDFAST_STATE_STORE=postgres", "HOLDFAST_STATE_POSTGRES_URL=" + w.Database},
+			})
+		},
+	}
 }
 
 // FourProcesses returns Holdfast with one process per service and a read-only tool.
@@ -216,7 +220,12 @@ func startFour(_ context.Context, h *holdfast, w peer.World, agents string) erro
 		prefix := "HOLDFAST_" + strings.ToUpper(service) + "_"
 		return h.begin(process.Spec{
 			Name: service, Path: filepath.Join(w.Bin, service), Dir: w.Dir,
-			Env: append(env, prefix+"LISTEN="+addresses[service], prefix+"STATE_ADDRESS="+addresses["state"], prefix+"STREAM_ADDRESS="+addresses["stream"]),
+			Env: append(
+				env,
+				prefix+"LISTEN="+addresses[service],
+				prefix+"STATE_ADDRESS="+addresses["state"],
+				prefix+"STREAM_ADDRESS="+addresses["stream"],
+			),
 		})
 	}
 	for service, env := range map[string][]string{

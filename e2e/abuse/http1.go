@@ -15,7 +15,11 @@ func All() []Attack {
 	bomb, answers := compressedBomb(), answersBody()
 	return []Attack{
 		{Name: "slow readers", Connections: 500, attack: slowReader},
-		{Name: "gzip bombs", Connections: 400, attack: post("/holdfast.agent.v1.AgentService/Start", "Content-Type: application/proto\r\nContent-Encoding: gzip\r\n", bomb)},
+		{
+			Name:        "gzip bombs",
+			Connections: 400,
+			attack:      post("/holdfast.agent.v1.AgentService/Start", "Content-Type: application/proto\r\nContent-Encoding: gzip\r\n", bomb),
+		},
 		{Name: "huge bodies", Connections: 64, attack: hugeBody},
 		{Name: "answers", Connections: 64, attack: post("/chat", "", answers)},
 		{Name: "slow headers", Connections: 1000, attack: slowHeader},
@@ -60,7 +64,16 @@ func answersBody() []byte {
 func post(path, headers string, body []byte) func(context.Context, Target, net.Conn) bool {
 	return func(_ context.Context, t Target, conn net.Conn) bool {
 		return refused(conn, func(to io.Writer) error {
-			_, err := fmt.Fprintf(to, "POST %s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n%sContent-Length: %d\r\n\r\n%s", path, t.Address, t.Key, headers, len(body), body)
+			_, err := fmt.Fprintf(
+				to,
+				"POST %s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n%sContent-Length: %d\r\n\r\n%s",
+				path,
+				t.Address,
+				t.Key,
+				headers,
+				len(body),
+				body,
+			)
 			return err
 		})
 	}
@@ -72,7 +85,13 @@ const hugeBytes = 64 << 20
 // hugeBody sends a message without end.
 func hugeBody(_ context.Context, t Target, conn net.Conn) bool {
 	return refused(conn, func(to io.Writer) error {
-		_, err := fmt.Fprintf(to, "POST /chat HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n{\"id\":\"s\",\"message\":\"", t.Address, t.Key, hugeBytes)
+		_, err := fmt.Fprintf(
+			to,
+			"POST /chat HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n{\"id\":\"s\",\"message\":\"",
+			t.Address,
+			t.Key,
+			hugeBytes,
+		)
 		part := bytes.Repeat([]byte("x"), 64<<10)
 		for sent := 0; err == nil && sent < hugeBytes; sent += len(part) {
 			_, err = to.Write(part)

@@ -28,7 +28,14 @@ func StartNginx(t testing.TB, target string, options ...string) (url string) {
 		t:       t,
 		path:    nginxPath(t),
 		// Workers would outlive a master that is killed.
-		args:  []string{"-e", "stderr", "-c", writeFile(t, dir, "nginx.conf", nginxConfig(t, dir, server)), "-g", "daemon off; master_process off;"},
+		args: []string{
+			"-e",
+			"stderr",
+			"-c",
+			writeFile(t, dir, "nginx.conf", nginxConfig(t, dir, server)),
+			"-g",
+			"daemon off; master_process off;",
+		},
 		env:   baseEnv(),
 		ready: ok("http://" + address + "/readyz"),
 	}

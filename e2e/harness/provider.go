@@ -126,7 +126,10 @@ func (s *Speech) Text(text string) {
 			s.texts = true
 			s.open(`{"type":"text","text":""}`)
 		}
-		s.event("content_block_delta", fmt.Sprintf(`{"type":"content_block_delta","index":%d,"delta":{"type":"text_delta","text":%s}}`, s.block, jsonString(text)))
+		s.event(
+			"content_block_delta",
+			fmt.Sprintf(`{"type":"content_block_delta","index":%d,"delta":{"type":"text_delta","text":%s}}`, s.block, jsonString(text)),
+		)
 		return
 	}
 	s.openAI(fmt.Sprintf(`{"content":%s}`, jsonString(text)), "null")
@@ -140,10 +143,26 @@ func (s *Speech) Call(id, name, arguments string) {
 	if s.Wire == "anthropic" {
 		s.close()
 		s.open(fmt.Sprintf(`{"type":"tool_use","id":%q,"name":%q,"input":{}}`, id, name))
-		s.event("content_block_delta", fmt.Sprintf(`{"type":"content_block_delta","index":%d,"delta":{"type":"input_json_delta","partial_json":%s}}`, s.block, jsonString(arguments)))
+		s.event(
+			"content_block_delta",
+			fmt.Sprintf(
+				`{"type":"content_block_delta","index":%d,"delta":{"type":"input_json_delta","partial_json":%s}}`,
+				s.block,
+				jsonString(arguments),
+			),
+		)
 		return
 	}
-	s.openAI(fmt.Sprintf(`{"tool_calls":[{"index":%d,"id":%q,"type":"function","function":{"name":%q,"arguments":%s}}]}`, index, id, name, jsonString(arguments)), "null")
+	s.openAI(
+		fmt.Sprintf(
+			`{"tool_calls":[{"index":%d,"id":%q,"type":"function","function":{"name":%q,"arguments":%s}}]}`,
+			index,
+			id,
+			name,
+			jsonString(arguments),
+		),
+		"null",
+	)
 }
 
 // End ends the answer.
@@ -155,7 +174,10 @@ func (s *Speech) End() {
 	}
 	if s.Wire == "anthropic" {
 		s.close()
-		s.event("message_delta", fmt.Sprintf(`{"type":"message_delta","delta":{"stop_reason":%q,"stop_sequence":null},"usage":{"output_tokens":5}}`, reason))
+		s.event(
+			"message_delta",
+			fmt.Sprintf(`{"type":"message_delta","delta":{"stop_reason":%q,"stop_sequence":null},"usage":{"output_tokens":5}}`, reason),
+		)
 		s.event("message_stop", `{"type":"message_stop"}`)
 		return
 	}
@@ -222,14 +244,24 @@ func (s *Speech) begin() {
 	s.w.Header().Set("Content-Type", "text/event-stream")
 	s.w.WriteHeader(http.StatusOK)
 	if s.Wire == "anthropic" {
-		s.event("message_start", `{"type":"message_start","message":{"id":"msg_1","type":"message","role":"assistant","model":"fake","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":9,"output_tokens":1}}}`)
+		s.event(
+			"message_start",
+			`{"type":"message_start","message":{"id":"msg_1","type":"message","role":"assistant","model":"fake","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":9,"output_tokens":1}}}`,
+		)
 		return
 	}
 	s.openAI(`{"role":"assistant","content":""}`, "null")
 }
 
 func (s *Speech) openAI(delta, finish string) {
-	s.event("", fmt.Sprintf(`{"id":"c1","object":"chat.completion.chunk","created":1795000000,"model":"fake","choices":[{"index":0,"delta":%s,"finish_reason":%s}],"usage":null}`, delta, finish))
+	s.event(
+		"",
+		fmt.Sprintf(
+			`{"id":"c1","object":"chat.completion.chunk","created":1795000000,"model":"fake","choices":[{"index":0,"delta":%s,"finish_reason":%s}],"usage":null}`,
+			delta,
+			finish,
+		),
+	)
 }
 
 func (s *Speech) event(name, data string) {

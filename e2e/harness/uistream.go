@@ -87,7 +87,12 @@ func (s *UIStream) Rest() error {
 // Complete returns an error about the missing parts of an answer, or nil.
 func (s *UIStream) Complete() error {
 	if !s.Finished || !s.Done || s.ErrorText != "" {
-		return fmt.Errorf("the stream ended with finish=%v [DONE]=%v error=%q, want finish and [DONE] and no error", s.Finished, s.Done, s.ErrorText)
+		return fmt.Errorf(
+			"the stream ended with finish=%v [DONE]=%v error=%q, want finish and [DONE] and no error",
+			s.Finished,
+			s.Done,
+			s.ErrorText,
+		)
 	}
 	return nil
 }

@@ -47,7 +47,18 @@ func start() (server, error) {
 			return server{}, err
 		}
 	}
-	init := exec.CommandContext(context.Background(), filepath.Join(bin, "initdb"), "-D", dir+"/data", "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
+	init := exec.CommandContext(
+		context.Background(),
+		filepath.Join(bin, "initdb"),
+		"-D",
+		dir+"/data",
+		"-U",
+		"postgres",
+		"--auth=trust",
+		"--encoding=UTF8",
+		"--locale=C",
+		"--no-sync",
+	)
 	as(init, account)
 	if out, err := init.CombinedOutput(); err != nil {
 		return server{}, fmt.Errorf("initdb: %w\n%s", err, out)

@@ -141,8 +141,13 @@ func checkOps(ops []Op, maxBytes int) error {
 			"%d keys were changed; at most %d are allowed; group values under one key", len(ops), maxStateKeys)
 	}
 	if size > maxBytes {
-		return fault.New(fault.TooLarge, "STATE_SIZE_EXCEEDED",
-			"the changes of the custom state have %d bytes; at most %d are allowed; store large data elsewhere and keep a reference", size, maxBytes).
+		return fault.New(
+			fault.TooLarge,
+			"STATE_SIZE_EXCEEDED",
+			"the changes of the custom state have %d bytes; at most %d are allowed; store large data elsewhere and keep a reference",
+			size,
+			maxBytes,
+		).
 			With("changedKeys", changedKeys(ops)).
 			With("limitBytes", strconv.Itoa(maxBytes)).
 			With("sizeBytes", strconv.Itoa(size))

@@ -33,7 +33,12 @@ func runProcess(ctx context.Context, c ProcessConfig, t *telemetry.Telemetry) (e
 		return err
 	}
 	if c.Config.Grants.Secret == "" && !rpc.Loopback(c.Listen) {
-		t.Log.WarnContext(ctx, "executors may write for runs that they do not own: set HOLDFAST_GRANT_SECRET, the same for state and stream", "address", c.Listen)
+		t.Log.WarnContext(
+			ctx,
+			"executors may write for runs that they do not own: set HOLDFAST_GRANT_SECRET, the same for state and stream",
+			"address",
+			c.Listen,
+		)
 	}
 	server, err := rpc.NewServer(rpc.ServerConfig{
 		Security: c.Internal, Log: t.Log, Untraced: []string{statev1.WorkService_Heartbeat_FullMethodName},

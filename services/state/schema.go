@@ -50,7 +50,11 @@ func Migrate(ctx context.Context, c Config) (Schema, error) {
 // checkDatabase refuses configurations without a database that stays.
 func (c Config) checkDatabase() error {
 	if c.Store == "memory" {
-		return fault.New(fault.Invalid, "CONFIG_INVALID", "HOLDFAST_STATE_STORE is memory: such a store has no database; choose sqlite or postgres")
+		return fault.New(
+			fault.Invalid,
+			"CONFIG_INVALID",
+			"HOLDFAST_STATE_STORE is memory: such a store has no database; choose sqlite or postgres",
+		)
 	}
 	return c.check()
 }

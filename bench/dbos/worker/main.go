@@ -93,7 +93,11 @@ func (a workflows) step(ctx dbos.Context, step int) (turn, error) {
 			return t, err
 		}, dbos.WithStepName("step"))
 	}
-	answer, err := dbos.RunAsStep(ctx, func(context.Context) (agent.Message, error) { return agent.Model(step), nil }, dbos.WithStepName("model"))
+	answer, err := dbos.RunAsStep(
+		ctx,
+		func(context.Context) (agent.Message, error) { return agent.Model(step), nil },
+		dbos.WithStepName("model"),
+	)
 	if err != nil || answer.Call == nil {
 		return turn{Answer: answer}, err
 	}

@@ -42,7 +42,9 @@ func run(ctx context.Context) error {
 	if _, err := pool.Exec(ctx, schema); err != nil {
 		return err
 	}
-	bus, err := server.NewServer(&server.Options{JetStream: true, StoreDir: os.Getenv("STREAM_DIR"), DontListen: true, NoLog: true, NoSigs: true})
+	bus, err := server.NewServer(
+		&server.Options{JetStream: true, StoreDir: os.Getenv("STREAM_DIR"), DontListen: true, NoLog: true, NoSigs: true},
+	)
 	if err != nil {
 		return err
 	}

@@ -105,7 +105,13 @@ func (s *Server) Stop() error {
 func (s *Server) name() string { return fmt.Sprint("peers_", s.names) }
 
 func (s *Server) url(database string) string {
-	u := url.URL{Scheme: "postgres", User: url.User("postgres"), Host: "", Path: "/" + database, RawQuery: url.Values{"host": {s.dir}}.Encode()}
+	u := url.URL{
+		Scheme:   "postgres",
+		User:     url.User("postgres"),
+		Host:     "",
+		Path:     "/" + database,
+		RawQuery: url.Values{"host": {s.dir}}.Encode(),
+	}
 	return u.String()
 }
 
@@ -149,5 +155,7 @@ func programs() (string, error) {
 			return filepath.Dir(path), nil
 		}
 	}
-	return "", errors.New("initdb and postgres are neither under /usr/lib/postgresql nor in the PATH: install the server, for example with apt-get install postgresql")
+	return "", errors.New(
+		"initdb and postgres are neither under /usr/lib/postgresql nor in the PATH: install the server, for example with apt-get install postgresql",
+	)
 }

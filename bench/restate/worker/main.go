@@ -59,7 +59,11 @@ func (a Agent) step(ctx restate.ObjectContext, step int) (turn, error) {
 			return t, err
 		}, restate.WithName("step"))
 	}
-	answer, err := restate.Run(ctx, func(restate.RunContext) (agent.Message, error) { return agent.Model(step), nil }, restate.WithName("model"))
+	answer, err := restate.Run(
+		ctx,
+		func(restate.RunContext) (agent.Message, error) { return agent.Model(step), nil },
+		restate.WithName("model"),
+	)
 	if err != nil || answer.Call == nil {
 		return turn{Answer: answer}, err
 	}

@@ -50,7 +50,12 @@ func (c *compiler) pattern(text string) (*pattern, error) {
 	}
 	c.programSize += p.size
 	if p.size > maxProgram {
-		return nil, fmt.Errorf("the pattern %q takes %d instructions; at most %d are allowed; repeat less", clip(text, maxShown), p.size, maxProgram)
+		return nil, fmt.Errorf(
+			"the pattern %q takes %d instructions; at most %d are allowed; repeat less",
+			clip(text, maxShown),
+			p.size,
+			maxProgram,
+		)
 	}
 	return p, nil
 }

@@ -265,7 +265,13 @@ func (h *host) encode(value any) (string, error) {
 			"agent", h.request.GetAgentType(), "method", h.request.GetMethod(), "error", err)
 		return "", fault.New(fault.Conflict, "METHOD_FAILED", "The method has failed.")
 	case len(text) > h.maxBytes:
-		return "", fault.New(fault.TooLarge, "RESULT_TOO_LARGE", "a value of a method may have at most %d bytes; this one has %d", h.maxBytes, len(text))
+		return "", fault.New(
+			fault.TooLarge,
+			"RESULT_TOO_LARGE",
+			"a value of a method may have at most %d bytes; this one has %d",
+			h.maxBytes,
+			len(text),
+		)
 	}
 	return string(text), nil
 }

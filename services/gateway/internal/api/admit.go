@@ -45,7 +45,13 @@ func (s *Server) admit(next http.Handler) http.Handler {
 		}
 		reservation := s.Bodies.Reserve(caller.Tenant)
 		defer reservation.Release()
-		body := &boundedBody{ReadCloser: r.Body, reservation: reservation, limit: s.MaxBytes, remaining: s.MaxBytes, leave: func() { abandonBody(w, r) }}
+		body := &boundedBody{
+			ReadCloser:  r.Body,
+			reservation: reservation,
+			limit:       s.MaxBytes,
+			remaining:   s.MaxBytes,
+			leave:       func() { abandonBody(w, r) },
+		}
 		if enveloped(r) {
 			w.Header().Set("Cache-Control", "no-cache, no-transform") // the answer may be a stream; middleware that compresses would hold it back
 			body.prefix, body.remaining = make([]byte, 0, envelope), s.MaxBytes+envelope

@@ -61,8 +61,18 @@ func (s *Server) Handlers() (map[string]http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	prefix, service := agentv1connect.NewAgentServiceHandler(s,
-		connect.WithInterceptors(traces, measure{s.Meters, s.Now}, deadlineInterceptor{}, rpc.ConnectInterceptor(s.Log), rules{}), connect.WithReadMaxBytes(s.MaxBytes), withGzip())
+	prefix, service := agentv1connect.NewAgentServiceHandler(
+		s,
+		connect.WithInterceptors(
+			traces,
+			measure{s.Meters, s.Now},
+			deadlineInterceptor{},
+			rpc.ConnectInterceptor(s.Log),
+			rules{},
+		),
+		connect.WithReadMaxBytes(s.MaxBytes),
+		withGzip(),
+	)
 	handlers := map[string]http.Handler{prefix: s.admit(service)}
 	s.addDiscovery(handlers)
 	return handlers, nil

@@ -17,7 +17,11 @@ func (s *Server) ListCheckpoints(ctx context.Context, r *agentv1.ListCheckpoints
 	if err != nil {
 		return nil, err
 	}
-	return &agentv1.ListCheckpointsResponse{Checkpoints: each(page.GetCheckpoints(), checkpointOf), Total: page.GetTotal(), HasMore: page.GetHasMore()}, nil
+	return &agentv1.ListCheckpointsResponse{
+		Checkpoints: each(page.GetCheckpoints(), checkpointOf),
+		Total:       page.GetTotal(),
+		HasMore:     page.GetHasMore(),
+	}, nil
 }
 
 // GetCheckpoint implements the service.

@@ -41,7 +41,9 @@ func (i *inflater) Read(p []byte) (int, error) {
 	n, err := i.gzip.Read(p)
 	i.inflated += int64(n)
 	if i.inflated > freeInflate+maxRatio*i.from.read {
-		return 0, readError(fault.New(fault.TooLarge, "BODY_TOO_LARGE", "a compressed request may inflate to %d times its size; send it uncompressed", maxRatio))
+		return 0, readError(
+			fault.New(fault.TooLarge, "BODY_TOO_LARGE", "a compressed request may inflate to %d times its size; send it uncompressed", maxRatio),
+		)
 	}
 	return n, err
 }

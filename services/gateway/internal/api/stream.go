@@ -46,7 +46,9 @@ func streamResponse(f *frame.Frame) *agentv1.StreamResponse {
 	case f.Chunk != nil:
 		return &agentv1.StreamResponse{Frame: &agentv1.StreamResponse_Chunk{Chunk: &agentv1.Chunk{Sequence: f.Sequence, Chunk: f.Chunk}}}
 	case fail != nil:
-		return &agentv1.StreamResponse{Frame: &agentv1.StreamResponse_Fail{Fail: &agentv1.Fail{Sequence: f.Sequence, Error: fail.GetError(), Code: fail.GetCode()}}}
+		return &agentv1.StreamResponse{
+			Frame: &agentv1.StreamResponse_Fail{Fail: &agentv1.Fail{Sequence: f.Sequence, Error: fail.GetError(), Code: fail.GetCode()}},
+		}
 	case f.Terminal != nil:
 		return &agentv1.StreamResponse{Frame: &agentv1.StreamResponse_End{End: &agentv1.End{
 			Sequence: f.Sequence, Status: frame.StatusName(end.GetStatus()), Output: end.GetOutput(), Usage: end.GetUsage(), CompletionReason: end.GetCompletionReason(),

@@ -42,11 +42,14 @@ func (s *Server) ListPendingCalls(ctx context.Context, r *agentv1.ListPendingCal
 	if err != nil {
 		return nil, err
 	}
-	return &agentv1.ListPendingCallsResponse{NextCursor: page.GetNext(), Calls: each(page.GetCalls(), func(c *statev1.OpenCall) *agentv1.PendingCall {
-		call := pendingCall(c.GetCall())
-		call.RootSessionId, call.AgentType, call.UserId = c.GetRootSessionId(), c.GetAgentType(), c.GetUserId()
-		return call
-	})}, nil
+	return &agentv1.ListPendingCallsResponse{
+		NextCursor: page.GetNext(),
+		Calls: each(page.GetCalls(), func(c *statev1.OpenCall) *agentv1.PendingCall {
+			call := pendingCall(c.GetCall())
+			call.RootSessionId, call.AgentType, call.UserId = c.GetRootSessionId(), c.GetAgentType(), c.GetUserId()
+			return call
+		}),
+	}, nil
 }
 
 func callAnswer(r *agentv1.SubmitToolResultRequest) *statev1.CallAnswer {

@@ -29,7 +29,12 @@ func (s *Server) WaitRun(ctx context.Context, r *agentv1.WaitRunRequest) (*agent
 	waiting, cancel := context.WithTimeout(stream, time.Duration(r.GetWaitMs())*time.Millisecond)
 	defer cancel()
 	for waiting.Err() == nil && !seen.done() {
-		request := follow.Request{Tenant: tenantOf(ctx), SessionID: r.GetSessionId(), RunID: seen.run.GetRunId(), After: seen.session.GetSession().GetPosition()}
+		request := follow.Request{
+			Tenant:    tenantOf(ctx),
+			SessionID: r.GetSessionId(),
+			RunID:     seen.run.GetRunId(),
+			After:     seen.session.GetSession().GetPosition(),
+		}
 		err := s.Follower.FollowRun(request, seen.session.GetSession(), seen.run).To(waiting, discard{})
 		if err != nil && waiting.Err() == nil {
 			return nil, err
@@ -84,7 +89,10 @@ func (s *Server) continuation(ctx context.Context, run *statev1.Run) (*statev1.R
 	if run.GetTurn() == 0 || conversation.Executing(run) {
 		return run, nil
 	}
-	later, err := s.Sessions.ListRuns(ctx, &statev1.ListRunsRequest{Tenant: tenantOf(ctx), SessionId: run.GetSessionId(), Limit: maxContinuations})
+	later, err := s.Sessions.ListRuns(
+		ctx,
+		&statev1.ListRunsRequest{Tenant: tenantOf(ctx), SessionId: run.GetSessionId(), Limit: maxContinuations},
+	)
 	if err != nil {
 		return nil, err
 	}

@@ -45,9 +45,11 @@ func (e *Export) Routes() []httpapi.Route {
 			Name:       "exportAudit",
 			Summary:    "Returns the audit log as lines of JSON, the oldest entries first. The body ends cleanly only if it is complete. Continue later, or after a cut, with the cursor of the last line.",
 			Parameters: []httpapi.Parameter{from, before, session, actor, action, cursor},
-			Answers:    []httpapi.Answer{{Status: http.StatusOK, About: "one entry in each line, as in listAuditEvents", Type: "application/x-ndjson"}},
-			Faults:     httpapi.Faults{fault.Invalid: {"CURSOR_INVALID", "ID_INVALID", "PARAMETER_INVALID"}},
-			Stream:     true,
+			Answers: []httpapi.Answer{
+				{Status: http.StatusOK, About: "one entry in each line, as in listAuditEvents", Type: "application/x-ndjson"},
+			},
+			Faults: httpapi.Faults{fault.Invalid: {"CURSOR_INVALID", "ID_INVALID", "PARAMETER_INVALID"}},
+			Stream: true,
 		},
 	}}
 }

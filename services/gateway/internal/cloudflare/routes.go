@@ -34,8 +34,18 @@ func (s *Sockets) Routes() []httpapi.Route {
 		{Method: http.MethodGet, Pattern: "/agents/{agent}/{name}/get-messages", Handler: s.messages, Scope: auth.Read, About: httpapi.About{
 			Name: "getInstanceMessages", Summary: "Returns the newest messages of an instance, as useAgentChat loads them.",
 			Parameters: []httpapi.Parameter{agent, name},
-			Answers:    []httpapi.Answer{{Status: http.StatusOK, About: "UI messages of the AI SDK, oldest first, without the message of a live run", Body: []uistream.UIMessage{}}},
-			Faults:     httpapi.Faults{fault.NotFound: faults[fault.NotFound], fault.Conflict: faults[fault.Conflict], fault.Unavailable: {"SESSION_CHANGING"}},
+			Answers: []httpapi.Answer{
+				{
+					Status: http.StatusOK,
+					About:  "UI messages of the AI SDK, oldest first, without the message of a live run",
+					Body:   []uistream.UIMessage{},
+				},
+			},
+			Faults: httpapi.Faults{
+				fault.NotFound:    faults[fault.NotFound],
+				fault.Conflict:    faults[fault.Conflict],
+				fault.Unavailable: {"SESSION_CHANGING"},
+			},
 		}},
 		{Method: http.MethodGet, Pattern: "/agents/{agent}/{name}/{path...}", Handler: s.refusePath, Public: true},
 	}

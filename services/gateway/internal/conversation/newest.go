@@ -119,7 +119,11 @@ func (n *Newest) Keep(ids []string) (int64, error) {
 		begins = shown[i].ID == ids[i]
 	}
 	if !begins || n.Offset > 0 {
-		return 0, fault.New(fault.Conflict, "MESSAGES_FIXED", "the conversation can only be shortened at its end; it does not begin with these messages")
+		return 0, fault.New(
+			fault.Conflict,
+			"MESSAGES_FIXED",
+			"the conversation can only be shortened at its end; it does not begin with these messages",
+		)
 	}
 	part := n.stored
 	for part.Messages = n.stored.Messages; len(part.Conversation()) > len(ids); {

@@ -76,7 +76,12 @@ const attempts = 3
 
 // consistentPage returns a page with the session of the same moment. The moment matters only for
 // open calls.
-func (r *Reader) consistentPage(ctx context.Context, session *statev1.GetSessionResponse, offset int64, limit int) (*Page, *statev1.GetSessionResponse, error) {
+func (r *Reader) consistentPage(
+	ctx context.Context,
+	session *statev1.GetSessionResponse,
+	offset int64,
+	limit int,
+) (*Page, *statev1.GetSessionResponse, error) {
 	for attempt := 1; ; attempt++ {
 		page, err := r.readPage(ctx, session.GetSession(), offset, limit)
 		if err != nil || !uistream.HasOpenCalls(page.Messages) {

@@ -51,7 +51,12 @@ func (r *Reader) loadStored(ctx context.Context, s *statev1.Session, messages []
 
 // loadRuns returns the runs of the messages, and last if that run ended behind them. The newest runs
 // need one request, older runs one each.
-func (r *Reader) loadRuns(ctx context.Context, s *statev1.Session, messages []*eventv1.Message, last string) (map[string]uistream.Run, string, error) {
+func (r *Reader) loadRuns(
+	ctx context.Context,
+	s *statev1.Session,
+	messages []*eventv1.Message,
+	last string,
+) (map[string]uistream.Run, string, error) {
 	wanted := unansweredRuns(messages)
 	answering := map[string]bool{}
 	for _, m := range messages {
@@ -163,7 +168,12 @@ func groupForeignRuns(messages []*eventv1.Message, runs map[string]uistream.Run)
 }
 
 // loadRecords returns the records of the messages' steps, up to recordBytes.
-func (r *Reader) loadRecords(ctx context.Context, s *statev1.Session, messages []*eventv1.Message, runs map[string]uistream.Run) (map[uistream.Step]*eventv1.StepRecord, error) {
+func (r *Reader) loadRecords(
+	ctx context.Context,
+	s *statev1.Session,
+	messages []*eventv1.Message,
+	runs map[string]uistream.Run,
+) (map[uistream.Step]*eventv1.StepRecord, error) {
 	first, last := int32(0), int32(0)
 	for _, m := range messages {
 		if uistream.IsPartOfAnswer(m) && m.GetStep() > 0 && runs[m.GetRunId()].ID != "" {

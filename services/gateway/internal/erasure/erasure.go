@@ -83,7 +83,10 @@ func (e *Eraser) remove(ctx context.Context, logs []*statev1.LogErasure) error {
 	}
 	request := &streamv2.EraseRequest{}
 	for _, l := range logs {
-		request.Streams = append(request.Streams, &streamv2.StreamRef{Tenant: l.GetTenant(), RootSessionId: l.GetRootSessionId(), SessionId: l.GetSessionId()})
+		request.Streams = append(
+			request.Streams,
+			&streamv2.StreamRef{Tenant: l.GetTenant(), RootSessionId: l.GetRootSessionId(), SessionId: l.GetSessionId()},
+		)
 	}
 	_, err := e.Stream.Erase(ctx, request)
 	return err

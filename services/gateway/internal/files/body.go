@@ -256,8 +256,12 @@ func (b *body) structure(c byte) error {
 // add copies bytes. TooLarge (BODY_TOO_LARGE), Exhausted (BODY_MEMORY_FULL).
 func (b *body) add(p ...byte) error {
 	if int64(len(b.out)+len(p)) > b.limits.Text {
-		return fault.New(fault.TooLarge, "BODY_TOO_LARGE",
-			"a request may have at most %d bytes without its files; send the last message only, or raise HOLDFAST_GATEWAY_MAX_BODY_BYTES", b.limits.Text).
+		return fault.New(
+			fault.TooLarge,
+			"BODY_TOO_LARGE",
+			"a request may have at most %d bytes without its files; send the last message only, or raise HOLDFAST_GATEWAY_MAX_BODY_BYTES",
+			b.limits.Text,
+		).
 			WithSizes(0, b.limits.Text)
 	}
 	if len(b.out)+len(p) > cap(b.out) {

@@ -84,7 +84,11 @@ func (c *content) Write(p []byte) (int, error) {
 		last := int(c.size / pieceBytes)
 		if last == len(c.pieces) {
 			if !c.files.limits.Memory.Take(c.tenant, pieceBytes) {
-				return 0, fault.New(fault.Exhausted, tooManyFiles, "files of other requests fill the memory for them; send it again in a moment, or raise HOLDFAST_GATEWAY_FILE_MEMORY")
+				return 0, fault.New(
+					fault.Exhausted,
+					tooManyFiles,
+					"files of other requests fill the memory for them; send it again in a moment, or raise HOLDFAST_GATEWAY_FILE_MEMORY",
+				)
 			}
 			c.pieces = append(c.pieces, make([]byte, pieceBytes))
 		}

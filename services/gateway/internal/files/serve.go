@@ -58,7 +58,11 @@ func (f *Files) Routes() []httpapi.Route {
 			{Status: http.StatusPartialContent, About: "the bytes of the header Range", Type: "*/*"},
 			{Status: http.StatusNotModified, About: "the client has the file"},
 		},
-		Faults: httpapi.Faults{fault.NotFound: {fileNotFound}, fault.Exhausted: {tooManyFiles}, fault.Unavailable: {"STORE_UNAVAILABLE", "UNAVAILABLE"}},
+		Faults: httpapi.Faults{
+			fault.NotFound:    {fileNotFound},
+			fault.Exhausted:   {tooManyFiles},
+			fault.Unavailable: {"STORE_UNAVAILABLE", "UNAVAILABLE"},
+		},
 	}
 	return []httpapi.Route{
 		{Method: http.MethodPost, Pattern: "/files", Handler: f.Upload, Scope: auth.Chat, About: httpapi.About{
@@ -66,7 +70,11 @@ func (f *Files) Routes() []httpapi.Route {
 			Summary:  "Stores a file for messages: the body itself, with its media type as the content type, or the first file of a form.",
 			BodyType: "application/octet-stream", MaxBytes: f.limits.File,
 			Answers: []httpapi.Answer{{Status: http.StatusOK, About: "the file", Body: Uploaded{}}},
-			Faults:  httpapi.Faults{fault.Invalid: {"BODY_INVALID", "FILE_INVALID"}, fault.TooLarge: {"FILE_TOO_LARGE"}, fault.Exhausted: {"QUOTA_BYTES", tooManyFiles}},
+			Faults: httpapi.Faults{
+				fault.Invalid:   {"BODY_INVALID", "FILE_INVALID"},
+				fault.TooLarge:  {"FILE_TOO_LARGE"},
+				fault.Exhausted: {"QUOTA_BYTES", tooManyFiles},
+			},
 		}},
 		{Method: http.MethodGet, Pattern: "/files/{id}", Handler: f.Serve, Public: true, About: get},
 		{Method: http.MethodHead, Pattern: "/files/{id}", Handler: f.Serve, Public: true}, // not described: it is a part of GET
@@ -85,7 +93,10 @@ func (f *Files) Base(r *http.Request) string {
 	if r.TLS != nil {
 		scheme = "https"
 	}
-	if proto, _, _ := strings.Cut(r.Header.Get("X-Forwarded-Proto"), ","); slices.Contains([]string{"http", "https"}, strings.ToLower(strings.TrimSpace(proto))) {
+	if proto, _, _ := strings.Cut(r.Header.Get("X-Forwarded-Proto"), ","); slices.Contains(
+		[]string{"http", "https"},
+		strings.ToLower(strings.TrimSpace(proto)),
+	) {
 		scheme = strings.ToLower(strings.TrimSpace(proto))
 	}
 	forwarded, _, _ := strings.Cut(r.Header.Get("X-Forwarded-Host"), ",")
@@ -143,7 +154,12 @@ func (f *Files) Upload(w http.ResponseWriter, r *http.Request, tenant string) er
 }
 
 func formTooLarge() error {
-	return fault.New(fault.TooLarge, "FILE_TOO_LARGE", "a form may have at most %d bytes beside the longest file; send its file alone", formBytes)
+	return fault.New(
+		fault.TooLarge,
+		"FILE_TOO_LARGE",
+		"a form may have at most %d bytes beside the longest file; send its file alone",
+		formBytes,
+	)
 }
 
 // uploadOf returns the file of a request and its media type; "" stands for the type of the bytes. Invalid
@@ -178,7 +194,11 @@ func (f *Files) Serve(w http.ResponseWriter, r *http.Request, _ string) error {
 		return err
 	}
 	if !f.limits.Reads.Take(id, 1) {
-		return fault.New(fault.Exhausted, tooManyFiles, "this gateway is already sending too many files; send it again in a moment, or raise HOLDFAST_GATEWAY_MAX_FILE_READS")
+		return fault.New(
+			fault.Exhausted,
+			tooManyFiles,
+			"this gateway is already sending too many files; send it again in a moment, or raise HOLDFAST_GATEWAY_MAX_FILE_READS",
+		)
 	}
 	defer f.limits.Reads.Give(id, 1)
 	bytes := &fileReader{ctx: r.Context(), client: f.client, id: id}

@@ -64,7 +64,12 @@ func (d definition) hasBody() bool {
 }
 
 // route returns the route of a method. fix, if not nil, changes the request before it is served.
-func route[In, Out proto.Message](d definition, limits httpapi.Limits, serve func(context.Context, In) (Out, error), fix func(In)) httpapi.Route {
+func route[In, Out proto.Message](
+	d definition,
+	limits httpapi.Limits,
+	serve func(context.Context, In) (Out, error),
+	fix func(In),
+) httpapi.Route {
 	var in In
 	var out Out
 	message := in.ProtoReflect().Descriptor()
@@ -86,28 +91,33 @@ func route[In, Out proto.Message](d definition, limits httpapi.Limits, serve fun
 	about.Answers = []httpapi.Answer{{Status: http.StatusOK, About: "the answer", Body: Shape{
 		Name: d.answer, Message: out.ProtoReflect().Descriptor(), Inline: d.inline,
 	}}}
-	return httpapi.Route{Method: d.method, Pattern: d.pattern, About: about, Handler: func(w http.ResponseWriter, r *http.Request, _ string) error {
-		request := in.ProtoReflect().New()
-		if err := d.read(w, r, limits, request); err != nil {
+	return httpapi.Route{
+		Method:  d.method,
+		Pattern: d.pattern,
+		About:   about,
+		Handler: func(w http.ResponseWriter, r *http.Request, _ string) error {
+			request := in.ProtoReflect().New()
+			if err := d.read(w, r, limits, request); err != nil {
+				return err
+			}
+			typed := request.Interface().(In)
+			if fix != nil {
+				fix(typed)
+			}
+			if err := api.Validate(typed); err != nil {
+				return d.inJSONNames(err)
+			}
+			answer, err := serve(r.Context(), typed)
+			if err != nil {
+				return err
+			}
+			text, err := encode(answer, d.inline)
+			if err == nil {
+				httpapi.WriteJSON(w, http.StatusOK, text)
+			}
 			return err
-		}
-		typed := request.Interface().(In)
-		if fix != nil {
-			fix(typed)
-		}
-		if err := api.Validate(typed); err != nil {
-			return d.inJSONNames(err)
-		}
-		answer, err := serve(r.Context(), typed)
-		if err != nil {
-			return err
-		}
-		text, err := encode(answer, d.inline)
-		if err == nil {
-			httpapi.WriteJSON(w, http.StatusOK, text)
-		}
-		return err
-	}}
+		},
+	}
 }
 
 // refuseUnknown returns the route with a check of its query. A filter with a misspelt name would

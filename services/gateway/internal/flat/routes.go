@@ -14,7 +14,16 @@ import (
 // Routes returns the routes for the methods of the service.
 func Routes(s *api.Server, limits httpapi.Limits) []httpapi.Route {
 	routes := slices.Concat(
-		runRoutes(s, limits), sessionRoutes(s, limits), checkpointRoutes(s, limits), usageRoutes(s), auditRoutes(s, limits), accessRoutes(s, limits))
+		runRoutes(
+			s,
+			limits,
+		),
+		sessionRoutes(s, limits),
+		checkpointRoutes(s, limits),
+		usageRoutes(s),
+		auditRoutes(s, limits),
+		accessRoutes(s, limits),
+	)
 	for i := range routes {
 		routes[i] = refuseUnknown(routes[i])
 	}
@@ -34,7 +43,16 @@ var (
 	badMessage     = []string{"FILE_INVALID", "ID_INVALID", "MESSAGE_INVALID", "STATE_INVALID", "TIMEOUT_INVALID"}
 	tooLarge       = []string{"FILE_TOO_LARGE", "MESSAGE_TOO_LARGE", "STATE_SIZE_EXCEEDED", "TOO_MANY_MESSAGES"}
 	ofQuotas       = []string{"QUOTA_BYTES", "QUOTA_QUEUED", "QUOTA_STARTS", "TOO_MANY_FILES"}
-	notNow         = []string{"MESSAGE_EXISTS", "REQUEST_KEY_REUSED", "RUN_CANCELLED", "SESSION_BUSY", "SESSION_CHANGED", "SESSION_COMPLETED", "SESSION_EXISTS", "SESSION_SUSPENDED"}
+	notNow         = []string{
+		"MESSAGE_EXISTS",
+		"REQUEST_KEY_REUSED",
+		"RUN_CANCELLED",
+		"SESSION_BUSY",
+		"SESSION_CHANGED",
+		"SESSION_COMPLETED",
+		"SESSION_EXISTS",
+		"SESSION_SUSPENDED",
+	}
 )
 
 func runRoutes(s *api.Server, limits httpapi.Limits) []httpapi.Route {
@@ -121,7 +139,10 @@ func sessionRoutes(s *api.Server, limits httpapi.Limits) []httpapi.Route {
 			method: http.MethodGet, pattern: "/sessions", name: "listSessions", limits: pages,
 			summary: "Lists sessions that meet all conditions, newest first.",
 			rename:  map[string]string{"statuses": "status"},
-			faults:  httpapi.Faults{fault.Invalid: {"CURSOR_INVALID", "ID_INVALID", "METADATA_INVALID", "STATUS_INVALID", "TAGS_INVALID"}, fault.Denied: otherUser},
+			faults: httpapi.Faults{
+				fault.Invalid: {"CURSOR_INVALID", "ID_INVALID", "METADATA_INVALID", "STATUS_INVALID", "TAGS_INVALID"},
+				fault.Denied:  otherUser,
+			},
 		}, limits, s.ListSessions, nil),
 		route(definition{
 			method: http.MethodGet, pattern: "/sessions/{id}", name: "getSession",

@@ -15,7 +15,11 @@ var usageMode = httpapi.Parameter{
 }
 
 func usageRoutes(s *api.Server) []httpapi.Route {
-	found := httpapi.Faults{fault.NotFound: {"SESSION_NOT_FOUND", "RUN_NOT_FOUND"}, fault.Exhausted: {"QUERY_TOO_LARGE"}, fault.Invalid: {"ID_INVALID"}}
+	found := httpapi.Faults{
+		fault.NotFound:  {"SESSION_NOT_FOUND", "RUN_NOT_FOUND"},
+		fault.Exhausted: {"QUERY_TOO_LARGE"},
+		fault.Invalid:   {"ID_INVALID"},
+	}
 	rollup := route(definition{
 		method: http.MethodGet, pattern: "/usage", name: "getUsage", inline: "usage", faults: found,
 		summary: "Returns the usage of a session: its sums, or its measurements.",

@@ -31,12 +31,16 @@ func Text(delta string) *eventv1.Chunk {
 
 // Call is the start of a tool call.
 func Call(id, arguments string) *eventv1.Chunk {
-	return &eventv1.Chunk{Event: &eventv1.Chunk_ToolStart{ToolStart: &eventv1.ToolStart{ToolCallId: id, ToolName: "add", Arguments: arguments}}}
+	return &eventv1.Chunk{
+		Event: &eventv1.Chunk_ToolStart{ToolStart: &eventv1.ToolStart{ToolCallId: id, ToolName: "add", Arguments: arguments}},
+	}
 }
 
 // Result is the successful end of a tool call.
 func Result(id, result string) *eventv1.Chunk {
-	return &eventv1.Chunk{Event: &eventv1.Chunk_ToolEnd{ToolEnd: &eventv1.ToolEnd{ToolCallId: id, ToolName: "add", Success: true, Result: result}}}
+	return &eventv1.Chunk{
+		Event: &eventv1.Chunk_ToolEnd{ToolEnd: &eventv1.ToolEnd{ToolCallId: id, ToolName: "add", Success: true, Result: result}},
+	}
 }
 
 // AssistantMessage is a stored assistant message with the text and the calls.
@@ -46,7 +50,10 @@ func AssistantMessage(step int32, text string, calls ...string) *eventv1.Message
 		m.Parts = append(m.Parts, &eventv1.Part{Part: &eventv1.Part_Text{Text: &eventv1.TextPart{Text: text}}})
 	}
 	for _, id := range calls {
-		m.Parts = append(m.Parts, &eventv1.Part{Part: &eventv1.Part_ToolCall{ToolCall: &eventv1.ToolCallPart{ToolCallId: id, ToolName: "add", Arguments: `{"a":1}`}}})
+		m.Parts = append(
+			m.Parts,
+			&eventv1.Part{Part: &eventv1.Part_ToolCall{ToolCall: &eventv1.ToolCallPart{ToolCallId: id, ToolName: "add", Arguments: `{"a":1}`}}},
+		)
 	}
 	return m
 }

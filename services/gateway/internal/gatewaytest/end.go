@@ -227,7 +227,10 @@ func (r *Run) endOutside(e *ending) {
 // End returns the position of the end of the run.
 func (r *Run) End() int64 {
 	r.t.Helper()
-	got, err := r.world.State.runs.GetRun(context.Background(), &statev1.GetRunRequest{Tenant: r.tenant, SessionId: r.GetSessionId(), RunId: r.GetRunId()})
+	got, err := r.world.State.runs.GetRun(
+		context.Background(),
+		&statev1.GetRunRequest{Tenant: r.tenant, SessionId: r.GetSessionId(), RunId: r.GetRunId()},
+	)
 	r.must(err)
 	return got.GetRun().GetEndPosition()
 }

@@ -34,7 +34,9 @@ type executor struct {
 
 func newExecutor(direct *grpc.ClientConn) *executor {
 	return &executor{
-		work: statev1.NewWorkServiceClient(direct), sessions: statev1.NewSessionServiceClient(direct), stream: streamv2.NewStreamServiceClient(direct),
+		work: statev1.NewWorkServiceClient(
+			direct,
+		), sessions: statev1.NewSessionServiceClient(direct), stream: streamv2.NewStreamServiceClient(direct),
 		claims: map[string]*statev1.Claim{}, changed: make(chan struct{}),
 	}
 }

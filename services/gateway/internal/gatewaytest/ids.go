@@ -71,7 +71,8 @@ func (s *idSequence) intercept(ctx context.Context, r any, info *grpc.UnaryServe
 	defer s.mu.Unlock()
 	started, isStart := answer.(*statev1.StartRunResponse)
 	message, _ := answer.(proto.Message)
-	if err == nil && isStart && !started.GetRepeated() || s.newRuns && strings.Contains(prototext.Format(message), fmt.Sprintf("%q", fmt.Sprint("run_", s.runs+1))) {
+	if err == nil && isStart && !started.GetRepeated() ||
+		s.newRuns && strings.Contains(prototext.Format(message), fmt.Sprintf("%q", fmt.Sprint("run_", s.runs+1))) {
 		s.runs++
 	}
 	s.method = ""

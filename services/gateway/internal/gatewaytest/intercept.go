@@ -30,7 +30,11 @@ func (i intercepted) RegisterService(desc *grpc.ServiceDesc, service any) {
 	wrapped.Streams = nil
 	for _, s := range desc.Streams {
 		if next := s.Handler; i.stream != nil {
-			info := &grpc.StreamServerInfo{FullMethod: "/" + desc.ServiceName + "/" + s.StreamName, IsServerStream: s.ServerStreams, IsClientStream: s.ClientStreams}
+			info := &grpc.StreamServerInfo{
+				FullMethod:     "/" + desc.ServiceName + "/" + s.StreamName,
+				IsServerStream: s.ServerStreams,
+				IsClientStream: s.ClientStreams,
+			}
 			s.Handler = func(service any, calls grpc.ServerStream) error { return i.stream(service, calls, info, next) }
 		}
 		wrapped.Streams = append(wrapped.Streams, s)

@@ -261,7 +261,10 @@ func (r *Run) Continue() *Run {
 // shown. It returns the run as claimed again.
 func (r *Run) Reclaim(step int32, epoch int64) *Run {
 	r.t.Helper()
-	_, err := r.world.executor.work.ReleaseRun(context.Background(), &statev1.ReleaseRunRequest{Run: r.ref(), Seen: &statev1.LostWork{Epoch: epoch, Step: step}})
+	_, err := r.world.executor.work.ReleaseRun(
+		context.Background(),
+		&statev1.ReleaseRunRequest{Run: r.ref(), Seen: &statev1.LostWork{Epoch: epoch, Step: step}},
+	)
 	r.must(err)
 	return newRun(r.world, r.t, r.tenant, r.world.executor.awaitClaim(r.t, r.tenant, r.GetSessionId(), func(claim *statev1.Claim) bool {
 		return claim.GetEpoch() != r.claim.GetEpoch()

@@ -349,7 +349,10 @@ func (s *State) RecordTokens(t testing.TB, tenant, id string, tokens int64) {
 
 // Abort stops a session, without faults.
 func (s *State) Abort(tenant, id string) {
-	_, err := s.runs.RequestStop(context.Background(), &statev1.RequestStopRequest{Tenant: tenant, SessionId: id, Kind: statev1.StopKind_STOP_KIND_ABORT})
+	_, err := s.runs.RequestStop(
+		context.Background(),
+		&statev1.RequestStopRequest{Tenant: tenant, SessionId: id, Kind: statev1.StopKind_STOP_KIND_ABORT},
+	)
 	if err != nil {
 		panic(err)
 	}

@@ -29,8 +29,19 @@ func (s *Server) guarded(next http.Handler) http.Handler {
 		AllowOriginFunc: s.Origins.Allows,
 		AllowedMethods:  []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPatch, http.MethodDelete},
 		AllowedHeaders:  []string{"*"},
-		ExposedHeaders:  append(connectcors.ExposedHeaders(), SessionHeader, RunHeader, IgnoredHeader, IgnoredFieldsHeader, RemovedHeader, MissingHeader, ErrorCodeHeader, ErrorDetailHeader, "Retry-After"),
-		MaxAge:          int(preflightAge.Seconds()),
+		ExposedHeaders: append(
+			connectcors.ExposedHeaders(),
+			SessionHeader,
+			RunHeader,
+			IgnoredHeader,
+			IgnoredFieldsHeader,
+			RemovedHeader,
+			MissingHeader,
+			ErrorCodeHeader,
+			ErrorDetailHeader,
+			"Retry-After",
+		),
+		MaxAge: int(preflightAge.Seconds()),
 	}).Handler(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := s.Origins.Check(r); err != nil {

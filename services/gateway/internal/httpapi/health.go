@@ -133,7 +133,13 @@ func (h *Health) Check(ctx context.Context) (problems []Problem, warnings []stri
 	case err != nil:
 		problems = append(problems, Problem{"state", "the state service answers, but cannot list the agents: see the logs of both services"})
 	case agents.Known == 0:
-		problems = append(problems, Problem{"executor", "no executor has announced an agent yet: start one, with HOLDFAST_EXECUTOR_STATE_ADDRESS set to the same state service"})
+		problems = append(
+			problems,
+			Problem{
+				"executor",
+				"no executor has announced an agent yet: start one, with HOLDFAST_EXECUTOR_STATE_ADDRESS set to the same state service",
+			},
+		)
 	case agents.Served == 0:
 		warnings = append(warnings, "no executor serves an agent now: messages are stored, and their runs wait for an executor")
 	}
@@ -142,7 +148,10 @@ func (h *Health) Check(ctx context.Context) (problems []Problem, warnings []stri
 		broken = append(broken[:maxBroken], fmt.Sprintf("and %d more", more))
 	}
 	if len(broken) > 0 {
-		warnings = append(warnings, "out of service: "+strings.Join(broken, ", ")+"; everything else is served (holdfast agents list has the reasons)")
+		warnings = append(
+			warnings,
+			"out of service: "+strings.Join(broken, ", ")+"; everything else is served (holdfast agents list has the reasons)",
+		)
 	}
 	return problems, warnings
 }

@@ -34,7 +34,11 @@ func (r *Reservation) Grow(size int64) error {
 	}
 	more := max(size, min(2*r.bytes, size+freeBytes)) - r.bytes
 	if !r.of.pool.Take(r.tenant, more) {
-		return fault.New(fault.Exhausted, "BODY_MEMORY_FULL", "other requests fill the memory for bodies; send it again in a moment, or raise HOLDFAST_GATEWAY_BODY_MEMORY")
+		return fault.New(
+			fault.Exhausted,
+			"BODY_MEMORY_FULL",
+			"other requests fill the memory for bodies; send it again in a moment, or raise HOLDFAST_GATEWAY_BODY_MEMORY",
+		)
 	}
 	r.bytes += more
 	return nil

@@ -35,10 +35,22 @@ func NewMeters(meter metric.Meter, streams *Streams) (*Meters, error) {
 	}
 	m := &Meters{}
 	var errs [6]error
-	m.requests, errs[0] = meter.Float64Histogram("holdfast.gateway.request.duration", metric.WithUnit("s"),
-		metric.WithDescription("time of a request with its whole answer, by http.route, http.request.method and http.response.status_code; without the Connect API"), requestBuckets)
-	m.calls, errs[5] = meter.Float64Histogram("holdfast.gateway.rpc.duration", metric.WithUnit("s"),
-		metric.WithDescription("time of an RPC of the Connect API with its whole answer, by rpc.method and rpc.response.status_code; its errors are in holdfast.rpc.errors"), requestBuckets)
+	m.requests, errs[0] = meter.Float64Histogram(
+		"holdfast.gateway.request.duration",
+		metric.WithUnit("s"),
+		metric.WithDescription(
+			"time of a request with its whole answer, by http.route, http.request.method and http.response.status_code; without the Connect API",
+		),
+		requestBuckets,
+	)
+	m.calls, errs[5] = meter.Float64Histogram(
+		"holdfast.gateway.rpc.duration",
+		metric.WithUnit("s"),
+		metric.WithDescription(
+			"time of an RPC of the Connect API with its whole answer, by rpc.method and rpc.response.status_code; its errors are in holdfast.rpc.errors",
+		),
+		requestBuckets,
+	)
 	m.refused, errs[1] = meter.Int64Counter("holdfast.gateway.requests.refused", metric.WithUnit("{request}"),
 		metric.WithDescription("requests that were answered with an error, by reason; without the Connect API"))
 	m.unknown, errs[2] = meter.Int64Counter("holdfast.gateway.auth.failures", metric.WithUnit("{request}"),

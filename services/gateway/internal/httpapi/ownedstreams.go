@@ -38,7 +38,9 @@ func (o *ownedStreams) check(caller auth.Identity) error {
 	for _, limited := range o.limitsOf(caller) {
 		if limited.limit > 0 && o.open[limited.owner] >= limited.limit {
 			return fault.New(fault.Exhausted, "QUOTA_STREAMS", "%d streams of the %s are open on this gateway, which is the limit; close one, or try again later",
-				limited.limit, limited.whose).WithLimit(limited.whose+".streams", float64(limited.limit)).WithRetryAfter(streamRetry)
+				limited.limit, limited.whose).
+				WithLimit(limited.whose+".streams", float64(limited.limit)).
+				WithRetryAfter(streamRetry)
 		}
 	}
 	return nil

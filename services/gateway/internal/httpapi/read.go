@@ -110,7 +110,14 @@ func InvalidJSON(err error) error {
 		return err
 	}
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return fault.New(fault.Invalid, "BODY_INVALID", "the body has a %s at %q, byte %d, where another type is expected", wrong.Value, wrong.Field, wrong.Offset)
+		return fault.New(
+			fault.Invalid,
+			"BODY_INVALID",
+			"the body has a %s at %q, byte %d, where another type is expected",
+			wrong.Value,
+			wrong.Field,
+			wrong.Offset,
+		)
 	}
 	if wrong, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return fault.New(fault.Invalid, "BODY_INVALID", "the body is not JSON, at byte %d", wrong.Offset)

@@ -68,7 +68,8 @@ func (s *Streams) Open(ctx context.Context, protocol Protocol) (stream context.C
 		return nil, nil, err
 	}
 	if !s.all.Take(caller.Tenant, 1) {
-		return nil, nil, fault.New(fault.Exhausted, "TOO_MANY_STREAMS", "%d streams are open on this gateway; HOLDFAST_GATEWAY_MAX_STREAMS is the limit", len(s.open)).WithRetryAfter(streamRetry)
+		return nil, nil, fault.New(fault.Exhausted, "TOO_MANY_STREAMS", "%d streams are open on this gateway; HOLDFAST_GATEWAY_MAX_STREAMS is the limit", len(s.open)).
+			WithRetryAfter(streamRetry)
 	}
 	s.owned.add(caller, 1)
 	s.wg.Add(1)

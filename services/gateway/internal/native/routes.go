@@ -27,8 +27,10 @@ func Routes(events *Events, sockets *Sockets) []httpapi.Route {
 		{Method: http.MethodGet, Pattern: "/sse", Handler: sockets.Or(events.Serve), Scope: auth.Read, About: httpapi.About{
 			Name: "streamEvents", Summary: "Streams the events of a session, or upgrades to a WebSocket, as /ws does.", Parameters: parameters,
 			Stream: true, Frames: []string{typePing},
-			Answers: []httpapi.Answer{{Status: http.StatusOK, About: "server-sent events: chunk, end, fail, rewound, caught-up", Type: "text/event-stream"}},
-			Faults:  unknown,
+			Answers: []httpapi.Answer{
+				{Status: http.StatusOK, About: "server-sent events: chunk, end, fail, rewound, caught-up", Type: "text/event-stream"},
+			},
+			Faults: unknown,
 		}},
 		{Method: http.MethodGet, Pattern: "/ws", Handler: sockets.Serve, Scope: auth.Read, About: httpapi.About{
 			Name: "openEventSocket", Summary: "Streams the same frames over a WebSocket.", Parameters: parameters, Stream: true,

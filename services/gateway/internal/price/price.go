@@ -79,7 +79,10 @@ func (t *Table) Add(usage *eventv1.UsageRollup) {
 		return
 	}
 	usage.Currency = t.Currency
-	unpriced := slices.Concat(t.addTo(usage.GetTokens(), usage.GetTokensByModel()), t.addTo(usage.GetTokensIncludingSubAgents(), usage.GetTokensIncludingSubAgentsByModel()))
+	unpriced := slices.Concat(
+		t.addTo(usage.GetTokens(), usage.GetTokensByModel()),
+		t.addTo(usage.GetTokensIncludingSubAgents(), usage.GetTokensIncludingSubAgentsByModel()),
+	)
 	slices.Sort(unpriced)
 	usage.UnpricedModels = slices.Compact(unpriced)
 }

@@ -16,13 +16,21 @@ func (a *Answers) Routes() []httpapi.Route {
 		Answers: []httpapi.Answer{{Status: http.StatusOK, About: "the answer is stored", Body: submitted{}}},
 		Faults: httpapi.Faults{
 			fault.Invalid: {"ID_INVALID", "ANSWER_INVALID", "KIND_MISMATCH"}, fault.NotFound: {"SESSION_NOT_FOUND", "UNKNOWN_TOOL_CALL"},
-			fault.Denied: {"APPROVER_REFUSED"}, fault.Conflict: {"OWNER_NOT_CONTINUABLE"}, fault.TooLarge: {"RESULT_TOO_LARGE"}, fault.Unavailable: {"CALL_NOT_OPEN"},
+			fault.Denied: {
+				"APPROVER_REFUSED",
+			}, fault.Conflict: {"OWNER_NOT_CONTINUABLE"}, fault.TooLarge: {"RESULT_TOO_LARGE"}, fault.Unavailable: {"CALL_NOT_OPEN"},
 		},
 	}
 	inChat := about
 	inChat.Name, inChat.RPC, inChat.Parameters = "submitChatToolResult", "", []httpapi.Parameter{httpapi.PathID("id", "the session")}
 	return []httpapi.Route{
-		{Method: http.MethodPost, Pattern: "/chat/{id}/submit-tool-result", Handler: a.Serve, Scope: auth.ScopeOf("SubmitToolResult"), About: inChat},
+		{
+			Method:  http.MethodPost,
+			Pattern: "/chat/{id}/submit-tool-result",
+			Handler: a.Serve,
+			Scope:   auth.ScopeOf("SubmitToolResult"),
+			About:   inChat,
+		},
 		{Method: http.MethodPost, Pattern: "/submit-tool-result", Handler: a.Serve, About: about},
 	}
 }

@@ -41,7 +41,13 @@ func (h *Handlers) Routes() []httpapi.Route {
 		{Method: http.MethodGet, Pattern: "/messages", Handler: h.Messages, Scope: auth.Read, About: httpapi.About{
 			Name: "listMessages", Summary: "Lists the conversation as UI messages of the AI SDK, oldest first.",
 			Parameters: []httpapi.Parameter{sessionParameter, messagesOffset, messagesLimit, withReasoning, withResults},
-			Answers:    []httpapi.Answer{{Status: http.StatusOK, About: "a page, without messages for a session that does not exist; offset, limit and total count stored messages", Body: conversation.Page{}}},
+			Answers: []httpapi.Answer{
+				{
+					Status: http.StatusOK,
+					About:  "a page, without messages for a session that does not exist; offset, limit and total count stored messages",
+					Body:   conversation.Page{},
+				},
+			},
 		}},
 		{Method: http.MethodGet, Pattern: "/snapshot", Handler: h.Snapshot, Scope: auth.Read, About: httpapi.About{
 			Name:       "getSnapshot",

@@ -89,7 +89,14 @@ func (h *Handlers) Agents(w http.ResponseWriter, r *http.Request, tenant string)
 	}
 	agents := make([]agent, len(known))
 	for i, a := range known {
-		agents[i] = agent{a.GetAgentType(), a.GetDescription(), a.GetExecutors(), a.GetLastAnnouncedAt(), a.GetQueuedRuns(), a.GetOldestQueuedAt()}
+		agents[i] = agent{
+			a.GetAgentType(),
+			a.GetDescription(),
+			a.GetExecutors(),
+			a.GetLastAnnouncedAt(),
+			a.GetQueuedRuns(),
+			a.GetOldestQueuedAt(),
+		}
 	}
 	chosen := h.Sessions.DefaultAgent
 	if chosen == "" && len(known) == 1 {

@@ -55,9 +55,14 @@ func New(meter metric.Meter, counts Counts, now func() time.Time) (*Meters, erro
 		metric.WithDescription("runs that ended, by outcome and agent.type; a suspended run has ended"))
 	m.claims, errs[1] = meter.Int64Counter("holdfast.state.claims", metric.WithUnit("{claim}"),
 		metric.WithDescription("runs that were claimed for an executor, by agent.type"))
-	m.claimed, errs[2] = meter.Float64Histogram("holdfast.state.claim.wait", metric.WithUnit("s"),
-		metric.WithDescription("time from the start of a run to its first claim, by agent.type; without runs that waited for another run of their session"),
-		metric.WithExplicitBucketBoundaries(.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800))
+	m.claimed, errs[2] = meter.Float64Histogram(
+		"holdfast.state.claim.wait",
+		metric.WithUnit("s"),
+		metric.WithDescription(
+			"time from the start of a run to its first claim, by agent.type; without runs that waited for another run of their session",
+		),
+		metric.WithExplicitBucketBoundaries(.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800),
+	)
 	m.requeued, errs[3] = meter.Int64Counter("holdfast.state.runs.requeued", metric.WithUnit("{run}"),
 		metric.WithDescription("runs that returned to the queue, by reason: executor_lost, claim_lost"))
 	m.refused, errs[4] = meter.Int64Counter("holdfast.state.quota.refused", metric.WithUnit("{request}"),

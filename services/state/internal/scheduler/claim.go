@@ -84,9 +84,18 @@ func (c *claimer) claimOfGone(ctx context.Context, command session.Claim, need s
 	before := command.Now - session.Millis(c.absence.after.Milliseconds())
 	fail := session.ClaimUnserved{
 		Claim: command, QueuedBefore: before,
-		Reason: fmt.Sprintf("no executor has served the agent for %v; start one, and send the message again, or raise HOLDFAST_STATE_AGENT_GONE_AFTER", c.absence.after),
+		Reason: fmt.Sprintf(
+			"no executor has served the agent for %v; start one, and send the message again, or raise HOLDFAST_STATE_AGENT_GONE_AFTER",
+			c.absence.after,
+		),
 	}
-	claimed, more, err := c.claimDue(ctx, store.Unserved{ExecutorID: c.executorID, AgentTypes: gone, QueuedBefore: before, Now: command.Now}, need, limit, fail.Decide)
+	claimed, more, err := c.claimDue(
+		ctx,
+		store.Unserved{ExecutorID: c.executorID, AgentTypes: gone, QueuedBefore: before, Now: command.Now},
+		need,
+		limit,
+		fail.Decide,
+	)
 	if more || err != nil {
 		c.absence.rearm()
 	}
@@ -95,7 +104,13 @@ func (c *claimer) claimOfGone(ctx context.Context, command session.Claim, need s
 
 // claimDue claims at most limit runs. more reports whether it found as many; another replica
 // may have claimed some first.
-func (c *claimer) claimDue(ctx context.Context, due store.Due, need session.Need, limit int, decide store.DecideDue) (claimed []store.Decided, more bool, err error) {
+func (c *claimer) claimDue(
+	ctx context.Context,
+	due store.Due,
+	need session.Need,
+	limit int,
+	decide store.DecideDue,
+) (claimed []store.Decided, more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
 	defer cancel()
 	found := 0
@@ -157,7 +172,16 @@ func (c *claimer) fail(ctx context.Context, claim Claim, oversized *OversizedErr
 	ctx, cancel := cleanup(ctx)
 	defer cancel()
 	ref := claim.Ref()
-	c.Log.ErrorContext(ctx, "a run is too large to be handed to an executor and fails", "session", ref.SessionID, "run", ref.RunID, "bytes", oversized.Bytes)
+	c.Log.ErrorContext(
+		ctx,
+		"a run is too large to be handed to an executor and fails",
+		"session",
+		ref.SessionID,
+		"run",
+		ref.RunID,
+		"bytes",
+		oversized.Bytes,
+	)
 	failure := session.Failure{
 		Error: "What the conversation has to go on with is too large.", Code: "framework_internal_error", Detail: oversized.Error(),
 	}

@@ -28,7 +28,16 @@ func (s *Scheduler) requeueLost(ctx context.Context, executorID string, held []s
 		}
 		s.Meters.Requeued(ctx, len(requeued), meters.ClaimLost)
 		for _, d := range requeued {
-			s.Log.WarnContext(ctx, "claim was lost on its way", "executor", session.ExecutorName(executorID), "session", d.View.Session.SessionID, "run", d.View.Run.RunID)
+			s.Log.WarnContext(
+				ctx,
+				"claim was lost on its way",
+				"executor",
+				session.ExecutorName(executorID),
+				"session",
+				d.View.Session.SessionID,
+				"run",
+				d.View.Run.RunID,
+			)
 			s.wakeIfDue(d.View.Session.Tenant, &d.Change.Runs[0], command.Now)
 		}
 		if len(requeued) < lostBatch {

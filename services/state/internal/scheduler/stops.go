@@ -33,7 +33,12 @@ func newStops() *stops {
 }
 
 func (s *stops) join(executorID string) *stopBox {
-	box := &stopBox{executorID: executorID, more: make(chan struct{}, 1), pending: map[string]session.Stop{}, sent: map[string]session.StopKind{}}
+	box := &stopBox{
+		executorID: executorID,
+		more:       make(chan struct{}, 1),
+		pending:    map[string]session.Stop{},
+		sent:       map[string]session.StopKind{},
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.boxes[box] = true

@@ -52,7 +52,12 @@ func (s *callService) ListOpenCalls(ctx context.Context, r *statev1.ListOpenCall
 }
 
 // openCalls adds, for the caller of a single user, the calls of other users that it may approve.
-func (s *callService) openCalls(ctx context.Context, tenant string, q store.CallQuery, by session.Caller) ([]store.OpenCall, *store.CallPlace, error) {
+func (s *callService) openCalls(
+	ctx context.Context,
+	tenant string,
+	q store.CallQuery,
+	by session.Caller,
+) ([]store.OpenCall, *store.CallPlace, error) {
 	own, next, err := s.lister.OpenCalls(ctx, tenant, q)
 	if err != nil || by.Owner == "" || !session.IsIdentified(by.Actor) {
 		return own, next, err

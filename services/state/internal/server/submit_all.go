@@ -148,7 +148,12 @@ func groupByOwner(tenant string, answers []session.Answer, owners map[string]str
 // checkOwners gives Invalid (TOO_MANY_ANSWERS).
 func checkOwners(groups []ownerGroup) error {
 	if len(groups) > maxOwners {
-		return invalid("TOO_MANY_ANSWERS", "the answered calls belong to %d sessions; the limit is %d: send the rest in another request", len(groups), maxOwners)
+		return invalid(
+			"TOO_MANY_ANSWERS",
+			"the answered calls belong to %d sessions; the limit is %d: send the rest in another request",
+			len(groups),
+			maxOwners,
+		)
 	}
 	return nil
 }
@@ -159,7 +164,13 @@ var goOnIn = map[statev1.GoOn]session.ResumePolicy{
 }
 
 // submitGroup submits the answers of one session, and writes their outcomes to their indexes in out.
-func (s *callService) submitGroup(ctx context.Context, x *reader, r *statev1.SubmitCallsRequest, g ownerGroup, out []*statev1.SubmittedCall) (stored submittedGroup, err error) {
+func (s *callService) submitGroup(
+	ctx context.Context,
+	x *reader,
+	r *statev1.SubmitCallsRequest,
+	g ownerGroup,
+	out []*statev1.SubmittedCall,
+) (stored submittedGroup, err error) {
 	submit := session.SubmitAll{
 		Key: g.key, By: x.by, Answers: g.answers, SeenRunID: g.seenRun, OwnOnly: g.ownOnly, NewRunID: x.ids.run(), MaxUnread: x.limits.StepBytes, Now: x.now,
 	}

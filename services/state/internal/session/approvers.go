@@ -27,9 +27,15 @@ func (c Call) checkApprover(s *Session, actor string) error {
 	case c.Approvers != ApproversOthers:
 		return nil
 	case !IsIdentified(actor):
-		return refuse("call %q needs the approval of a person or a key other than the one that started the run; send the approval with credentials", c.CallID)
+		return refuse(
+			"call %q needs the approval of a person or a key other than the one that started the run; send the approval with credentials",
+			c.CallID,
+		)
 	case !IsIdentified(c.StartedBy):
-		return refuse("call %q needs the approval of somebody who did not start the run, and the run was started without credentials; deny the call, and start a run with credentials", c.CallID)
+		return refuse(
+			"call %q needs the approval of somebody who did not start the run, and the run was started without credentials; deny the call, and start a run with credentials",
+			c.CallID,
+		)
 	case actor == c.StartedBy:
 		return refuse("%q started the run and may not approve its call %q; somebody else has to approve it", actor, c.CallID)
 	case s.UserID != "" && actor == userActor(s.UserID):

@@ -86,8 +86,13 @@ func (c Submit) Decide(v *View) (*Change, Submitted, error) {
 		return nil, Submitted{}, err
 	}
 	if status == NotContinuable {
-		return nil, Submitted{}, v.Session.conflict("OWNER_NOT_CONTINUABLE",
-			"session %q, which owns call %q, is %s and cannot continue, or has expired; start a run with a message instead", c.SessionID, c.CallID, v.Session.Status)
+		return nil, Submitted{}, v.Session.conflict(
+			"OWNER_NOT_CONTINUABLE",
+			"session %q, which owns call %q, is %s and cannot continue, or has expired; start a run with a message instead",
+			c.SessionID,
+			c.CallID,
+			v.Session.Status,
+		)
 	}
 	if !changed {
 		return nil, withContinuation(v, nil, Submitted{Status: status, Call: call}), nil
@@ -107,9 +112,14 @@ func (change *Change) checkUnread(v *View, limit int) error {
 	if limit == 0 || size <= limit {
 		return nil
 	}
-	return fault.New(fault.TooLarge, "RESULT_TOO_LARGE",
+	return fault.New(
+		fault.TooLarge,
+		"RESULT_TOO_LARGE",
 		"the answers that session %q waits to read would have %d bytes together; the limit is %d: answer with an error, or with a reference to the result",
-		v.Session.SessionID, size, limit).WithSizes(int64(size), int64(limit))
+		v.Session.SessionID,
+		size,
+		limit,
+	).WithSizes(int64(size), int64(limit))
 }
 
 // Answer is an answer to a call from outside.
@@ -130,8 +140,16 @@ func (a Answer) matches(call Call) bool {
 }
 
 func (a Answer) mismatch(call Call) error {
-	return fault.New(fault.Invalid, "KIND_MISMATCH",
-		"call %q waits for an answer of kind %s (approval %q), not %s (approval %q)", call.CallID, call.Kind, call.ApprovalID, a.Kind, a.ApprovalID)
+	return fault.New(
+		fault.Invalid,
+		"KIND_MISMATCH",
+		"call %q waits for an answer of kind %s (approval %q), not %s (approval %q)",
+		call.CallID,
+		call.Kind,
+		call.ApprovalID,
+		a.Kind,
+		a.ApprovalID,
+	)
 }
 
 // apply answers a call of the right kind in its session. ended reports that the session has ended. It returns

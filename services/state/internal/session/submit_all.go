@@ -131,7 +131,8 @@ func (c SubmitAll) applyAnswers(change *Change, s *Session, calls map[string]Cal
 // calls.
 func (c SubmitAll) resumesSession(change *Change, v *View, calls map[string]Call) bool {
 	s := v.Session.Status
-	if c.Resume == ResumeNever || s != Interrupted && s != Paused || v.Current == nil || slices.ContainsFunc(change.unconsumedCalls(v), Call.isAwaited) {
+	if c.Resume == ResumeNever || s != Interrupted && s != Paused || v.Current == nil ||
+		slices.ContainsFunc(change.unconsumedCalls(v), Call.isAwaited) {
 		return false
 	}
 	for _, call := range calls {
@@ -146,14 +147,27 @@ func (c SubmitAll) resumesSession(change *Change, v *View, calls map[string]Call
 // beginResumedRun begins a run that continues the message of the calls.
 func (c SubmitAll) beginResumedRun(change *Change, v *View) {
 	change.Session = v.nextVersion(c.Now)
-	post := RunRequest{Key: c.Key, RunID: c.NewRunID, MessageID: v.Current.MessageID, Traceparent: c.Traceparent, Tracestate: c.Tracestate, Now: c.Now}
+	post := RunRequest{
+		Key:         c.Key,
+		RunID:       c.NewRunID,
+		MessageID:   v.Current.MessageID,
+		Traceparent: c.Traceparent,
+		Tracestate:  c.Tracestate,
+		Now:         c.Now,
+	}
 	r := post.beginRun(change, EntryResume) // an answer asks for nothing of its own
 	r.StartedBy, r.Author = v.Current.StartedBy, v.Current.Author
 }
 
 // tryApply is apply for any answer. Denied (APPROVER_REFUSED), Invalid (KIND_MISMATCH) if the call is open and of another
 // kind, Answer.Refusal if the answer would be applied.
-func (a Answer) tryApply(call Call, by Caller, s *Session, ended bool, now Millis) (after Call, status SubmitStatus, changed bool, err error) {
+func (a Answer) tryApply(
+	call Call,
+	by Caller,
+	s *Session,
+	ended bool,
+	now Millis,
+) (after Call, status SubmitStatus, changed bool, err error) {
 	switch {
 	case a.matches(call):
 		after, status, changed, err = a.apply(call, by, s, ended, now)

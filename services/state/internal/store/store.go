@@ -662,7 +662,11 @@ func (u *unavailable) Error() string { return "store unavailable: " + u.cause.Er
 
 func (u *unavailable) Unwrap() []error {
 	return []error{
-		fault.New(fault.Unavailable, "STORE_UNAVAILABLE", "the database cannot be reached or is overloaded; send the same request again in a moment"),
+		fault.New(
+			fault.Unavailable,
+			"STORE_UNAVAILABLE",
+			"the database cannot be reached or is overloaded; send the same request again in a moment",
+		),
 		u.cause,
 	}
 }

@@ -65,7 +65,11 @@ func (f Files) deleteBlobs(ctx context.Context) error {
 }
 
 // each calls do for pages of due files, until a page is the last or has a failure: a failed file is still due.
-func (f Files) each(ctx context.Context, find func(context.Context, string, session.Millis, int) ([]session.FileKey, error), do func(context.Context, session.FileKey) error) error {
+func (f Files) each(
+	ctx context.Context,
+	find func(context.Context, string, session.Millis, int) ([]session.FileKey, error),
+	do func(context.Context, session.FileKey) error,
+) error {
 	for {
 		keys, err := find(ctx, f.Tenant, f.Now(), pageSize)
 		if err != nil {

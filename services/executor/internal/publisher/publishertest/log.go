@@ -78,7 +78,8 @@ func (l *Log) Append(ctx context.Context, r *streamv2.AppendRequest) (*streamv2.
 		tail = s.appends[len(s.appends)-1].last()
 	}
 	repeated := slices.ContainsFunc(s.appends, func(e stored) bool {
-		return e.epoch == r.GetEpoch() && slices.EqualFunc(e.records, r.GetRecords(), func(a, b *streamv2.Record) bool { return proto.Equal(a, b) })
+		return e.epoch == r.GetEpoch() &&
+			slices.EqualFunc(e.records, r.GetRecords(), func(a, b *streamv2.Record) bool { return proto.Equal(a, b) })
 	})
 	check := len(r.GetRecords()) == 0
 	switch {

@@ -44,7 +44,13 @@ func record(ctx context.Context, a Auditor, e Event) {
 
 // refused returns the event of a refused request by a known caller.
 func (i Identity) refused(target string, refusal error) Event {
-	e := Event{Action: ScopeMissing, Tenant: i.Tenant, Actor: i.Actor(), Target: target, Detail: map[string]string{"reason": fault.ReasonOf(refusal)}}
+	e := Event{
+		Action: ScopeMissing,
+		Tenant: i.Tenant,
+		Actor:  i.Actor(),
+		Target: target,
+		Detail: map[string]string{"reason": fault.ReasonOf(refusal)},
+	}
 	if f, is := fault.From(refusal); is && f.Meta["scope"] != "" {
 		e.Detail["scope"] = f.Meta["scope"]
 	}

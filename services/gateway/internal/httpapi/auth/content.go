@@ -124,7 +124,12 @@ func (i Identity) confine(m protoreflect.Message) error {
 	case user == "":
 		m.Set(field, protoreflect.ValueOfString(owner))
 	case owner != "":
-		return fault.New(fault.Denied, "OWNER_REFUSED", "the credential belongs to a user other than %.100q; leave the user out, or use a credential with the scope operate", user)
+		return fault.New(
+			fault.Denied,
+			"OWNER_REFUSED",
+			"the credential belongs to a user other than %.100q; leave the user out, or use a credential with the scope operate",
+			user,
+		)
 	case creates(m):
 		return i.Require(Operate, "start sessions for users")
 	}

@@ -75,7 +75,11 @@ func (c *Credentials) refuse(r *http.Request, refusal error) error {
 			return err
 		}
 	}
-	record(r.Context(), c.Audit, Event{Action: CredentialRefused, Target: r.URL.Path, Address: clientOf(r).String(), Detail: map[string]string{"reason": reason}})
+	record(
+		r.Context(),
+		c.Audit,
+		Event{Action: CredentialRefused, Target: r.URL.Path, Address: clientOf(r).String(), Detail: map[string]string{"reason": reason}},
+	)
 	return refusal
 }
 
@@ -138,7 +142,12 @@ func sentBy(r *http.Request) (string, error) {
 	}
 	sent, bearer := cutScheme(header)
 	if !bearer {
-		return "", fault.New(fault.Unauthenticated, "API_KEY_WRONG", `the header Authorization must be "Bearer <API key or token>", with at most %d bytes`, maxSent)
+		return "", fault.New(
+			fault.Unauthenticated,
+			"API_KEY_WRONG",
+			`the header Authorization must be "Bearer <API key or token>", with at most %d bytes`,
+			maxSent,
+		)
 	}
 	return sent, nil
 }

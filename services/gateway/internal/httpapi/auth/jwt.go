@@ -114,7 +114,11 @@ func (i *Issuer) identify(ctx context.Context, sent string) (Identity, error) {
 	if token.Claims(key, &standard, &claims) != nil {
 		return Identity{}, tokenInvalid("its signature is not of its issuer")
 	}
-	expires, err := checkTimes(standard, jwt.Expected{Issuer: i.config.Issuer, AnyAudience: jwt.Audience{i.config.Audience}, Time: i.now()}, i.config.Skew)
+	expires, err := checkTimes(
+		standard,
+		jwt.Expected{Issuer: i.config.Issuer, AnyAudience: jwt.Audience{i.config.Audience}, Time: i.now()},
+		i.config.Skew,
+	)
 	if err != nil {
 		return Identity{}, err
 	}
@@ -165,7 +169,12 @@ func checkTimes(claims jwt.Claims, expected jwt.Expected, skew time.Duration) (e
 	err = claims.ValidateWithLeeway(expected, skew)
 	switch {
 	case errors.Is(err, jwt.ErrExpired), err == nil && expired(expires, expected.Time):
-		return time.Time{}, fault.New(fault.Unauthenticated, "TOKEN_EXPIRED", "the token expired at %s; use a new one", claims.Expiry.Time().UTC().Format(time.RFC3339))
+		return time.Time{}, fault.New(
+			fault.Unauthenticated,
+			"TOKEN_EXPIRED",
+			"the token expired at %s; use a new one",
+			claims.Expiry.Time().UTC().Format(time.RFC3339),
+		)
 	case err != nil:
 		return time.Time{}, tokenInvalid("%s", strings.TrimPrefix(err.Error(), "go-jose/go-jose/jwt: "))
 	default:

@@ -144,7 +144,9 @@ func (e entry) parse() (key, error) {
 	case e.Subject != "" && !isID(e.Subject):
 		return key{}, fmt.Errorf("subject must be at most %d bytes", maxID)
 	case e.SystemMessages != nil:
-		return key{}, errors.New("systemMessages is no longer known: leave it out, and give a key that may send system messages the scope operate (scopes: [operate])")
+		return key{}, errors.New(
+			"systemMessages is no longer known: leave it out, and give a key that may send system messages the scope operate (scopes: [operate])",
+		)
 	case len(unknown) > 0:
 		return key{}, fmt.Errorf("there is no scope %.50q; the scopes are read, chat, approve, operate and admin", unknown[0])
 	case len(scopes) == 0:
@@ -178,7 +180,12 @@ func (k *Keys) identify(sent string) (Identity, error) {
 	}
 	now := k.now()
 	if expired(found.Expires, now) {
-		return Identity{}, fault.New(fault.Unauthenticated, "API_KEY_EXPIRED", "the API key expired at %s; use a new one", found.Expires.Format(time.RFC3339))
+		return Identity{}, fault.New(
+			fault.Unauthenticated,
+			"API_KEY_EXPIRED",
+			"the API key expired at %s; use a new one",
+			found.Expires.Format(time.RFC3339),
+		)
 	}
 	found.used.Store(now.UnixMilli())
 	return found.Identity, nil
@@ -215,7 +222,8 @@ func Upgrade(r *http.Request) bool {
 	is := func(wanted string) func(string) bool {
 		return func(token string) bool { return strings.EqualFold(token, wanted) }
 	}
-	return slices.ContainsFunc(Tokens(r.Header, "Connection"), is("upgrade")) && slices.ContainsFunc(Tokens(r.Header, "Upgrade"), is("websocket"))
+	return slices.ContainsFunc(Tokens(r.Header, "Connection"), is("upgrade")) &&
+		slices.ContainsFunc(Tokens(r.Header, "Upgrade"), is("websocket"))
 }
 
 // Tokens returns the entries of a list header.

@@ -51,7 +51,11 @@ const maxRedirects = 3
 // staysWithIssuer refuses redirects to other hosts than the issuer's, and to plain HTTP.
 func staysWithIssuer(next *http.Request, before []*http.Request) error {
 	if len(before) > maxRedirects || next.URL.Host != before[0].URL.Host || !secureURL(next.URL.String()) {
-		return fmt.Errorf("%s redirects to %.200q, which is another host, not HTTPS, or one redirect too many: configure the address of the keys", before[0].URL.Host, next.URL.Redacted())
+		return fmt.Errorf(
+			"%s redirects to %.200q, which is another host, not HTTPS, or one redirect too many: configure the address of the keys",
+			before[0].URL.Host,
+			next.URL.Redacted(),
+		)
 	}
 	return nil
 }
@@ -69,7 +73,12 @@ func (s *keySet) find(ctx context.Context, header jose.Header) (*jose.JSONWebKey
 	case key != nil:
 		return key, nil
 	case !known:
-		return nil, fault.New(fault.Unavailable, "ISSUER_UNAVAILABLE", "the keys of the issuer %s cannot be read at the moment; try again", s.config.Issuer)
+		return nil, fault.New(
+			fault.Unavailable,
+			"ISSUER_UNAVAILABLE",
+			"the keys of the issuer %s cannot be read at the moment; try again",
+			s.config.Issuer,
+		)
 	default:
 		return nil, tokenInvalid("its issuer has no key %.100q for the algorithm %s", header.KeyID, header.Algorithm)
 	}
@@ -116,7 +125,16 @@ func (s *keySet) refreshDue(ctx context.Context, log *slog.Logger) {
 	failed := s.err != nil
 	s.mu.Unlock()
 	if err := s.refresh(ctx); err != nil && !failed && ctx.Err() == nil {
-		log.WarnContext(ctx, "the keys of the issuer of JWTs cannot be read; the known ones stay for a time", "issuer", s.config.Issuer, "keep", s.config.KeepKeys, "error", err)
+		log.WarnContext(
+			ctx,
+			"the keys of the issuer of JWTs cannot be read; the known ones stay for a time",
+			"issuer",
+			s.config.Issuer,
+			"keep",
+			s.config.KeepKeys,
+			"error",
+			err,
+		)
 	}
 }
 
@@ -184,7 +202,11 @@ func (s *keySet) load(ctx context.Context) ([]byte, error) {
 			return nil, fmt.Errorf("discover the key set: %w", err)
 		}
 		if found.Issuer != s.config.Issuer || !secureURL(found.JWKSURI) {
-			return nil, fmt.Errorf("discover the key set: the document is of the issuer %.200q and has the jwks_uri %.200q", found.Issuer, found.JWKSURI)
+			return nil, fmt.Errorf(
+				"discover the key set: the document is of the issuer %.200q and has the jwks_uri %.200q",
+				found.Issuer,
+				found.JWKSURI,
+			)
 		}
 		address = found.JWKSURI
 	}

@@ -33,7 +33,12 @@ func (o Origins) Check(r *http.Request) error {
 		return nil
 	}
 	if !loopbackHost(r.Host) {
-		return fault.New(fault.Denied, "HOST_REFUSED", "without API keys the gateway answers only to host names of the loopback, not to %.100q", r.Host)
+		return fault.New(
+			fault.Denied,
+			"HOST_REFUSED",
+			"without API keys the gateway answers only to host names of the loopback, not to %.100q",
+			r.Host,
+		)
 	}
 	if err := o.checkOrigin(r); err != nil {
 		return err
@@ -60,7 +65,12 @@ func (o Origins) checkOrigin(r *http.Request) error {
 	if origin == "" || sameOrigin(origin, r.Host) || o.Allows(origin) {
 		return nil
 	}
-	return fault.New(fault.Denied, "ORIGIN_REFUSED", "pages of %.100q may not call this gateway; HOLDFAST_GATEWAY_CORS_ORIGINS lists the allowed origins", origin)
+	return fault.New(
+		fault.Denied,
+		"ORIGIN_REFUSED",
+		"pages of %.100q may not call this gateway; HOLDFAST_GATEWAY_CORS_ORIGINS lists the allowed origins",
+		origin,
+	)
 }
 
 // Allows reports whether pages of the origin may read answers.
@@ -82,8 +92,12 @@ func (o Origins) CheckOrigins() error {
 		}
 		u, err := url.Parse(origin)
 		if err != nil || u.Scheme == "" || u.Host == "" || origin != u.Scheme+"://"+u.Host {
-			return fault.New(fault.Invalid, "CORS_ORIGIN_INVALID",
-				"HOLDFAST_GATEWAY_CORS_ORIGINS: %q is no origin: write a scheme and a host, such as https://app.example.com (\"*\" only together with API keys)", origin)
+			return fault.New(
+				fault.Invalid,
+				"CORS_ORIGIN_INVALID",
+				"HOLDFAST_GATEWAY_CORS_ORIGINS: %q is no origin: write a scheme and a host, such as https://app.example.com (\"*\" only together with API keys)",
+				origin,
+			)
 		}
 	}
 	return nil

@@ -58,5 +58,6 @@ func (i Identity) Require(needed Scope, purpose string) error {
 	if i.May(needed) {
 		return nil
 	}
-	return fault.New(fault.Denied, "SCOPE_MISSING", "the credential lacks the scope %s, which is needed to %s", needed, purpose).With("scope", string(needed))
+	return fault.New(fault.Denied, "SCOPE_MISSING", "the credential lacks the scope %s, which is needed to %s", needed, purpose).
+		With("scope", string(needed))
 }

@@ -61,9 +61,19 @@ func (t *Throttle) fail(r *http.Request, log *slog.Logger) error {
 		return nil
 	}
 	if count == t.limit+1 {
-		log.WarnContext(r.Context(), "an address sends wrong credentials; more of them are answered with 429 for a time", "address", address, "failures", count, "wait", wait)
+		log.WarnContext(
+			r.Context(),
+			"an address sends wrong credentials; more of them are answered with 429 for a time",
+			"address",
+			address,
+			"failures",
+			count,
+			"wait",
+			wait,
+		)
 	}
-	return fault.New(fault.Exhausted, "AUTH_THROTTLED", "this address has sent more than %d wrong credentials (HOLDFAST_GATEWAY_AUTH_FAILURES); send a valid one, or wait", t.limit).WithRetryAfter(wait)
+	return fault.New(fault.Exhausted, "AUTH_THROTTLED", "this address has sent more than %d wrong credentials (HOLDFAST_GATEWAY_AUTH_FAILURES); send a valid one, or wait", t.limit).
+		WithRetryAfter(wait)
 }
 
 // clientPrefixBits is the usual length of the IPv6 prefix of a client.

@@ -32,7 +32,13 @@ type Minter struct {
 func NewMinter(secrets []string, maxTTL time.Duration) (*Minter, error) {
 	for _, s := range secrets {
 		if len(s) < minSecret {
-			return nil, fault.New(fault.Invalid, "CONFIG_INVALID", "HOLDFAST_GATEWAY_TOKEN_SECRET: a secret has %d bytes; at least %d are needed", len(s), minSecret)
+			return nil, fault.New(
+				fault.Invalid,
+				"CONFIG_INVALID",
+				"HOLDFAST_GATEWAY_TOKEN_SECRET: a secret has %d bytes; at least %d are needed",
+				len(s),
+				minSecret,
+			)
 		}
 	}
 	if maxTTL < minTTL {
@@ -82,7 +88,17 @@ func (c *Credentials) Mint(ctx context.Context, g Grant) (token string, expires 
 		tokenClaims{Tenant: caller.Tenant, Scope: strings.Join(scopes, " "), Key: caller.KeyID},
 	)
 	if err == nil {
-		record(ctx, c.Audit, Event{Action: TokenMinted, Tenant: caller.Tenant, Actor: caller.Actor(), Target: g.Subject, Detail: map[string]string{"scopes": strings.Join(scopes, " ")}})
+		record(
+			ctx,
+			c.Audit,
+			Event{
+				Action: TokenMinted,
+				Tenant: caller.Tenant,
+				Actor:  caller.Actor(),
+				Target: g.Subject,
+				Detail: map[string]string{"scopes": strings.Join(scopes, " ")},
+			},
+		)
 	}
 	return token, expires, err
 }
@@ -94,9 +110,21 @@ func (t *Minter) check(caller Identity, g Grant) ([]string, error) {
 	case g.Subject == "" || !isID(g.Subject):
 		return nil, fault.New(fault.Invalid, "ID_INVALID", "subject must name the user, in 1 to %d bytes", maxID).With("field", "subject")
 	case len(unknown) > 0:
-		return nil, fault.New(fault.Invalid, "SCOPE_UNKNOWN", "there is no scope %.50q; the scopes are read, chat, approve, operate and admin", unknown[0])
+		return nil, fault.New(
+			fault.Invalid,
+			"SCOPE_UNKNOWN",
+			"there is no scope %.50q; the scopes are read, chat, approve, operate and admin",
+			unknown[0],
+		)
 	case g.TTL != 0 && (g.TTL < minTTL || g.TTL > t.maxTTL):
-		return nil, fault.New(fault.Invalid, "TTL_INVALID", "the token would be valid for %v; give %v to %v (HOLDFAST_GATEWAY_TOKEN_MAX_TTL)", g.TTL, minTTL, t.maxTTL)
+		return nil, fault.New(
+			fault.Invalid,
+			"TTL_INVALID",
+			"the token would be valid for %v; give %v to %v (HOLDFAST_GATEWAY_TOKEN_MAX_TTL)",
+			g.TTL,
+			minTTL,
+			t.maxTTL,
+		)
 	case len(scopes) == 0:
 		scopes = DefaultScopes()
 	}

@@ -123,7 +123,10 @@ func (c *Conn) Read(patience time.Duration) (text []byte, isText bool, err error
 
 // Receive is Read for a large message. read reads its text, and calls progress to begin the patience again. If read returns a
 // fault of kind TooLarge and no text, the socket is closed with 1009. Other faults of read are returned with its text.
-func (c *Conn) Receive(patience time.Duration, read func(message io.Reader, progress func() error) ([]byte, error)) (text []byte, isText bool, err error) {
+func (c *Conn) Receive(
+	patience time.Duration,
+	read func(message io.Reader, progress func() error) ([]byte, error),
+) (text []byte, isText bool, err error) {
 	// A context of its own, as in Read.
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

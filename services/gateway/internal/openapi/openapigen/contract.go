@@ -29,7 +29,9 @@ func readComments(folder string) (comments, error) {
 		return true
 	})
 	compiler := protocompile.Compiler{
-		Resolver:       protocompile.WithStandardImports(protocompile.CompositeResolver{&protocompile.SourceResolver{ImportPaths: []string{folder}}, registered{}}),
+		Resolver: protocompile.WithStandardImports(
+			protocompile.CompositeResolver{&protocompile.SourceResolver{ImportPaths: []string{folder}}, registered{}},
+		),
 		SourceInfoMode: protocompile.SourceInfoStandard,
 	}
 	compiled, err := compiler.Compile(context.Background(), files...)

@@ -97,7 +97,9 @@ func operationOf(types *types, route httpapi.Route) (*openapi3.Operation, error)
 
 func addBody(types *types, operation *openapi3.Operation, about httpapi.About) error {
 	if about.BodyType != "" {
-		body := openapi3.NewRequestBody().WithRequired(true).WithContent(openapi3.NewContentWithSchema(openapi3.NewStringSchema().WithFormat("binary"), []string{about.BodyType}))
+		body := openapi3.NewRequestBody().
+			WithRequired(true).
+			WithContent(openapi3.NewContentWithSchema(openapi3.NewStringSchema().WithFormat("binary"), []string{about.BodyType}))
 		body.Description = fmt.Sprintf("at most %d bytes", about.MaxBytes)
 		operation.RequestBody = &openapi3.RequestBodyRef{Value: body}
 		return nil

@@ -49,8 +49,14 @@ func Table(routes []httpapi.Route, service protoreflect.ServiceDescriptor, contr
 		}
 		writeRow(&out, "`"+name+"`", caller(route), validation(route.About), limits(route.About), refusals(route), tests[name])
 	}
-	fmt.Fprintf(&out, "\n## %s\n\nOver Connect, gRPC and gRPC-Web. Every method needs a credential with the scope of its row, and refuses requests above `HOLDFAST_GATEWAY_MAX_BODY_BYTES`.\n", service.FullName())
-	out.WriteString("The rules stand in the contract, with the largest value; a rule in capitals is the reason of the refusal. 401 and 404 are UNAUTHENTICATED and NOT_FOUND here.\n")
+	fmt.Fprintf(
+		&out,
+		"\n## %s\n\nOver Connect, gRPC and gRPC-Web. Every method needs a credential with the scope of its row, and refuses requests above `HOLDFAST_GATEWAY_MAX_BODY_BYTES`.\n",
+		service.FullName(),
+	)
+	out.WriteString(
+		"The rules stand in the contract, with the largest value; a rule in capitals is the reason of the refusal. 401 and 404 are UNAUTHENTICATED and NOT_FOUND here.\n",
+	)
 	out.WriteString("\n| method | caller | validation | limits | answer | reasons | test |\n|---|---|---|---|---|---|---|\n")
 	for i := range service.Methods().Len() {
 		method := service.Methods().Get(i)
@@ -222,7 +228,10 @@ var ofAll = []string{"HOST_REFUSED", "ORIGIN_REFUSED", "SCOPE_MISSING"}
 func refusals(route httpapi.Route) string {
 	byStatus := route.AllFaults()
 	var all []string
-	byStatus[http.StatusForbidden] = slices.DeleteFunc(byStatus[http.StatusForbidden], func(reason string) bool { return slices.Contains(ofAll, reason) })
+	byStatus[http.StatusForbidden] = slices.DeleteFunc(
+		byStatus[http.StatusForbidden],
+		func(reason string) bool { return slices.Contains(ofAll, reason) },
+	)
 	for _, status := range []int{http.StatusBadRequest, http.StatusForbidden, http.StatusNotFound, http.StatusConflict, http.StatusRequestEntityTooLarge,
 		http.StatusUpgradeRequired, http.StatusTooManyRequests, http.StatusGatewayTimeout} {
 		if reasons := byStatus[status]; len(reasons) > 0 {
@@ -235,7 +244,15 @@ func refusals(route httpapi.Route) string {
 var reason = regexp.MustCompile(`\b[A-Z]+_[A-Z_]+\b`)
 
 // codes are no reasons.
-var codes = []string{"INVALID_ARGUMENT", "PERMISSION_DENIED", "NOT_FOUND", "FAILED_PRECONDITION", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "WITH_MESSAGE"}
+var codes = []string{
+	"INVALID_ARGUMENT",
+	"PERMISSION_DENIED",
+	"NOT_FOUND",
+	"FAILED_PRECONDITION",
+	"RESOURCE_EXHAUSTED",
+	"DEADLINE_EXCEEDED",
+	"WITH_MESSAGE",
+}
 
 // reasonsIn returns the reasons that the comment of a method names.
 func reasonsIn(comment string) []string {

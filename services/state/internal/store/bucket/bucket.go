@@ -47,7 +47,10 @@ func Open(c Config, transport http.RoundTripper) (*Bucket, error) {
 	if c.AccessKey != "" {
 		keys = credentials.NewStaticV4(c.AccessKey, c.SecretKey, "")
 	}
-	client, err := minio.New(c.Endpoint, &minio.Options{Creds: keys, Secure: !c.Insecure, Region: c.Region, MaxRetries: maxRetries, Transport: transport})
+	client, err := minio.New(
+		c.Endpoint,
+		&minio.Options{Creds: keys, Secure: !c.Insecure, Region: c.Region, MaxRetries: maxRetries, Transport: transport},
+	)
 	if err != nil {
 		return nil, fault.New(fault.Invalid, "CONFIG_INVALID", "the object store cannot be used: %v", err)
 	}
@@ -87,7 +90,14 @@ func (b *Bucket) PutBlob(ctx context.Context, key session.FileKey, from io.Reade
 	if size == partBytes { // maybe more follows
 		content, size = io.MultiReader(content, source), -1
 	}
-	_, err := b.client.PutObject(ctx, b.name, b.object(key), content, size, minio.PutObjectOptions{PartSize: partBytes, ContentType: "application/octet-stream"})
+	_, err := b.client.PutObject(
+		ctx,
+		b.name,
+		b.object(key),
+		content,
+		size,
+		minio.PutObjectOptions{PartSize: partBytes, ContentType: "application/octet-stream"},
+	)
 	if source.err != nil {
 		return source.err
 	}

@@ -46,7 +46,12 @@ func New[C any](config Config, write Write[C], meter metric.Meter) (*Committer[C
 	if err := config.Check(); err != nil {
 		return nil, err
 	}
-	c := &Committer[C]{config: config, write: write, errQueueFull: queueFullError(config), queue: queue[C]{lastOfKey: map[session.Key]*keyEntry[C]{}}}
+	c := &Committer[C]{
+		config:       config,
+		write:        write,
+		errQueueFull: queueFullError(config),
+		queue:        queue[C]{lastOfKey: map[session.Key]*keyEntry[C]{}},
+	}
 	c.entries.New = func() any { return &entry[C]{done: make(chan error, 1)} }
 	for range config.Lanes {
 		c.idle = append(c.idle, newLane(c))

@@ -16,7 +16,13 @@ import (
 const attempts = 5
 
 // UpdateDue implements store.Updater.
-func (s *Store) UpdateDue(ctx context.Context, due store.Due, need session.Need, limit int, decide store.DecideDue) (done []store.Decided, err error) {
+func (s *Store) UpdateDue(
+	ctx context.Context,
+	due store.Due,
+	need session.Need,
+	limit int,
+	decide store.DecideDue,
+) (done []store.Decided, err error) {
 	find, args, err := dueStatement(due, limit)
 	if err != nil {
 		return nil, err
@@ -39,7 +45,13 @@ func (s *Store) UpdateDue(ctx context.Context, due store.Due, need session.Need,
 }
 
 // updateDue is one attempt of UpdateDue: find and lock, read, write.
-func (s *Store) updateDue(ctx context.Context, find *statement, args []any, need session.Need, decide store.DecideDue) (done []store.Decided, err error) {
+func (s *Store) updateDue(
+	ctx context.Context,
+	find *statement,
+	args []any,
+	need session.Need,
+	decide store.DecideDue,
+) (done []store.Decided, err error) {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return nil, wrap(ctx, err, "connect")

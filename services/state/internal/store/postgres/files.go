@@ -110,7 +110,14 @@ func (s *Store) FilesByID(ctx context.Context, tenant string, ids []string) (fou
 
 // FilesOf implements store.Files.
 func (s *Store) FilesOf(ctx context.Context, key session.Key, ids []string) (found []session.File, err error) {
-	err = s.query(ctx, readFilesOf, scanEach(fileColumns.Destinations, func(f *session.File) { found = append(found, *f) }), key.Tenant, key.SessionID, notNil(ids))
+	err = s.query(
+		ctx,
+		readFilesOf,
+		scanEach(fileColumns.Destinations, func(f *session.File) { found = append(found, *f) }),
+		key.Tenant,
+		key.SessionID,
+		notNil(ids),
+	)
 	return found, wrap(ctx, err, "read %d files of %q", len(ids), key.SessionID)
 }
 
@@ -141,7 +148,13 @@ func (s *Store) DueBlobDeletions(ctx context.Context, tenant string, now session
 	return s.fileKeys(ctx, readDueDeletions, tenant, now, limit)
 }
 
-func (s *Store) fileKeys(ctx context.Context, due *statement, tenant string, now session.Millis, limit int) (keys []session.FileKey, err error) {
+func (s *Store) fileKeys(
+	ctx context.Context,
+	due *statement,
+	tenant string,
+	now session.Millis,
+	limit int,
+) (keys []session.FileKey, err error) {
 	err = s.query(ctx, due, scanEach(func(to []any, k *session.FileKey) []any { return append(to, &k.Tenant, &k.FileID) },
 		func(k *session.FileKey) { keys = append(keys, *k) }), int64(now), limit, tenant)
 	return keys, wrap(ctx, err, "find due files")

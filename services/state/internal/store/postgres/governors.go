@@ -29,7 +29,13 @@ var (
 
 // UpdateGovernors implements store.Governors. A replica updates one at a time: a busy governor
 // takes one connection from the commands of sessions, and the others wait here.
-func (s *Store) UpdateGovernors(ctx context.Context, names []string, leaseID string, now governor.Millis, decide func([]*governor.Governor)) error {
+func (s *Store) UpdateGovernors(
+	ctx context.Context,
+	names []string,
+	leaseID string,
+	now governor.Millis,
+	decide func([]*governor.Governor),
+) error {
 	select {
 	case s.governing <- struct{}{}:
 		defer func() { <-s.governing }()
@@ -48,7 +54,14 @@ func (s *Store) UpdateGovernors(ctx context.Context, names []string, leaseID str
 }
 
 // updateGovernors takes two round trips, one to lock and read and one to write.
-func updateGovernors(ctx context.Context, conn *pgx.Conn, names []string, leaseID string, now governor.Millis, decide func([]*governor.Governor)) error {
+func updateGovernors(
+	ctx context.Context,
+	conn *pgx.Conn,
+	names []string,
+	leaseID string,
+	now governor.Millis,
+	decide func([]*governor.Governor),
+) error {
 	defer rollBack(ctx, conn)
 	loaded := make(map[string]*governor.Governor, len(names))
 	governors := make([]*governor.Governor, len(names))

@@ -88,7 +88,13 @@ func (r *reader) readCalls(query *statement, sel selector, take func(*loadedSess
 }
 
 func (r *reader) readStates(query *statement, sel selector, of func(*loadedSession) *stateRows) {
-	read(r, query, sel, func(to []any, row *stateRow) []any { return row.destinations(to) }, func(s *loadedSession, row *stateRow) { of(s).add(row) })
+	read(
+		r,
+		query,
+		sel,
+		func(to []any, row *stateRow) []any { return row.destinations(to) },
+		func(s *loadedSession, row *stateRow) { of(s).add(row) },
+	)
 }
 
 // byFirst is byName for the first session with each name.

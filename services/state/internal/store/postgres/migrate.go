@@ -97,8 +97,10 @@ const facetsMigration = 2
 const facetPageSize = 1000
 
 // sessionsPage reads the sources of facets. All these columns exist at facetsMigration.
-var sessionsPage = prepared(`SELECT s.tenant, s.session_id, s.agent_type, s.parent_id, s.status, s.user_id, s.organization_id, s.tags, s.metadata, s.created_at
-	FROM sessions s WHERE (s.tenant, s.session_id) > ($1::text, $2::text) ORDER BY s.tenant, s.session_id LIMIT $3::bigint`)
+var sessionsPage = prepared(
+	`SELECT s.tenant, s.session_id, s.agent_type, s.parent_id, s.status, s.user_id, s.organization_id, s.tags, s.metadata, s.created_at
+	FROM sessions s WHERE (s.tenant, s.session_id) > ($1::text, $2::text) ORDER BY s.tenant, s.session_id LIMIT $3::bigint`,
+)
 
 // fillFacets writes the facets of the existing sessions.
 func fillFacets(ctx context.Context, conn *pgx.Conn) error {

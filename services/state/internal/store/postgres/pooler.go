@@ -42,8 +42,12 @@ const unsupportedParameter = "unsupported startup parameter"
 // refusedParameter returns Invalid (CONFIG_INVALID) if a pooler refused a parameter of the URL, else err.
 func refusedParameter(err error) error {
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok && strings.HasPrefix(e.Message, unsupportedParameter) {
-		return fault.New(fault.Invalid, "CONFIG_INVALID",
-			"the pooler at the postgres URL refuses a parameter of the URL (%s); leave it out, or add it to ignore_startup_parameters of PgBouncer", e.Message)
+		return fault.New(
+			fault.Invalid,
+			"CONFIG_INVALID",
+			"the pooler at the postgres URL refuses a parameter of the URL (%s); leave it out, or add it to ignore_startup_parameters of PgBouncer",
+			e.Message,
+		)
 	}
 	return err
 }
@@ -67,8 +71,11 @@ func checkPooling(ctx context.Context, conn *pgx.Conn, config *pgx.ConnConfig) e
 		return err
 	}
 	if found == name {
-		return fault.New(fault.Invalid, "CONFIG_INVALID",
-			"a pooler at the postgres URL gives its connections to other clients between transactions (PgBouncer: pool_mode=transaction or statement); set pool_mode=session for this database, or connect to the server itself")
+		return fault.New(
+			fault.Invalid,
+			"CONFIG_INVALID",
+			"a pooler at the postgres URL gives its connections to other clients between transactions (PgBouncer: pool_mode=transaction or statement); set pool_mode=session for this database, or connect to the server itself",
+		)
 	}
 	return nil
 }

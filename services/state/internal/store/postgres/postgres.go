@@ -67,7 +67,11 @@ func Open(ctx context.Context, url string, connections int, commits group.Config
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		// The error of the parser may quote the URL with its password.
-		return nil, fault.New(fault.Invalid, "CONFIG_INVALID", "the postgres URL cannot be read; it looks like postgres://user:password@host:5432/database")
+		return nil, fault.New(
+			fault.Invalid,
+			"CONFIG_INVALID",
+			"the postgres URL cannot be read; it looks like postgres://user:password@host:5432/database",
+		)
 	}
 	if err := prepareDatabase(ctx, config.ConnConfig.Copy()); err != nil {
 		return nil, wrap(ctx, err, "connect")
@@ -169,7 +173,11 @@ func wrap(ctx context.Context, err error, format string, args ...any) error {
 	case isUnknownFile(err):
 		return store.FileNotFound()
 	case isTooLarge(err):
-		return fault.New(fault.TooLarge, "STATE_SIZE_EXCEEDED", "a value is too large for the database; store large artefacts elsewhere and refer to them")
+		return fault.New(
+			fault.TooLarge,
+			"STATE_SIZE_EXCEEDED",
+			"a value is too large for the database; store large artefacts elsewhere and refer to them",
+		)
 	}
 	return fmt.Errorf(format+": %w", append(args, err)...)
 }

@@ -91,8 +91,12 @@ var (
 		CROSS JOIN LATERAL (SELECT * FROM checkpoints WHERE tenant = v.tenant AND session_id = v.session_id
 			AND step >= v.first AND step <= v.last AND checkpoint_id = v.checkpoint_id ORDER BY step LIMIT 1) c`
 	readCheckpoints      = forViews(checkpointRead.Select("c"), keyed("checkpoint_id text, first bigint, last bigint"), checkpointNamed)
-	readCheckpointStates = forViews(`st.whole, st.state`, keyed("checkpoint_id text, first bigint, last bigint"), checkpointNamed+joinStates("c")+` ORDER BY v.n, st.version`)
-	readBelowMessages    = forViews(checkpointRead.Select("c"), keyed("messages bigint"), `
+	readCheckpointStates = forViews(
+		`st.whole, st.state`,
+		keyed("checkpoint_id text, first bigint, last bigint"),
+		checkpointNamed+joinStates("c")+` ORDER BY v.n, st.version`,
+	)
+	readBelowMessages = forViews(checkpointRead.Select("c"), keyed("messages bigint"), `
 		CROSS JOIN LATERAL (SELECT * FROM checkpoints WHERE tenant = v.tenant AND session_id = v.session_id
 			AND message_count < v.messages ORDER BY step DESC LIMIT 1) c`)
 	readAtStep = forViews(checkpointRead.Select("c"), keyed("step bigint"), joinRow("c", "checkpoints", "step", "v.step"))
@@ -126,8 +130,12 @@ var (
 		return " CROSS JOIN LATERAL (" + strings.Join(counts, " UNION ALL ") + ") c (name, rows)"
 	}())
 
-	readWaiting = forViews(`h.message_ids, `+runColumns.Select("r"), keyed(""), joinWaiting("")+joinRow("h", "held_runs", "run_id", "r.run_id")+`
-		ORDER BY v.n, r.place`)
+	readWaiting = forViews(
+		`h.message_ids, `+runColumns.Select("r"),
+		keyed(""),
+		joinWaiting("")+joinRow("h", "held_runs", "run_id", "r.run_id")+`
+		ORDER BY v.n, r.place`,
+	)
 	readWaitingInput = forViews(`h.held`, keyed(""), joinWaiting(" LIMIT 1")+joinRow("h", "held_runs", "run_id", "r.run_id"))
 	readOwnAgents    = forViews(agentColumns, keyed(""), joinAll("s", "sessions", "")+`
 		CROSS JOIN LATERAL (SELECT * FROM agents WHERE agent_type = s.agent_type OFFSET 0) a`)

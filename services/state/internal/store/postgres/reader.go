@@ -105,7 +105,13 @@ var head = query{`s.message_count, s.user_id`, ofSession}
 
 // readOf runs a union of head and other queries for rows of a session. It returns the number of the session's
 // messages. NotFound (SESSION_NOT_FOUND).
-func (s ownedReader) readOf(ctx context.Context, key session.Key, union *statement, args []any, scans ...func(pgx.CollectableRow) error) (messages int64, err error) {
+func (s ownedReader) readOf(
+	ctx context.Context,
+	key session.Key,
+	union *statement,
+	args []any,
+	scans ...func(pgx.CollectableRow) error,
+) (messages int64, err error) {
 	known, user := false, ""
 	scanHead := func(row pgx.CollectableRow) error {
 		known = true
@@ -135,13 +141,22 @@ var (
 		CROSS JOIN LATERAL (SELECT * FROM calls WHERE tenant = s.tenant AND root_id = s.root_id AND consumed_at = 0 OFFSET 0) c
 		WHERE s.tenant = $1::text AND s.session_id = $2::text`
 
-	readSession = union("", sessionQuery,
-		query{`st.whole, st.state`, `sessions s` + joinStates("s") + ` WHERE s.tenant = $1::text AND s.session_id = $2::text ORDER BY st.version`},
+	readSession = union(
+		"",
+		sessionQuery,
+		query{
+			`st.whole, st.state`,
+			`sessions s` + joinStates("s") + ` WHERE s.tenant = $1::text AND s.session_id = $2::text ORDER BY st.version`,
+		},
 		newestQuery,
-		query{callColumns.Select("c"), ofFamily + ` AND (s.session_id = s.root_id OR c.session_id = s.session_id) ORDER BY c.created_at, c.call_id`},
+		query{
+			callColumns.Select("c"),
+			ofFamily + ` AND (s.session_id = s.root_id OR c.session_id = s.session_id) ORDER BY c.created_at, c.call_id`,
+		},
 		query{`count(*)`, ofFamily + ` AND c.answer = '' AND c.run_id <> '' AND c.kind <> 'sub_agent'`},
 		waitingQuery,
-		query{childColumns.Select("c"), `sub_sessions c WHERE c.tenant = $1::text AND c.session_id = $2::text ORDER BY c.child_id`})
+		query{childColumns.Select("c"), `sub_sessions c WHERE c.tenant = $1::text AND c.session_id = $2::text ORDER BY c.child_id`},
+	)
 )
 
 // Session implements store.Reader.
@@ -197,7 +212,13 @@ func orUnbounded(bound int32) int64 {
 
 // Runs implements store.Reader.
 func (s ownedReader) Runs(ctx context.Context, key session.Key, beforeTurn int32, limit int) (page []session.Run, err error) {
-	_, err = s.readOf(ctx, key, readRunsPage, []any{orUnbounded(beforeTurn), limit}, scanRuns(runListed, func(run *session.Run) { page = append(page, *run) }))
+	_, err = s.readOf(
+		ctx,
+		key,
+		readRunsPage,
+		[]any{orUnbounded(beforeTurn), limit},
+		scanRuns(runListed, func(run *session.Run) { page = append(page, *run) }),
+	)
 	return page, wrap(ctx, err, "read runs of session %q", key.SessionID)
 }
 
@@ -233,7 +254,12 @@ var (
 )
 
 func unionOfCheckpoint(found string) *statement {
-	return union("", head, query{checkpointRead.Select("c"), found + ` c`}, query{`st.whole, st.state`, found + ` c` + joinStates("c") + ` ORDER BY st.version`})
+	return union(
+		"",
+		head,
+		query{checkpointRead.Select("c"), found + ` c`},
+		query{`st.whole, st.state`, found + ` c` + joinStates("c") + ` ORDER BY st.version`},
+	)
 }
 
 // Checkpoint implements store.Reader.
@@ -273,7 +299,12 @@ var readCheckpointsPage = union("", head,
 	query{`count(*)`, `checkpoints WHERE tenant = $1::text AND session_id = $2::text`})
 
 // Checkpoints implements store.Reader.
-func (s ownedReader) Checkpoints(ctx context.Context, key session.Key, beforeStep int32, offset, limit int) (page []session.Checkpoint, total int64, err error) {
+func (s ownedReader) Checkpoints(
+	ctx context.Context,
+	key session.Key,
+	beforeStep int32,
+	offset, limit int,
+) (page []session.Checkpoint, total int64, err error) {
 	_, err = s.readOf(ctx, key, readCheckpointsPage, []any{orUnbounded(beforeStep), offset, limit},
 		scanEach(checkpointRead.Destinations, func(c *session.Checkpoint) { page = append(page, *c) }), scanInto(&total))
 	return page, total, wrap(ctx, err, "read checkpoints of session %q", key.SessionID)

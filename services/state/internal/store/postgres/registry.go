@@ -13,8 +13,10 @@ import (
 )
 
 var (
-	upsertExecutor = prepared(`INSERT INTO executors (executor_id, heard_at, agents, problems) VALUES ($1::text, $2::bigint, $3::text[], $4::text)
-		ON CONFLICT (executor_id) DO UPDATE SET heard_at = excluded.heard_at, agents = excluded.agents, problems = excluded.problems`)
+	upsertExecutor = prepared(
+		`INSERT INTO executors (executor_id, heard_at, agents, problems) VALUES ($1::text, $2::bigint, $3::text[], $4::text)
+		ON CONFLICT (executor_id) DO UPDATE SET heard_at = excluded.heard_at, agents = excluded.agents, problems = excluded.problems`,
+	)
 	upsertAgents = prepared(`INSERT INTO agents (agent_type, description, on_busy, state_schema, remote, announced_at)
 		SELECT *, $6::bigint FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::boolean[])
 		ON CONFLICT (agent_type) DO UPDATE SET description = excluded.description, on_busy = excluded.on_busy,
@@ -22,7 +24,13 @@ var (
 )
 
 // Announce implements store.Registry.
-func (s *Store) Announce(ctx context.Context, executorID string, agents []session.Agent, now session.Millis, problems ...session.Problem) error {
+func (s *Store) Announce(
+	ctx context.Context,
+	executorID string,
+	agents []session.Agent,
+	now session.Millis,
+	problems ...session.Problem,
+) error {
 	// Concurrent announcements of the same agents lock them in one order.
 	sorted := slices.SortedStableFunc(slices.Values(agents), func(a, b session.Agent) int { return cmp.Compare(a.Type, b.Type) })
 	types, descriptions, policies, schemas, remote := []string{}, []string{}, []string{}, []string{}, []bool{} // empty arrays, not NULL

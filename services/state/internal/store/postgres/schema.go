@@ -15,7 +15,11 @@ func parse(url string) (*pgx.ConnConfig, error) {
 	config, err := pgx.ParseConfig(url)
 	if err != nil {
 		// The error of the parser may quote the URL with its password.
-		return nil, fault.New(fault.Invalid, "CONFIG_INVALID", "the postgres URL cannot be read; it looks like postgres://user:password@host:5432/database")
+		return nil, fault.New(
+			fault.Invalid,
+			"CONFIG_INVALID",
+			"the postgres URL cannot be read; it looks like postgres://user:password@host:5432/database",
+		)
 	}
 	return config, nil
 }
@@ -43,7 +47,8 @@ func ReadSchema(ctx context.Context, url string) (store.Schema, error) {
 	defer conn.Close(context.WithoutCancel(ctx))
 	var schema store.Schema
 	var migrated bool
-	err = conn.QueryRow(ctx, `SELECT current_setting('server_version'), to_regclass('holdfast_state_migrations') IS NOT NULL`).Scan(&schema.Server, &migrated)
+	err = conn.QueryRow(ctx, `SELECT current_setting('server_version'), to_regclass('holdfast_state_migrations') IS NOT NULL`).
+		Scan(&schema.Server, &migrated)
 	if err == nil && migrated {
 		err = conn.QueryRow(ctx, `SELECT coalesce(max(version), 0) FROM holdfast_state_migrations`).Scan(&schema.Applied)
 	}

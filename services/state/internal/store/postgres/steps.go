@@ -14,7 +14,8 @@ import (
 // table is read by one scan, and Steps puts the rows together. The messages lie behind those of the step before the page,
 // and behind those from before the run. Records and bodies beyond the page's size are empty: the database does not read
 // them. octet_length does not read a record either.
-var readSteps = union(`WITH c AS MATERIALIZED (SELECT *, sum(octet_length(record)) OVER (ORDER BY step) - octet_length(record) AS before
+var readSteps = union(
+	`WITH c AS MATERIALIZED (SELECT *, sum(octet_length(record)) OVER (ORDER BY step) - octet_length(record) AS before
 		FROM checkpoints WHERE tenant = $1::text AND session_id = $2::text AND step > $3::bigint AND ($4::text = '' OR run_id = $4)
 		ORDER BY step LIMIT $5::bigint + 1),
 	b AS MATERIALIZED (SELECT min(step) AS first, max(message_count) AS messages FROM c),
@@ -29,11 +30,19 @@ var readSteps = union(`WITH c AS MATERIALIZED (SELECT *, sum(octet_length(record
 	query{`step`, `checkpoints WHERE tenant = $1::text AND session_id = $2::text AND step <= $3::bigint ORDER BY step DESC LIMIT 1`},
 	query{`step, run_id, message_count`, `f`},
 	query{runListed.Select("r"), `r ORDER BY r.first`},
-	query{`octet_length(c.record), ` + checkpointRead.Select("c") + `, CASE WHEN c.before <= $6::bigint THEN c.record ELSE ''::bytea END`, `c ORDER BY c.step`},
-	query{`m.size, ` + messageRead.Without("body").Select("m") + `, CASE WHEN m.step = (SELECT first FROM b) OR m.before <= $6::bigint THEN m.body ELSE ''::bytea END`,
+	query{
+		`octet_length(c.record), ` + checkpointRead.Select("c") + `, CASE WHEN c.before <= $6::bigint THEN c.record ELSE ''::bytea END`,
+		`c ORDER BY c.step`,
+	},
+	query{
+		`m.size, ` + messageRead.Without("body").
+			Select("m") +
+			`, CASE WHEN m.step = (SELECT first FROM b) OR m.before <= $6::bigint THEN m.body ELSE ''::bytea END`,
 		`(SELECT *, sum(size) OVER (ORDER BY ordinal) - size AS before FROM messages WHERE tenant = $1 AND session_id = $2
 			AND ordinal >= greatest(0, (SELECT message_count FROM f), (SELECT start_message_count FROM r WHERE r.first = (SELECT first FROM b)))
-			AND ordinal < (SELECT messages FROM b) AND step >= (SELECT first FROM b)) m ORDER BY m.ordinal`})
+			AND ordinal < (SELECT messages FROM b) AND step >= (SELECT first FROM b)) m ORDER BY m.ordinal`,
+	},
+)
 
 // pagedStep is a step whose membership in the page is not known yet.
 type pagedStep struct {

@@ -13,7 +13,12 @@ var readUsage = union("", head, query{usageColumns.Select("u"), `usage_entries u
 	ORDER BY u.recorded_at, u.run_id COLLATE "C", u.step, u.position OFFSET $4::bigint LIMIT $5::bigint`})
 
 // UsageEntries implements store.Reader.
-func (s ownedReader) UsageEntries(ctx context.Context, key session.Key, kinds []session.UsageKind, offset, limit int) (page []session.UsageEntry, err error) {
+func (s ownedReader) UsageEntries(
+	ctx context.Context,
+	key session.Key,
+	kinds []session.UsageKind,
+	offset, limit int,
+) (page []session.UsageEntry, err error) {
 	_, err = s.readOf(ctx, key, readUsage, []any{notNil(kinds), offset, limit},
 		scanEach(usageColumns.Destinations, func(u *session.UsageEntry) { page = append(page, *u) }))
 	return page, wrap(ctx, err, "read usage of session %q", key.SessionID)

@@ -93,14 +93,26 @@ func compare(a, b session.Key) int {
 
 // agents reads each named agent once, and those of the sessions.
 func (r *reader) agents() {
-	read(r, readOwnAgents, ifNeeded(func(n *session.Need) bool { return n.OwnAgent }), agentDestinations, func(s *loadedSession, a *session.Agent) { s.view.OwnAgent = a })
-	read(r, readAgents, byFirst(func(n *session.Need) string { return n.AgentType }), agentDestinations, func(_ *loadedSession, a *session.Agent) {
-		for i := range r.sessions {
-			if r.sessions[i].Need.AgentType == a.Type {
-				r.sessions[i].view.Agent = a
+	read(
+		r,
+		readOwnAgents,
+		ifNeeded(func(n *session.Need) bool { return n.OwnAgent }),
+		agentDestinations,
+		func(s *loadedSession, a *session.Agent) { s.view.OwnAgent = a },
+	)
+	read(
+		r,
+		readAgents,
+		byFirst(func(n *session.Need) string { return n.AgentType }),
+		agentDestinations,
+		func(_ *loadedSession, a *session.Agent) {
+			for i := range r.sessions {
+				if r.sessions[i].Need.AgentType == a.Type {
+					r.sessions[i].view.Agent = a
+				}
 			}
-		}
-	})
+		},
+	)
 }
 
 // executors reads each named executor once.
@@ -116,14 +128,28 @@ func (r *reader) executors() {
 
 func (r *reader) runs() {
 	r.readRun(readRuns, byName(func(n *session.Need) string { return n.RunID }), func(s *loadedSession, run *session.Run) { s.view.Run = run })
-	r.readRun(readKeyed, byName(func(n *session.Need) string { return n.RequestKey }), func(s *loadedSession, run *session.Run) { s.view.KeyedRun = run })
-	r.readRun(readCurrent, ifNeeded(func(n *session.Need) bool { return n.Current }), func(s *loadedSession, run *session.Run) { s.view.Current = run })
+	r.readRun(
+		readKeyed,
+		byName(func(n *session.Need) string { return n.RequestKey }),
+		func(s *loadedSession, run *session.Run) { s.view.KeyedRun = run },
+	)
+	r.readRun(
+		readCurrent,
+		ifNeeded(func(n *session.Need) bool { return n.Current }),
+		func(s *loadedSession, run *session.Run) { s.view.Current = run },
+	)
 	r.readRun(readLive, ifNeeded(func(n *session.Need) bool { return n.Live }), func(s *loadedSession, run *session.Run) { s.view.Live = run })
 }
 
 // silent reads whether the executors of due runs are registered.
 func (r *reader) silent() {
-	read(r, readSilent, byName(func(n *session.Need) string { return n.RunID }), single[string], func(s *loadedSession, _ *string) { s.view.OwnerUnregistered = true })
+	read(
+		r,
+		readSilent,
+		byName(func(n *session.Need) string { return n.RunID }),
+		single[string],
+		func(s *loadedSession, _ *string) { s.view.OwnerUnregistered = true },
+	)
 }
 
 // single is the destination of a single column.
@@ -198,9 +224,15 @@ func (r *reader) calls() {
 			l.add(s).more(int64(most))
 		}
 	}, single[int64], func(s *loadedSession, live *int64) { s.view.LiveBelow = int(*live) })
-	read(r, readChildren, ifNeeded(func(n *session.Need) bool { return n.Children }), childColumns.Destinations, func(s *loadedSession, c *session.Child) {
-		s.view.Children = append(s.view.Children, *c)
-	})
+	read(
+		r,
+		readChildren,
+		ifNeeded(func(n *session.Need) bool { return n.Children }),
+		childColumns.Destinations,
+		func(s *loadedSession, c *session.Child) {
+			s.view.Children = append(s.view.Children, *c)
+		},
+	)
 }
 
 func (r *reader) waiting() {
@@ -208,7 +240,13 @@ func (r *reader) waiting() {
 	read(r, readWaiting, waiting, func(to []any, w *session.WaitingRun) []any {
 		return runColumns.Destinations(append(to, table.AsJSON(&w.MessageIDs)), &w.Run)
 	}, func(s *loadedSession, w *session.WaitingRun) { s.view.Waiting = append(s.view.Waiting, *w) })
-	read(r, readWaitingInput, waiting, func(to []any, h *session.RunInput) []any { return append(to, table.AsJSON(h)) }, func(s *loadedSession, h *session.RunInput) { s.view.WaitingInput = h })
+	read(
+		r,
+		readWaitingInput,
+		waiting,
+		func(to []any, h *session.RunInput) []any { return append(to, table.AsJSON(h)) },
+		func(s *loadedSession, h *session.RunInput) { s.view.WaitingInput = h },
+	)
 }
 
 func (r *reader) undo() {
@@ -227,7 +265,11 @@ func (r *reader) back() {
 	r.readRun(readBackRun, to, func(s *loadedSession, run *session.Run) { s.backOf().Run = run })
 	r.readCheckpoint(readBackCheckpoint, to, func(s *loadedSession, c *session.Checkpoint) { s.backOf().Checkpoint = c })
 	r.readMessages(readBackResults, to, func(s *loadedSession, m *session.Message) { b := s.backOf(); b.Results = append(b.Results, *m) })
-	r.readCalls(readBackReportedLate, to, func(s *loadedSession, c *session.Call) { b := s.backOf(); b.ReportedLate = append(b.ReportedLate, *c) })
+	r.readCalls(
+		readBackReportedLate,
+		to,
+		func(s *loadedSession, c *session.Call) { b := s.backOf(); b.ReportedLate = append(b.ReportedLate, *c) },
+	)
 	r.readStates(readBackStates, to, func(s *loadedSession) *stateRows { return &s.back })
 }
 

@@ -290,9 +290,10 @@ func (w *writer) overwrite(kind int, inView bool) *rows {
 
 func viewHasRun(v *session.View, id string) bool {
 	waits := func(w session.WaitingRun) bool { return w.RunID == id }
-	return slices.ContainsFunc(v.Waiting, waits) || slices.ContainsFunc([]*session.Run{v.Run, v.KeyedRun, v.Current, v.Live}, func(r *session.Run) bool {
-		return r != nil && r.RunID == id
-	})
+	return slices.ContainsFunc(v.Waiting, waits) ||
+		slices.ContainsFunc([]*session.Run{v.Run, v.KeyedRun, v.Current, v.Live}, func(r *session.Run) bool {
+			return r != nil && r.RunID == id
+		})
 }
 
 func viewHasCall(v *session.View, id string) bool {
@@ -323,9 +324,19 @@ func (w *writer) session(s *loadedSession) {
 	}
 	switch {
 	case c.NewState:
-		addRow(&w.rows[stateInsert], &after.Key, stateColumns, &table.State{Version: after.StateVersion, Base: after.StateVersion, Text: after.State})
+		addRow(
+			&w.rows[stateInsert],
+			&after.Key,
+			stateColumns,
+			&table.State{Version: after.StateVersion, Base: after.StateVersion, Text: after.State},
+		)
 	case len(c.StateWrite) > 0:
-		addRow(&w.rows[stateInsert], &after.Key, stateColumns, &table.State{Version: after.StateVersion, Base: after.StateBase, Writes: c.StateWrite})
+		addRow(
+			&w.rows[stateInsert],
+			&after.Key,
+			stateColumns,
+			&table.State{Version: after.StateVersion, Base: after.StateBase, Writes: c.StateWrite},
+		)
 	}
 }
 

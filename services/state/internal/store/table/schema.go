@@ -9,8 +9,12 @@ type Description struct {
 // Descriptions returns every described table.
 func Descriptions() []Description {
 	return []Description{
-		describe(&Sessions), describe(&States), describe(&Runs), describe(&WaitingInputs), describe(&Messages), describe(&Plans), describe(&Results),
-		describe(&Checkpoints), describe(&UsageEntries), describe(&Calls), describe(&SubSessions), describe(&Memories), describe(&Files), describe(&Audit), describe(&LogErasures),
+		describe(
+			&Sessions,
+		), describe(&States), describe(&Runs), describe(&WaitingInputs), describe(&Messages), describe(&Plans), describe(&Results),
+		describe(
+			&Checkpoints,
+		), describe(&UsageEntries), describe(&Calls), describe(&SubSessions), describe(&Memories), describe(&Files), describe(&Audit), describe(&LogErasures),
 	}
 }
 
