@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/pkg/rpc"
 	"github.com/holdfast-run/holdfast/proto/holdfast/agent/v1/agentv1connect"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
 )
 
 // maxHealthBytes bounds a request for the health: anyone may send one.
@@ -29,18 +30,21 @@ func (s *Server) addDiscovery(handlers map[string]http.Handler) {
 		prefix, reflection := handler(reflector, faults, limit)
 		handlers[prefix] = s.admit(reflection)
 	}
-	prefix, health := grpchealth.NewHandler(s, faults, connect.WithReadMaxBytes(maxHealthBytes))
+	prefix, health := grpchealth.NewHandler(healthChecker{s.Health}, faults, connect.WithReadMaxBytes(maxHealthBytes))
 	handlers[prefix] = health
 }
 
+// healthChecker answers the health of gRPC with that of GET /readyz.
+type healthChecker struct{ health *httpapi.Health }
+
 // Check implements grpchealth.Checker. It is NOT_SERVING when GET /readyz would be 503. NotFound
 // (SERVICE_NOT_FOUND).
-func (s *Server) Check(ctx context.Context, r *grpchealth.CheckRequest) (*grpchealth.CheckResponse, error) {
+func (c healthChecker) Check(ctx context.Context, r *grpchealth.CheckRequest) (*grpchealth.CheckResponse, error) {
 	if !slices.Contains(healthy, r.Service) {
 		return nil, fault.New(fault.NotFound, "SERVICE_NOT_FOUND", "this gateway has no service %.100q", r.Service)
 	}
 	status := grpchealth.StatusServing
-	if problems, _ := s.Health.Check(ctx); len(problems) > 0 {
+	if problems, _ := c.health.Check(ctx); len(problems) > 0 {
 		status = grpchealth.StatusNotServing
 	}
 	return &grpchealth.CheckResponse{Status: status}, nil

@@ -6,6 +6,7 @@ import (
 	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/files"
 )
 
 // ListMessages implements the service.
@@ -37,7 +38,7 @@ func showPublicErrors(m *eventv1.Message) {
 
 // AppendMessages implements the service.
 func (s *Server) AppendMessages(ctx context.Context, r *agentv1.AppendMessagesRequest) (*agentv1.AppendMessagesResponse, error) {
-	messages, err := s.inputMessages(ctx, r.GetMessages())
+	messages, err := inputMessages(ctx, s.Files, r.GetMessages())
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +72,7 @@ var inputRoles = map[string]eventv1.Role{
 }
 
 // inputMessages converts the messages of a client, and stores their large files. It returns the faults of Files.Refer.
-func (s *Server) inputMessages(ctx context.Context, messages []*agentv1.InputMessage) ([]*eventv1.Message, error) {
+func inputMessages(ctx context.Context, stored *files.Files, messages []*agentv1.InputMessage) ([]*eventv1.Message, error) {
 	var out []*eventv1.Message
 	for _, m := range messages {
 		message := &eventv1.Message{Id: m.GetId(), Role: inputRoles[m.GetRole()], Hidden: m.GetHidden()}
@@ -88,7 +89,7 @@ func (s *Server) inputMessages(ctx context.Context, messages []*agentv1.InputMes
 		}
 		out = append(out, message)
 	}
-	return out, s.Files.ReferAll(ctx, tenantOf(ctx), out)
+	return out, stored.ReferAll(ctx, tenantOf(ctx), out)
 }
 
 func textPart(text string) *eventv1.Part {

@@ -96,7 +96,7 @@ func (s *Server) resumeRequest(ctx context.Context, mode agentv1.ResumeMode, r *
 	if err != nil {
 		return nil, err
 	}
-	messages, err := s.inputMessages(ctx, r.GetAppendMessages())
+	messages, err := inputMessages(ctx, s.Files, r.GetAppendMessages())
 	if err != nil {
 		return nil, err
 	}

@@ -52,7 +52,7 @@ func (s *Server) startRequest(ctx context.Context, tenant string, r *agentv1.Sta
 	if err := checkPriority(ctx, r.GetPriority()); err != nil {
 		return nil, err
 	}
-	messages, err := s.inputMessages(ctx, r.GetMessages())
+	messages, err := inputMessages(ctx, s.Files, r.GetMessages())
 	if err != nil {
 		return nil, err
 	}

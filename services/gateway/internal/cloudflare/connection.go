@@ -192,7 +192,7 @@ var frameHandlers = map[string]func(*connection, received) error{
 	typeToolResult:    (*connection).toolResult,
 	typeToolApproval:  (*connection).toolApproval,
 	typeChatMessages:  (*connection).setMessages,
-	typeChatClear:     (*connection).clearMessages,
+	typeChatClear:     func(c *connection, _ received) error { return c.clear() },
 }
 
 func (c *connection) setState(f received) error {
@@ -201,5 +201,3 @@ func (c *connection) setState(f received) error {
 	}
 	return c.sync.write(c, f)
 }
-
-func (c *connection) clearMessages(received) error { return c.clear() }

@@ -10,7 +10,7 @@ import (
 )
 
 // RecordAudit implements store.AuditLog.
-func (s *Store) RecordAudit(ctx context.Context, tenant string, events []session.AuditEvent) error {
+func (s auditLog) RecordAudit(ctx context.Context, tenant string, events []session.AuditEvent) error {
 	if len(events) == 0 {
 		return nil
 	}
@@ -36,7 +36,7 @@ func auditQuery(side, order string) *statement {
 var readAuditNewest, readAuditOldest = auditQuery("<", "DESC"), auditQuery(">", "ASC")
 
 // AuditEvents implements store.AuditLog.
-func (s *Store) AuditEvents(ctx context.Context, tenant string, q store.AuditQuery) (page []session.AuditEvent, err error) {
+func (s auditLog) AuditEvents(ctx context.Context, tenant string, q store.AuditQuery) (page []session.AuditEvent, err error) {
 	query, place := readAuditNewest, store.AuditPlace{At: math.MaxInt64}
 	if q.OldestFirst {
 		query, place = readAuditOldest, store.AuditPlace{At: math.MinInt64}
@@ -60,7 +60,7 @@ var expireAudit = prepared(`DELETE FROM audit a USING (SELECT tenant, session_id
 	WHERE a.tenant = old.tenant AND a.session_id = old.session_id AND a.event_id = old.event_id`)
 
 // ExpireAudit implements store.AuditLog.
-func (s *Store) ExpireAudit(ctx context.Context, before session.Millis, limit int) (expired int64, err error) {
+func (s auditLog) ExpireAudit(ctx context.Context, before session.Millis, limit int) (expired int64, err error) {
 	err = s.execute(ctx, func(p *pipeline) { p.count(expireAudit, &expired, int64(before), limit) })
 	return expired, wrap(ctx, err, "expire audit events")
 }
@@ -88,13 +88,13 @@ var (
 )
 
 // ForgetMemories implements store.Erasures.
-func (s *Store) ForgetMemories(ctx context.Context, tenant, entityID string, limit int) (forgotten int64, err error) {
+func (s auditLog) ForgetMemories(ctx context.Context, tenant, entityID string, limit int) (forgotten int64, err error) {
 	err = s.execute(ctx, func(p *pipeline) { p.count(forgetMemories, &forgotten, tenant, entityID, limit) })
 	return forgotten, wrap(ctx, err, "forget memories of tenant %q", tenant)
 }
 
 // ExpireUploads implements store.Erasures.
-func (s *Store) ExpireUploads(ctx context.Context, tenant string) error {
+func (s auditLog) ExpireUploads(ctx context.Context, tenant string) error {
 	err := s.execute(ctx, func(p *pipeline) {
 		p.exec(expireHolds, tenant)
 		p.exec(hurryDeletions, tenant)
@@ -103,7 +103,7 @@ func (s *Store) ExpireUploads(ctx context.Context, tenant string) error {
 }
 
 // DueLogErasures implements store.Erasures.
-func (s *Store) DueLogErasures(ctx context.Context, tenant string, now session.Millis, limit int) (due []session.LogErasure, err error) {
+func (s auditLog) DueLogErasures(ctx context.Context, tenant string, now session.Millis, limit int) (due []session.LogErasure, err error) {
 	err = s.query(ctx, readLogErasures, scanEach(func(to []any, e *session.LogErasure) []any {
 		return logErasureColumns.Destinations(append(to, &e.Tenant, &e.RootID), e)
 	}, func(e *session.LogErasure) { due = append(due, *e) }), tenant, int64(now), limit)
@@ -111,7 +111,7 @@ func (s *Store) DueLogErasures(ctx context.Context, tenant string, now session.M
 }
 
 // MergeLogErasures implements store.Erasures.
-func (s *Store) MergeLogErasures(ctx context.Context, tenant string, due session.Millis) error {
+func (s auditLog) MergeLogErasures(ctx context.Context, tenant string, due session.Millis) error {
 	err := s.execute(ctx, func(p *pipeline) {
 		p.exec(dropTenantErasures, tenant)
 		p.exec(addTenantErasure, tenant, int64(due))
@@ -120,7 +120,7 @@ func (s *Store) MergeLogErasures(ctx context.Context, tenant string, due session
 }
 
 // LogsErased implements store.Erasures.
-func (s *Store) LogsErased(ctx context.Context, done []session.LogErasure) error {
+func (s auditLog) LogsErased(ctx context.Context, done []session.LogErasure) error {
 	if len(done) == 0 {
 		return nil
 	}

@@ -50,13 +50,13 @@ func isUnknownFile(err error) bool {
 }
 
 // ScheduleBlobDeletion implements store.Files.
-func (s *Store) ScheduleBlobDeletion(ctx context.Context, key session.FileKey, at session.Millis) error {
+func (s files) ScheduleBlobDeletion(ctx context.Context, key session.FileKey, at session.Millis) error {
 	err := s.execute(ctx, func(p *pipeline) { p.exec(scheduleDeletion, key.Tenant, key.FileID, int64(at)) })
 	return wrap(ctx, err, "schedule the deletion of file %q", key.FileID)
 }
 
 // AddFile implements store.Files.
-func (s *Store) AddFile(ctx context.Context, tenant string, f session.File, hold session.Millis) (*session.File, error) {
+func (s files) AddFile(ctx context.Context, tenant string, f session.File, hold session.Millis) (*session.File, error) {
 	values := rows{values: fileColumns.Fields([]any{tenant}, &f), count: 1}
 	args, err := values.appendArguments(nil, true)
 	if err != nil {
@@ -77,7 +77,7 @@ func (s *Store) AddFile(ctx context.Context, tenant string, f session.File, hold
 }
 
 // FindFile implements store.Files.
-func (s *Store) FindFile(ctx context.Context, tenant string, digest []byte, mediaType string, hold session.Millis) (*session.File, error) {
+func (s files) FindFile(ctx context.Context, tenant string, digest []byte, mediaType string, hold session.Millis) (*session.File, error) {
 	var found *session.File
 	err := s.execute(ctx, func(p *pipeline) {
 		found = nil
@@ -91,7 +91,7 @@ func (s *Store) FindFile(ctx context.Context, tenant string, digest []byte, medi
 }
 
 // File implements store.Files.
-func (s *Store) File(ctx context.Context, id string) (tenant string, found *session.File, err error) {
+func (s files) File(ctx context.Context, id string) (tenant string, found *session.File, err error) {
 	err = s.query(ctx, readFileByID, scanEach(func(to []any, f *session.File) []any {
 		found = f
 		return fileColumns.Destinations(append(to, &tenant), f)
@@ -103,13 +103,13 @@ func (s *Store) File(ctx context.Context, id string) (tenant string, found *sess
 }
 
 // FilesByID implements store.Files.
-func (s *Store) FilesByID(ctx context.Context, tenant string, ids []string) (found []session.File, err error) {
+func (s files) FilesByID(ctx context.Context, tenant string, ids []string) (found []session.File, err error) {
 	err = s.query(ctx, readFiles, scanEach(fileColumns.Destinations, func(f *session.File) { found = append(found, *f) }), tenant, notNil(ids))
 	return found, wrap(ctx, err, "read %d files", len(ids))
 }
 
 // FilesOf implements store.Files.
-func (s *Store) FilesOf(ctx context.Context, key session.Key, ids []string) (found []session.File, err error) {
+func (s files) FilesOf(ctx context.Context, key session.Key, ids []string) (found []session.File, err error) {
 	err = s.query(
 		ctx,
 		readFilesOf,
@@ -139,16 +139,16 @@ var (
 )
 
 // FilesWithExpiredLinks implements store.Files.
-func (s *Store) FilesWithExpiredLinks(ctx context.Context, tenant string, now session.Millis, limit int) ([]session.FileKey, error) {
+func (s files) FilesWithExpiredLinks(ctx context.Context, tenant string, now session.Millis, limit int) ([]session.FileKey, error) {
 	return s.fileKeys(ctx, readExpiredLinks, tenant, now, limit)
 }
 
 // DueBlobDeletions implements store.Files.
-func (s *Store) DueBlobDeletions(ctx context.Context, tenant string, now session.Millis, limit int) ([]session.FileKey, error) {
+func (s files) DueBlobDeletions(ctx context.Context, tenant string, now session.Millis, limit int) ([]session.FileKey, error) {
 	return s.fileKeys(ctx, readDueDeletions, tenant, now, limit)
 }
 
-func (s *Store) fileKeys(
+func (s files) fileKeys(
 	ctx context.Context,
 	due *statement,
 	tenant string,
@@ -161,7 +161,7 @@ func (s *Store) fileKeys(
 }
 
 // DeleteExpiredLinks implements store.Files.
-func (s *Store) DeleteExpiredLinks(ctx context.Context, key session.FileKey, now session.Millis) (bool, error) {
+func (s files) DeleteExpiredLinks(ctx context.Context, key session.FileKey, now session.Millis) (bool, error) {
 	var gone int64
 	err := s.execute(ctx, func(p *pipeline) {
 		p.exec(lockFile, key.Tenant, key.FileID)
@@ -172,14 +172,14 @@ func (s *Store) DeleteExpiredLinks(ctx context.Context, key session.FileKey, now
 }
 
 // StartBlobDeletion implements store.Files.
-func (s *Store) StartBlobDeletion(ctx context.Context, key session.FileKey, now, retry session.Millis) (bool, error) {
+func (s files) StartBlobDeletion(ctx context.Context, key session.FileKey, now, retry session.Millis) (bool, error) {
 	var started int64
 	err := s.execute(ctx, func(p *pipeline) { p.count(startDeletion, &started, key.Tenant, key.FileID, int64(now), int64(retry)) })
 	return started > 0, wrap(ctx, err, "start the deletion of file %q", key.FileID)
 }
 
 // BlobDeleted implements store.Files.
-func (s *Store) BlobDeleted(ctx context.Context, key session.FileKey) error {
+func (s files) BlobDeleted(ctx context.Context, key session.FileKey) error {
 	err := s.execute(ctx, func(p *pipeline) { p.exec(deleteDeletion, key.Tenant, key.FileID) })
 	return wrap(ctx, err, "forget the deletion of file %q", key.FileID)
 }
@@ -192,7 +192,7 @@ var (
 )
 
 // PutBlob implements store.Blobs, with a transaction for each chunk.
-func (s *Store) PutBlob(ctx context.Context, key session.FileKey, from io.Reader) error {
+func (s files) PutBlob(ctx context.Context, key session.FileKey, from io.Reader) error {
 	err := store.EachPiece(from, func(start int64, piece []byte) error {
 		return s.execute(ctx, func(p *pipeline) { p.exec(insertChunk, key.Tenant, key.FileID, start, piece) })
 	})
@@ -200,7 +200,7 @@ func (s *Store) PutBlob(ctx context.Context, key session.FileKey, from io.Reader
 }
 
 // ReadBlob implements store.Blobs, with a query for each chunk.
-func (s *Store) ReadBlob(ctx context.Context, key session.FileKey, offset, length int64, each func([]byte) error) error {
+func (s files) ReadBlob(ctx context.Context, key session.FileKey, offset, length int64, each func([]byte) error) error {
 	return store.EachChunk(offset, length, func(at int64) (start int64, data []byte, err error) {
 		err = s.query(ctx, readChunk, scanInto(&start, &data), key.Tenant, key.FileID, at)
 		return start, data, wrap(ctx, err, "read the bytes of file %q", key.FileID)
@@ -208,7 +208,7 @@ func (s *Store) ReadBlob(ctx context.Context, key session.FileKey, offset, lengt
 }
 
 // DeleteBlob implements store.Blobs.
-func (s *Store) DeleteBlob(ctx context.Context, key session.FileKey) error {
+func (s files) DeleteBlob(ctx context.Context, key session.FileKey) error {
 	err := s.execute(ctx, func(p *pipeline) { p.exec(deleteChunks, key.Tenant, key.FileID) })
 	return wrap(ctx, err, "delete the bytes of file %q", key.FileID)
 }

@@ -94,7 +94,7 @@ type worker struct {
 
 func newWorker(t testing.TB, s *Store) *worker {
 	w := &worker{TB: t, store: s, now: 1_700_000_000_000}
-	w.must(s.Announce(t.Context(), executor, []session.Agent{{Type: agent}}, w.now))
+	w.must(registry{s}.Announce(t.Context(), executor, []session.Agent{{Type: agent}}, w.now))
 	return w
 }
 

@@ -27,7 +27,7 @@ var (
 
 // Remember implements store.Memories. The row of the record, written first, is
 // the lock of its words.
-func (s *Store) Remember(ctx context.Context, tenant string, m session.Memory) (added bool, err error) {
+func (s memories) Remember(ctx context.Context, tenant string, m session.Memory) (added bool, err error) {
 	w := rows{values: memoryColumns.Fields([]any{tenant}, &m), count: 1}
 	args, err := w.appendArguments(nil, true)
 	if err != nil {
@@ -45,7 +45,7 @@ func (s *Store) Remember(ctx context.Context, tenant string, m session.Memory) (
 var readMemory = prepared(`SELECT ` + memoryColumns.Select("m") + ` FROM memories m WHERE m.tenant = $1::text AND m.memory_id = $2::text`)
 
 // Memory implements store.Memories.
-func (s *Store) Memory(ctx context.Context, tenant, id string) (*session.Memory, error) {
+func (s memories) Memory(ctx context.Context, tenant, id string) (*session.Memory, error) {
 	var found *session.Memory
 	err := s.query(ctx, readMemory, scanEach(memoryColumns.Destinations, func(m *session.Memory) { found = m }), tenant, id)
 	if err == nil && found == nil {
@@ -70,7 +70,7 @@ var (
 )
 
 // Recall implements store.Memories.
-func (s *Store) Recall(ctx context.Context, tenant string, q store.MemoryQuery) (found []store.Recalled, err error) {
+func (s memories) Recall(ctx context.Context, tenant string, q store.MemoryQuery) (found []store.Recalled, err error) {
 	add := scanEach(func(to []any, r *store.Recalled) []any {
 		return memoryColumns.Destinations(append(to, &r.Hits), &r.Memory)
 	}, func(r *store.Recalled) { found = append(found, *r) })
@@ -91,7 +91,7 @@ var (
 )
 
 // ForgetMemory implements store.Memories.
-func (s *Store) ForgetMemory(ctx context.Context, tenant, id string) (bool, error) {
+func (s memories) ForgetMemory(ctx context.Context, tenant, id string) (bool, error) {
 	var gone int64
 	err := s.execute(ctx, func(p *pipeline) {
 		p.count(deleteMemory, &gone, tenant, id)
@@ -106,7 +106,7 @@ var readEntities = prepared(`SELECT m.entity_id, m.source, count(*) FROM memorie
 
 // Entities implements store.Memories. The zero value of after is before every
 // pair, also the one without entity and source.
-func (s *Store) Entities(ctx context.Context, tenant string, after store.EntityCount, limit int) (page []store.EntityCount, err error) {
+func (s memories) Entities(ctx context.Context, tenant string, after store.EntityCount, limit int) (page []store.EntityCount, err error) {
 	err = s.query(ctx, readEntities, scanEach(func(to []any, e *store.EntityCount) []any {
 		return append(to, &e.EntityID, &e.Source, &e.Count)
 	}, func(e *store.EntityCount) { page = append(page, *e) }), tenant, after == store.EntityCount{}, after.EntityID, after.Source, limit)

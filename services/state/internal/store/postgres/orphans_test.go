@@ -43,7 +43,7 @@ func TestOrphansAreFoundAtOnceHoweverManyRunsWait(t *testing.T) {
 		}
 	}
 	look("the agent is announced", 0)
-	w.must(s.Announce(t.Context(), executor, []session.Agent{{Type: "sales"}}, w.now))
+	w.must(registry{s}.Announce(t.Context(), executor, []session.Agent{{Type: "sales"}}, w.now))
 	look("the agent is gone", 2)
 	if _, err := s.pool.Exec(t.Context(), `ANALYZE`); err != nil {
 		t.Fatal(err)

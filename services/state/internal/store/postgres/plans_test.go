@@ -212,7 +212,7 @@ func TestACommandReadsAFewRowsHoweverLongTheSessionIs(t *testing.T) {
 		func() error { _, err := s.Parts().Run(t.Context(), keys[1], "old-7"); return err },
 		func() error { _, err := s.Parts().Runs(t.Context(), keys[1], 1000, 5); return err },
 		func() error { _, err := s.Parts().Waiting(t.Context(), keys[1]); return err },
-		func() error { _, err := s.Stops(t.Context(), executor, "another"); return err },
+		func() error { _, err := registry{s}.Stops(t.Context(), executor, "another"); return err },
 		func() error {
 			_, _, err := s.Parts().Messages(t.Context(), keys[1], store.Page{From: 1000, Limit: 5, MaxBytes: 1000})
 			return err

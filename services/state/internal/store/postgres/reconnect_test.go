@@ -42,7 +42,7 @@ func TestAReadIsRetriedWhenIdleConnectionsWereClosed(t *testing.T) {
 			return len(got) + 1, err
 		},
 		"memories": func(ctx context.Context) (int, error) {
-			got, err := s.Recall(ctx, "t", store.MemoryQuery{Limit: 10})
+			got, err := memories{s}.Recall(ctx, "t", store.MemoryQuery{Limit: 10})
 			return len(got) + 1, err
 		},
 	}

@@ -24,7 +24,7 @@ var (
 )
 
 // Announce implements store.Registry.
-func (s *Store) Announce(
+func (s registry) Announce(
 	ctx context.Context,
 	executorID string,
 	agents []session.Agent,
@@ -61,14 +61,14 @@ var (
 )
 
 // Heartbeat implements store.Registry.
-func (s *Store) Heartbeat(ctx context.Context, executorID string, now session.Millis) (bool, error) {
+func (s registry) Heartbeat(ctx context.Context, executorID string, now session.Millis) (bool, error) {
 	var known int64
 	err := s.execute(ctx, func(p *pipeline) { p.count(updateHeartbeat, &known, int64(now), executorID) })
 	return known > 0, wrap(ctx, err, "heartbeat of executor %q", executorID)
 }
 
 // Stops implements store.Registry.
-func (s *Store) Stops(ctx context.Context, executorIDs ...string) (stopped []store.StoppedRun, err error) {
+func (s registry) Stops(ctx context.Context, executorIDs ...string) (stopped []store.StoppedRun, err error) {
 	err = s.query(ctx, readStops, scanEach(func(to []any, r *store.StoppedRun) []any {
 		return append(to, &r.ExecutorID, &r.RunID, table.AsJSON(&r.Stop))
 	}, func(r *store.StoppedRun) { stopped = append(stopped, *r) }), notNil(executorIDs))
@@ -76,14 +76,14 @@ func (s *Store) Stops(ctx context.Context, executorIDs ...string) (stopped []sto
 }
 
 // UnregisterSilent implements store.Registry.
-func (s *Store) UnregisterSilent(ctx context.Context, seenBefore session.Millis) (int, error) {
+func (s registry) UnregisterSilent(ctx context.Context, seenBefore session.Millis) (int, error) {
 	var gone int64
 	err := s.execute(ctx, func(p *pipeline) { p.count(deleteSilent, &gone, int64(seenBefore)) })
 	return int(gone), wrap(ctx, err, "unregister silent executors")
 }
 
 // LastSeen implements store.Registry.
-func (s *Store) LastSeen(ctx context.Context) (map[string]session.Millis, error) {
+func (s registry) LastSeen(ctx context.Context) (map[string]session.Millis, error) {
 	heard := map[string]session.Millis{}
 	err := s.query(ctx, readLastSeen, func(row pgx.CollectableRow) error {
 		var id string
@@ -102,7 +102,7 @@ var deleteUnseen = prepared(`DELETE FROM executors WHERE executor_id IN (
 	FOR UPDATE OF e SKIP LOCKED) RETURNING executor_id`)
 
 // UnregisterUnseen implements store.Registry.
-func (s *Store) UnregisterUnseen(ctx context.Context, since map[string]session.Millis) (gone []string, err error) {
+func (s registry) UnregisterUnseen(ctx context.Context, since map[string]session.Millis) (gone []string, err error) {
 	if len(since) == 0 {
 		return nil, nil
 	}
@@ -119,7 +119,7 @@ func (s *Store) UnregisterUnseen(ctx context.Context, since map[string]session.M
 }
 
 // Agents implements store.Registry.
-func (s *Store) Agents(ctx context.Context) (agents []session.Agent, err error) {
+func (s registry) Agents(ctx context.Context) (agents []session.Agent, err error) {
 	err = s.query(ctx, listAgents, scanEach(agentDestinations, func(a *session.Agent) { agents = append(agents, *a) }))
 	return agents, wrap(ctx, err, "read agents")
 }
@@ -127,7 +127,7 @@ func (s *Store) Agents(ctx context.Context) (agents []session.Agent, err error) 
 var listProblems = prepared(`SELECT executor_id, problems FROM executors WHERE problems <> ''`)
 
 // Problems implements store.Registry.
-func (s *Store) Problems(ctx context.Context) (map[string][]session.Problem, error) {
+func (s registry) Problems(ctx context.Context) (map[string][]session.Problem, error) {
 	problems := map[string][]session.Problem{}
 	err := s.query(ctx, listProblems, func(row pgx.CollectableRow) error {
 		var id, encoded string
@@ -142,7 +142,7 @@ func (s *Store) Problems(ctx context.Context) (map[string][]session.Problem, err
 var countExecutors = prepared(`SELECT u.agent_type, count(*) FROM executors e, unnest(e.agents) AS u (agent_type) GROUP BY u.agent_type`)
 
 // Executors implements store.Registry.
-func (s *Store) Executors(ctx context.Context) (map[string]int64, error) {
+func (s registry) Executors(ctx context.Context) (map[string]int64, error) {
 	executors := map[string]int64{}
 	err := s.query(ctx, countExecutors, func(row pgx.CollectableRow) error {
 		var agentType string
@@ -158,7 +158,7 @@ var listUnserved = prepared(`SELECT a.agent_type, a.announced_at FROM agents a
 	WHERE NOT EXISTS (SELECT 1 FROM executors e WHERE a.agent_type = ANY (e.agents) OFFSET 0)`)
 
 // Unserved implements store.Registry.
-func (s *Store) Unserved(ctx context.Context) (map[string]session.Millis, error) {
+func (s registry) Unserved(ctx context.Context) (map[string]session.Millis, error) {
 	unserved := map[string]session.Millis{}
 	err := s.query(ctx, listUnserved, func(row pgx.CollectableRow) error {
 		var agentType string

@@ -15,7 +15,7 @@ var (
 )
 
 // RecordAudit implements store.AuditLog.
-func (s *Store) RecordAudit(ctx context.Context, tenant string, events []session.AuditEvent) error {
+func (s auditLog) RecordAudit(ctx context.Context, tenant string, events []session.AuditEvent) error {
 	return s.committer.Do(ctx, nil, 0, func(ctx context.Context, c *connection) (refused, err error) {
 		for i := range events {
 			if _, err := c.exec(ctx, insertAudit.text, auditColumns.Values(arguments(tenant, events[i].SessionID), &events[i])...); err != nil {
@@ -37,7 +37,7 @@ func auditQuery(side, order string) string {
 var readAuditNewest, readAuditOldest = auditQuery("<", "DESC"), auditQuery(">", "ASC")
 
 // AuditEvents implements store.AuditLog.
-func (s *Store) AuditEvents(ctx context.Context, tenant string, q store.AuditQuery) (page []session.AuditEvent, err error) {
+func (s auditLog) AuditEvents(ctx context.Context, tenant string, q store.AuditQuery) (page []session.AuditEvent, err error) {
 	query, place := readAuditNewest, store.AuditPlace{At: math.MaxInt64}
 	if q.OldestFirst {
 		query, place = readAuditOldest, store.AuditPlace{At: math.MinInt64}
@@ -64,7 +64,7 @@ func (s *Store) AuditEvents(ctx context.Context, tenant string, q store.AuditQue
 
 // changeRows runs statements that erase content, with the same arguments in one transaction. It returns how many rows the
 // last has changed.
-func (s *Store) changeRows(ctx context.Context, args []any, statements ...string) (changed int64, err error) {
+func (s auditLog) changeRows(ctx context.Context, args []any, statements ...string) (changed int64, err error) {
 	err = s.committer.Do(ctx, nil, 0, func(ctx context.Context, c *connection) (refused, err error) {
 		s.erased.Store(true)
 		for _, statement := range statements {
@@ -78,20 +78,20 @@ func (s *Store) changeRows(ctx context.Context, args []any, statements ...string
 }
 
 // ExpireAudit implements store.AuditLog.
-func (s *Store) ExpireAudit(ctx context.Context, before session.Millis, limit int) (int64, error) {
+func (s auditLog) ExpireAudit(ctx context.Context, before session.Millis, limit int) (int64, error) {
 	return s.changeRows(ctx, arguments(int64(before), limit), `DELETE FROM audit WHERE (tenant, session_id, event_id) IN
 		(SELECT tenant, session_id, event_id FROM audit WHERE recorded_at < ?1 ORDER BY recorded_at LIMIT 0 + ?2)`)
 }
 
 // ForgetMemories implements store.Erasures.
-func (s *Store) ForgetMemories(ctx context.Context, tenant, entityID string, limit int) (int64, error) {
+func (s auditLog) ForgetMemories(ctx context.Context, tenant, entityID string, limit int) (int64, error) {
 	const some = ` WHERE tenant = ?1 AND memory_id IN (SELECT memory_id FROM memories
 		WHERE tenant = ?1 AND (?2 = '' OR entity_id = ?2) ORDER BY memory_id LIMIT 0 + ?3)`
 	return s.changeRows(ctx, arguments(tenant, entityID, limit), `DELETE FROM memory_words`+some, `DELETE FROM memories`+some)
 }
 
 // ExpireUploads implements store.Erasures.
-func (s *Store) ExpireUploads(ctx context.Context, tenant string) error {
+func (s auditLog) ExpireUploads(ctx context.Context, tenant string) error {
 	_, err := s.changeRows(ctx, arguments(tenant),
 		`UPDATE file_links SET lapses_at = 1 WHERE tenant = ? AND session_id = ''`,
 		`UPDATE blob_deletions SET due_at = 0 WHERE tenant = ? AND NOT started`)
@@ -99,7 +99,7 @@ func (s *Store) ExpireUploads(ctx context.Context, tenant string) error {
 }
 
 // DueLogErasures implements store.Erasures.
-func (s *Store) DueLogErasures(ctx context.Context, tenant string, now session.Millis, limit int) (due []session.LogErasure, err error) {
+func (s auditLog) DueLogErasures(ctx context.Context, tenant string, now session.Millis, limit int) (due []session.LogErasure, err error) {
 	err = s.read(ctx, func(c *connection) error {
 		return c.forEach(ctx, `SELECT e.tenant, e.root_id, `+logErasureColumns.Select("e")+` FROM log_erasures e
 			WHERE CASE WHEN ?1 = '' THEN e.due_at <= ?2 ELSE e.tenant = ?1 END ORDER BY e.due_at LIMIT 0 + ?3`,
@@ -114,14 +114,14 @@ func (s *Store) DueLogErasures(ctx context.Context, tenant string, now session.M
 }
 
 // MergeLogErasures implements store.Erasures.
-func (s *Store) MergeLogErasures(ctx context.Context, tenant string, due session.Millis) error {
+func (s auditLog) MergeLogErasures(ctx context.Context, tenant string, due session.Millis) error {
 	_, err := s.changeRows(ctx, arguments(tenant, int64(due)), `DELETE FROM log_erasures WHERE tenant = ?1 AND ?2 = ?2`,
 		`INSERT INTO log_erasures (tenant, root_id, session_id, due_at) VALUES (?1, '', '', ?2)`)
 	return err
 }
 
 // LogsErased implements store.Erasures.
-func (s *Store) LogsErased(ctx context.Context, done []session.LogErasure) error {
+func (s auditLog) LogsErased(ctx context.Context, done []session.LogErasure) error {
 	return s.committer.Do(ctx, nil, 0, func(ctx context.Context, c *connection) (refused, err error) {
 		for _, e := range done {
 			if _, err := c.exec(ctx, `DELETE FROM log_erasures WHERE tenant = ? AND root_id = ? AND session_id = ? AND due_at = ?`,

@@ -74,35 +74,35 @@ func TestErasedContentLeavesTheFileAndItsLog(t *testing.T) {
 		"a memory": {
 			func(t *testing.T, s *Store) error {
 				t.Helper()
-				_, err := s.Remember(t.Context(), "acme", session.Memory{ID: "one", Text: secret})
+				_, err := memories{s}.Remember(t.Context(), "acme", session.Memory{ID: "one", Text: secret})
 				return err
 			},
 			func(t *testing.T, s *Store) error {
 				t.Helper()
-				_, err := s.ForgetMemory(t.Context(), "acme", "one")
+				_, err := memories{s}.ForgetMemory(t.Context(), "acme", "one")
 				return err
 			},
 		},
 		"all memories of a user": {
 			func(t *testing.T, s *Store) error {
 				t.Helper()
-				_, err := s.Remember(t.Context(), "acme", session.Memory{ID: "one", EntityID: "u1", Text: secret})
+				_, err := memories{s}.Remember(t.Context(), "acme", session.Memory{ID: "one", EntityID: "u1", Text: secret})
 				return err
 			},
 			func(t *testing.T, s *Store) error {
 				t.Helper()
-				_, err := s.ForgetMemories(t.Context(), "acme", "u1", 9)
+				_, err := auditLog{s}.ForgetMemories(t.Context(), "acme", "u1", 9)
 				return err
 			},
 		},
 		"the bytes of a file": {
 			func(t *testing.T, s *Store) error {
 				t.Helper()
-				return s.PutBlob(t.Context(), session.FileKey{Tenant: "acme", FileID: "f1"}, strings.NewReader(secret))
+				return files{s}.PutBlob(t.Context(), session.FileKey{Tenant: "acme", FileID: "f1"}, strings.NewReader(secret))
 			},
 			func(t *testing.T, s *Store) error {
 				t.Helper()
-				return s.DeleteBlob(t.Context(), session.FileKey{Tenant: "acme", FileID: "f1"})
+				return files{s}.DeleteBlob(t.Context(), session.FileKey{Tenant: "acme", FileID: "f1"})
 			},
 		},
 	} {

@@ -19,13 +19,13 @@ var (
 const linkedFile = `EXISTS (SELECT 1 FROM file_links l WHERE l.tenant = f.tenant AND l.file_id = f.file_id AND l.lapses_at <> 1)`
 
 // fileWrite runs f with the batches of commands.
-func (s *Store) fileWrite(ctx context.Context, what string, f func(context.Context, *connection) (refused, err error)) error {
+func (s files) fileWrite(ctx context.Context, what string, f func(context.Context, *connection) (refused, err error)) error {
 	err := s.committer.Do(ctx, nil, 0, f)
 	return wrap(ctx, err, "%s", what)
 }
 
 // fileExec is fileWrite for one statement.
-func (s *Store) fileExec(ctx context.Context, what, query string, args ...any) error {
+func (s files) fileExec(ctx context.Context, what, query string, args ...any) error {
 	return s.fileWrite(ctx, what, func(ctx context.Context, c *connection) (refused, err error) {
 		_, err = c.exec(ctx, query, args...)
 		return nil, err
@@ -33,13 +33,13 @@ func (s *Store) fileExec(ctx context.Context, what, query string, args ...any) e
 }
 
 // ScheduleBlobDeletion implements store.Files.
-func (s *Store) ScheduleBlobDeletion(ctx context.Context, key session.FileKey, at session.Millis) error {
+func (s files) ScheduleBlobDeletion(ctx context.Context, key session.FileKey, at session.Millis) error {
 	return s.fileExec(ctx, "schedule the deletion of a file", `INSERT INTO blob_deletions (tenant, file_id, due_at) VALUES (?, ?, ?)
 		ON CONFLICT (tenant, file_id) DO UPDATE SET due_at = excluded.due_at`, key.Tenant, key.FileID, int64(at))
 }
 
 // AddFile implements store.Files.
-func (s *Store) AddFile(ctx context.Context, tenant string, f session.File, hold session.Millis) (found *session.File, err error) {
+func (s files) AddFile(ctx context.Context, tenant string, f session.File, hold session.Millis) (found *session.File, err error) {
 	err = s.fileWrite(ctx, "add a file", func(ctx context.Context, c *connection) (refused, err error) {
 		found, err = fileByContent(ctx, c, tenant, f.Digest, f.MediaType)
 		switch {
@@ -95,7 +95,7 @@ func linkFile(ctx context.Context, c *connection, key session.Key, id string, ex
 }
 
 // FindFile implements store.Files.
-func (s *Store) FindFile(
+func (s files) FindFile(
 	ctx context.Context, tenant string, digest []byte, mediaType string, hold session.Millis,
 ) (found *session.File, err error) {
 	err = s.fileWrite(ctx, "find a file", func(ctx context.Context, c *connection) (refused, err error) {
@@ -112,7 +112,7 @@ func (s *Store) FindFile(
 }
 
 // File implements store.Files.
-func (s *Store) File(ctx context.Context, id string) (tenant string, _ *session.File, err error) {
+func (s files) File(ctx context.Context, id string) (tenant string, _ *session.File, err error) {
 	var f session.File
 	err = s.read(ctx, func(c *connection) error {
 		found, err := c.queryRow(ctx, `SELECT f.tenant, `+fileFields+` FROM files f WHERE f.file_id = ? AND `+linkedFile, arguments(id),
@@ -126,7 +126,7 @@ func (s *Store) File(ctx context.Context, id string) (tenant string, _ *session.
 }
 
 // FilesByID implements store.Files.
-func (s *Store) FilesByID(ctx context.Context, tenant string, ids []string) (files []session.File, err error) {
+func (s files) FilesByID(ctx context.Context, tenant string, ids []string) (files []session.File, err error) {
 	err = s.read(ctx, func(c *connection) error {
 		return c.forEach(ctx, `SELECT `+fileFields+` FROM files f
 			WHERE f.tenant = ? AND f.file_id IN (SELECT value FROM json_each(?)) AND `+linkedFile,
@@ -141,7 +141,7 @@ func (s *Store) FilesByID(ctx context.Context, tenant string, ids []string) (fil
 }
 
 // FilesOf implements store.Files.
-func (s *Store) FilesOf(ctx context.Context, key session.Key, ids []string) (files []session.File, err error) {
+func (s files) FilesOf(ctx context.Context, key session.Key, ids []string) (files []session.File, err error) {
 	err = s.read(ctx, func(c *connection) error {
 		return c.forEach(ctx, `SELECT `+fileFields+` FROM files f JOIN file_links l USING (tenant, file_id)
 			WHERE l.tenant = ? AND l.session_id = ? AND l.file_id IN (SELECT value FROM json_each(?))`,
@@ -156,18 +156,18 @@ func (s *Store) FilesOf(ctx context.Context, key session.Key, ids []string) (fil
 }
 
 // FilesWithExpiredLinks implements store.Files.
-func (s *Store) FilesWithExpiredLinks(ctx context.Context, tenant string, now session.Millis, limit int) ([]session.FileKey, error) {
+func (s files) FilesWithExpiredLinks(ctx context.Context, tenant string, now session.Millis, limit int) ([]session.FileKey, error) {
 	return s.fileKeys(ctx, `SELECT tenant, file_id FROM file_links
 		WHERE lapses_at > 0 AND lapses_at <= ?1 AND (?3 = '' OR tenant = ?3) ORDER BY lapses_at LIMIT 0 + ?2`, tenant, now, limit)
 }
 
 // DueBlobDeletions implements store.Files.
-func (s *Store) DueBlobDeletions(ctx context.Context, tenant string, now session.Millis, limit int) ([]session.FileKey, error) {
+func (s files) DueBlobDeletions(ctx context.Context, tenant string, now session.Millis, limit int) ([]session.FileKey, error) {
 	return s.fileKeys(ctx, `SELECT tenant, file_id FROM blob_deletions
 		WHERE due_at <= ?1 AND (?3 = '' OR tenant = ?3) ORDER BY due_at LIMIT 0 + ?2`, tenant, now, limit)
 }
 
-func (s *Store) fileKeys(ctx context.Context, query, tenant string, now session.Millis, limit int) (keys []session.FileKey, err error) {
+func (s files) fileKeys(ctx context.Context, query, tenant string, now session.Millis, limit int) (keys []session.FileKey, err error) {
 	err = s.read(ctx, func(c *connection) error {
 		return c.forEach(ctx, query, arguments(int64(now), limit, tenant), func(row scanner) error {
 			var k session.FileKey
@@ -180,7 +180,7 @@ func (s *Store) fileKeys(ctx context.Context, query, tenant string, now session.
 }
 
 // DeleteExpiredLinks implements store.Files.
-func (s *Store) DeleteExpiredLinks(ctx context.Context, key session.FileKey, now session.Millis) (deleted bool, err error) {
+func (s files) DeleteExpiredLinks(ctx context.Context, key session.FileKey, now session.Millis) (deleted bool, err error) {
 	err = s.fileWrite(ctx, "drop the expired links of a file", func(ctx context.Context, c *connection) (refused, err error) {
 		deleted = false
 		if _, err := c.exec(ctx, `DELETE FROM file_links WHERE tenant = ? AND file_id = ? AND lapses_at > 0 AND lapses_at <= ?`,
@@ -200,7 +200,7 @@ func (s *Store) DeleteExpiredLinks(ctx context.Context, key session.FileKey, now
 }
 
 // StartBlobDeletion implements store.Files.
-func (s *Store) StartBlobDeletion(ctx context.Context, key session.FileKey, now, retry session.Millis) (started bool, err error) {
+func (s files) StartBlobDeletion(ctx context.Context, key session.FileKey, now, retry session.Millis) (started bool, err error) {
 	err = s.fileWrite(ctx, "start the deletion of a file", func(ctx context.Context, c *connection) (refused, err error) {
 		updated, err := c.exec(ctx, `UPDATE blob_deletions SET started = TRUE, due_at = ? WHERE tenant = ? AND file_id = ? AND due_at <= ?`,
 			int64(retry), key.Tenant, key.FileID, int64(now))
@@ -211,13 +211,13 @@ func (s *Store) StartBlobDeletion(ctx context.Context, key session.FileKey, now,
 }
 
 // BlobDeleted implements store.Files.
-func (s *Store) BlobDeleted(ctx context.Context, key session.FileKey) error {
+func (s files) BlobDeleted(ctx context.Context, key session.FileKey) error {
 	return s.fileExec(ctx, "forget the deletion of a file", `DELETE FROM blob_deletions WHERE tenant = ? AND file_id = ?`, key.Tenant,
 		key.FileID)
 }
 
 // PutBlob implements store.Blobs, with a transaction for each chunk.
-func (s *Store) PutBlob(ctx context.Context, key session.FileKey, from io.Reader) error {
+func (s files) PutBlob(ctx context.Context, key session.FileKey, from io.Reader) error {
 	return store.EachPiece(from, func(start int64, piece []byte) error {
 		return s.fileExec(ctx, "store the bytes of a file", `INSERT INTO file_chunks (tenant, file_id, start, data) VALUES (?, ?, ?, ?)`,
 			key.Tenant, key.FileID, start, piece)
@@ -225,7 +225,7 @@ func (s *Store) PutBlob(ctx context.Context, key session.FileKey, from io.Reader
 }
 
 // ReadBlob implements store.Blobs, with a query for each chunk.
-func (s *Store) ReadBlob(ctx context.Context, key session.FileKey, offset, length int64, each func([]byte) error) error {
+func (s files) ReadBlob(ctx context.Context, key session.FileKey, offset, length int64, each func([]byte) error) error {
 	return store.EachChunk(offset, length, func(at int64) (start int64, data []byte, err error) {
 		err = s.read(ctx, func(c *connection) error {
 			_, err := c.queryRow(ctx, `SELECT start, data FROM file_chunks
@@ -238,7 +238,7 @@ func (s *Store) ReadBlob(ctx context.Context, key session.FileKey, offset, lengt
 }
 
 // DeleteBlob implements store.Blobs.
-func (s *Store) DeleteBlob(ctx context.Context, key session.FileKey) error {
+func (s files) DeleteBlob(ctx context.Context, key session.FileKey) error {
 	return s.fileWrite(ctx, "delete the bytes of a file", func(ctx context.Context, c *connection) (refused, err error) {
 		s.erased.Store(true)
 		_, err = c.exec(ctx, `DELETE FROM file_chunks WHERE tenant = ? AND file_id = ?`, key.Tenant, key.FileID)

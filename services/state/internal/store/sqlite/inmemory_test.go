@@ -25,14 +25,14 @@ func TestTheSQLiteStoreInMemoryAgreesWithTheModel(t *testing.T) {
 func TestADatabaseInMemoryMakesNoFilesAndIsNotShared(t *testing.T) { //nolint:paralleltest // it changes the process's folder
 	t.Chdir(t.TempDir())
 	first, second := open(t, InMemory), open(t, InMemory)
-	if err := first.Announce(t.Context(), "e", []session.Agent{{Type: "a"}}, 1); err != nil {
+	if err := (registry{first}).Announce(t.Context(), "e", []session.Agent{{Type: "a"}}, 1); err != nil {
 		t.Fatal(err)
 	}
-	mine, err := first.Agents(t.Context())
+	mine, err := registry{first}.Agents(t.Context())
 	if err != nil || len(mine) != 1 {
 		t.Errorf("got %d agents, %v, want the announced one", len(mine), err)
 	}
-	others, err := second.Agents(t.Context())
+	others, err := registry{second}.Agents(t.Context())
 	if err != nil || len(others) != 0 {
 		t.Errorf("got %d agents of another store, %v", len(others), err)
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // Remember implements store.Memories.
-func (s *Store) Remember(ctx context.Context, tenant string, m session.Memory) (added bool, err error) {
+func (s memories) Remember(ctx context.Context, tenant string, m session.Memory) (added bool, err error) {
 	words := session.SearchWords(m.Text, session.MaxSearchWords)
 	err = s.committer.Do(ctx, nil, len(m.Text), func(ctx context.Context, c *connection) (refused, err error) {
 		if added, err = remember(ctx, c, tenant, m, words); err != nil {
@@ -50,7 +50,7 @@ func remember(ctx context.Context, c *connection, tenant string, m session.Memor
 var memoryFields = memoryColumns.Select("m")
 
 // Memory implements store.Memories.
-func (s *Store) Memory(ctx context.Context, tenant, id string) (*session.Memory, error) {
+func (s memories) Memory(ctx context.Context, tenant, id string) (*session.Memory, error) {
 	var m session.Memory
 	err := s.read(ctx, func(c *connection) error {
 		found, err := c.queryRow(ctx, `SELECT `+memoryFields+` FROM memories m WHERE m.tenant = ? AND m.memory_id = ?`, arguments(tenant, id),
@@ -67,7 +67,7 @@ func (s *Store) Memory(ctx context.Context, tenant, id string) (*session.Memory,
 }
 
 // Recall implements store.Memories.
-func (s *Store) Recall(ctx context.Context, tenant string, q store.MemoryQuery) (found []store.Recalled, err error) {
+func (s memories) Recall(ctx context.Context, tenant string, q store.MemoryQuery) (found []store.Recalled, err error) {
 	args := arguments(tenant, q.EntityID, q.Source, q.Limit)
 	const about = ` m.tenant = ?1 AND (?2 = '' OR m.entity_id = ?2) AND (?3 = '' OR m.source = ?3)`
 	query := `SELECT ` + memoryFields + `, 0 FROM memories m WHERE` + about + ` ORDER BY m.updated_at DESC, m.memory_id LIMIT 0 + ?4`
@@ -91,7 +91,7 @@ func (s *Store) Recall(ctx context.Context, tenant string, q store.MemoryQuery) 
 }
 
 // ForgetMemory implements store.Memories.
-func (s *Store) ForgetMemory(ctx context.Context, tenant, id string) (known bool, err error) {
+func (s memories) ForgetMemory(ctx context.Context, tenant, id string) (known bool, err error) {
 	err = s.committer.Do(ctx, nil, 0, func(ctx context.Context, c *connection) (refused, err error) {
 		s.erased.Store(true)
 		n, err := c.exec(ctx, `DELETE FROM memories WHERE tenant = ? AND memory_id = ?`, tenant, id)
@@ -105,7 +105,7 @@ func (s *Store) ForgetMemory(ctx context.Context, tenant, id string) (known bool
 }
 
 // Entities implements store.Memories.
-func (s *Store) Entities(ctx context.Context, tenant string, after store.EntityCount, limit int) (list []store.EntityCount, err error) {
+func (s memories) Entities(ctx context.Context, tenant string, after store.EntityCount, limit int) (list []store.EntityCount, err error) {
 	err = s.read(ctx, func(c *connection) error {
 		return c.forEach(ctx, `SELECT entity_id, source, count(*) FROM memories
 			WHERE tenant = ?1 AND (?2 OR (entity_id, source) > (?3, ?4)) GROUP BY entity_id, source ORDER BY entity_id, source LIMIT 0 + ?5`,

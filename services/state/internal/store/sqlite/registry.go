@@ -9,7 +9,7 @@ import (
 )
 
 // Announce implements store.Registry.
-func (s *Store) Announce(
+func (s registry) Announce(
 	ctx context.Context, executorID string, agents []session.Agent, now session.Millis, problems ...session.Problem,
 ) error {
 	types := make([]string, len(agents))
@@ -43,7 +43,7 @@ func (s *Store) Announce(
 }
 
 // Problems implements store.Registry.
-func (s *Store) Problems(ctx context.Context) (map[string][]session.Problem, error) {
+func (s registry) Problems(ctx context.Context) (map[string][]session.Problem, error) {
 	problems := map[string][]session.Problem{}
 	err := s.read(ctx, func(c *connection) error {
 		return c.forEach(ctx, `SELECT executor_id, problems FROM executors WHERE problems <> ''`, nil, func(row scanner) error {
@@ -58,7 +58,7 @@ func (s *Store) Problems(ctx context.Context) (map[string][]session.Problem, err
 }
 
 // Heartbeat implements store.Registry.
-func (s *Store) Heartbeat(ctx context.Context, executorID string, now session.Millis) (known bool, err error) {
+func (s registry) Heartbeat(ctx context.Context, executorID string, now session.Millis) (known bool, err error) {
 	err = s.write(ctx, func(ctx context.Context, c *connection) error {
 		n, err := c.exec(ctx, `UPDATE executors SET heard_at = ? WHERE executor_id = ?`, now, executorID)
 		known = n > 0
@@ -73,7 +73,7 @@ const selectStops = `SELECT r.executor_id, r.run_id, r.stop FROM runs r INDEXED 
 	WHERE r.executor_id IN (SELECT value FROM json_each(?)) AND r.status = 'running' AND r.stop <> '' ORDER BY r.run_id`
 
 // Stops implements store.Registry.
-func (s *Store) Stops(ctx context.Context, executorIDs ...string) (stopped []store.StoppedRun, err error) {
+func (s registry) Stops(ctx context.Context, executorIDs ...string) (stopped []store.StoppedRun, err error) {
 	err = s.read(ctx, func(c *connection) error {
 		return c.forEach(ctx, selectStops, arguments(jsonList(executorIDs)), func(row scanner) error {
 			var one store.StoppedRun
@@ -86,7 +86,7 @@ func (s *Store) Stops(ctx context.Context, executorIDs ...string) (stopped []sto
 }
 
 // UnregisterSilent implements store.Registry.
-func (s *Store) UnregisterSilent(ctx context.Context, seenBefore session.Millis) (int, error) {
+func (s registry) UnregisterSilent(ctx context.Context, seenBefore session.Millis) (int, error) {
 	var n int64
 	err := s.write(ctx, func(ctx context.Context, c *connection) (err error) {
 		n, err = c.exec(ctx, `DELETE FROM executors WHERE heard_at < ?`, seenBefore)
@@ -96,7 +96,7 @@ func (s *Store) UnregisterSilent(ctx context.Context, seenBefore session.Millis)
 }
 
 // LastSeen implements store.Registry.
-func (s *Store) LastSeen(ctx context.Context) (map[string]session.Millis, error) {
+func (s registry) LastSeen(ctx context.Context) (map[string]session.Millis, error) {
 	heard := map[string]session.Millis{}
 	err := s.read(ctx, func(c *connection) error {
 		return c.forEach(ctx, `SELECT executor_id, heard_at FROM executors`, nil, func(row scanner) error {
@@ -111,7 +111,7 @@ func (s *Store) LastSeen(ctx context.Context) (map[string]session.Millis, error)
 }
 
 // UnregisterUnseen implements store.Registry.
-func (s *Store) UnregisterUnseen(ctx context.Context, since map[string]session.Millis) (gone []string, err error) {
+func (s registry) UnregisterUnseen(ctx context.Context, since map[string]session.Millis) (gone []string, err error) {
 	err = s.write(ctx, func(ctx context.Context, c *connection) error {
 		gone = nil
 		for id, then := range since {
@@ -129,7 +129,7 @@ func (s *Store) UnregisterUnseen(ctx context.Context, since map[string]session.M
 }
 
 // Agents implements store.Registry.
-func (s *Store) Agents(ctx context.Context) (agents []session.Agent, err error) {
+func (s registry) Agents(ctx context.Context) (agents []session.Agent, err error) {
 	err = s.read(ctx, func(c *connection) error {
 		return c.forEach(ctx, `SELECT `+agentFields+` FROM agents ORDER BY agent_type`, nil, func(row scanner) error {
 			var a session.Agent
@@ -142,7 +142,7 @@ func (s *Store) Agents(ctx context.Context) (agents []session.Agent, err error) 
 }
 
 // Executors implements store.Registry.
-func (s *Store) Executors(ctx context.Context) (map[string]int64, error) {
+func (s registry) Executors(ctx context.Context) (map[string]int64, error) {
 	executors := map[string]int64{}
 	err := s.read(ctx, func(c *connection) error {
 		return c.forEach(ctx, `SELECT a.value, count(*) FROM executors e, json_each(e.agents) a GROUP BY a.value`, nil, func(row scanner) error {
@@ -157,7 +157,7 @@ func (s *Store) Executors(ctx context.Context) (map[string]int64, error) {
 }
 
 // Unserved implements store.Registry.
-func (s *Store) Unserved(ctx context.Context) (map[string]session.Millis, error) {
+func (s registry) Unserved(ctx context.Context) (map[string]session.Millis, error) {
 	unserved := map[string]session.Millis{}
 	err := s.read(ctx, func(c *connection) error {
 		return c.forEach(ctx, unservedAgents, nil, func(row scanner) error {

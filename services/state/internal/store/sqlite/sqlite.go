@@ -166,11 +166,20 @@ func dataSource(path string, pragmas ...string) string {
 	return u.String()
 }
 
+// Parts of the store with a contract of their own.
+type (
+	registry struct{ *Store }
+	memories struct{ *Store }
+	files    struct{ *Store } // and their blobs
+	auditLog struct{ *Store } // and the erasures that it proves
+)
+
 // Parts returns the store as its contract.
 func (s *Store) Parts() store.Store {
+	audit := auditLog{s}
 	return store.Store{
-		Updater: s, Reader: ownedReader{Store: s}, Registry: s, Lister: s, Accounts: s, Memories: s, Files: s, Governors: s, Counts: s,
-		AuditLog: s, Erasures: s, Closer: s, Blobs: s,
+		Updater: s, Reader: ownedReader{Store: s}, Registry: registry{s}, Lister: s, Accounts: s, Memories: memories{s}, Files: files{s},
+		Governors: s, Counts: s, AuditLog: audit, Erasures: audit, Closer: s, Blobs: files{s},
 	}
 }
 

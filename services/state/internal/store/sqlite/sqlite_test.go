@@ -66,7 +66,7 @@ func start(t testing.TB, s *Store, key session.Key) {
 
 func announce(t testing.TB, s *Store, executor string) {
 	t.Helper()
-	if err := s.Announce(t.Context(), executor, []session.Agent{{Type: "support"}}, now); err != nil {
+	if err := (registry{s}).Announce(t.Context(), executor, []session.Agent{{Type: "support"}}, now); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -208,14 +208,14 @@ func TestARefusedCommandLeavesItsBatchAsItIs(t *testing.T) {
 	if err != nil || len(each) != 3 || each[0] != nil || !errors.Is(each[1], mine) || each[2] != nil {
 		t.Fatalf("got %v, %v; want the refusal of the second command only", each, err)
 	}
-	if n, err := s.UnregisterSilent(t.Context(), 2); n != 2 || err != nil {
+	if n, err := (registry{s}).UnregisterSilent(t.Context(), 2); n != 2 || err != nil {
 		t.Errorf("got %d rows, %v; want 2", n, err)
 	}
 	each, err = s.writeBatch(t.Context(), []command{write("a"), write("a")})
 	if err == nil || each != nil {
 		t.Fatalf("got %v, %v; want an error of the batch", each, err)
 	}
-	if n, err := s.UnregisterSilent(t.Context(), 2); n != 0 || err != nil {
+	if n, err := (registry{s}).UnregisterSilent(t.Context(), 2); n != 0 || err != nil {
 		t.Errorf("got %d rows of a batch that failed, %v; want none", n, err)
 	}
 }
@@ -270,7 +270,7 @@ func TestAPanicOfACommandIsUndone(t *testing.T) {
 	if err == nil {
 		t.Error("got no error of a command that panics")
 	}
-	if _, err := s.Heartbeat(t.Context(), "executor-1", now); err != nil {
+	if _, err := (registry{s}).Heartbeat(t.Context(), "executor-1", now); err != nil {
 		t.Errorf("the writer does not write any more: %v", err)
 	}
 }
@@ -287,7 +287,7 @@ func TestAClosedStoreIsUnavailable(t *testing.T) {
 	_, read := s.Parts().Session(t.Context(), key)
 	_, due := s.UpdateDue(t.Context(), store.OwnerUnregistered{}, session.Need{}, 1, nil)
 	errs := []error{
-		read, due, s.Announce(t.Context(), "e", nil, now),
+		read, due, registry{s}.Announce(t.Context(), "e", nil, now),
 		s.Update(t.Context(), target(key, session.Need{}), 10, nil),
 	}
 	for i, err := range errs {
