@@ -172,17 +172,19 @@ func (c *costs) turn(agent string) func(session string) error {
 // run returns a run without a reader. The tap sees its end, because a poll of the session would add to the measured cost.
 func (c *costs) run(agent string) func(session string) error {
 	return func(session string) error {
-		ended := c.tap.ended()
+		select {
+		case <-c.tap.ended: // of an earlier run
+		default:
+		}
 		if err := c.direct.start(c.b.Context(), session, agent); err != nil {
 			return err
 		}
-		for c.tap.ended() == ended {
-			if err := c.b.Context().Err(); err != nil {
-				return err
-			}
-			time.Sleep(time.Millisecond)
+		select {
+		case <-c.tap.ended:
+			return nil
+		case <-c.b.Context().Done():
+			return c.b.Context().Err()
 		}
-		return nil
 	}
 }
 

@@ -21,10 +21,10 @@ import (
 type tap struct {
 	url    string
 	target string
+	ended  chan struct{} // receives if a run has ended or suspended since the last receive
 
 	mu                sync.Mutex
 	statements, trips int64
-	ends              int            // statements that write a run and the properties of its session, as its last commit does
 	transactions      []*transaction // of all connections, in the order of their first statements
 	errors            []string       // answers of the server; PostgreSQL logs each of them
 }
@@ -46,7 +46,7 @@ func newTap(tb testing.TB, databaseURL string) *tap {
 	}
 	query := u.Query()
 	dir := tb.TempDir()
-	t := &tap{target: filepath.Join(query.Get("host"), socketName)}
+	t := &tap{target: filepath.Join(query.Get("host"), socketName), ended: make(chan struct{}, 1)}
 	listener, err := net.Listen("unix", filepath.Join(dir, socketName))
 	if err != nil {
 		tb.Fatal(err)
@@ -95,8 +95,11 @@ func (t *tap) forward(client io.Reader, server io.Writer) {
 		}
 		what := describe(text)
 		open.statements = append(open.statements, what)
-		if strings.Contains(what, "update runs") && strings.Contains(what, "insert session_facets") {
-			t.ends++
+		if strings.Contains(what, "update runs") && strings.Contains(what, "insert session_facets") { // the last commit of a run
+			select {
+			case t.ended <- struct{}{}:
+			default:
+			}
 		}
 		switch verb, _, _ := strings.Cut(text, " "); verb {
 		case "BEGIN":
@@ -174,13 +177,6 @@ func (t *tap) take() []*transaction {
 	taken := slices.DeleteFunc(t.transactions, (*transaction).isBackground)
 	t.transactions = nil
 	return taken
-}
-
-// ended returns how many runs have ended or suspended.
-func (t *tap) ended() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.ends
 }
 
 // isBackground reports heartbeats, and looks for work that is due, which find nothing.

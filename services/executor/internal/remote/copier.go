@@ -204,7 +204,8 @@ func (c *Copier) follow(ctx, interruptible context.Context, run string) (*loop.O
 		c.followed = run
 		c.sequence = 0
 	}
-	for frame, err := range c.client.Follow(interruptible, &agentv1.StreamRequest{SessionId: c.session, RunId: run, FromSequence: c.sequence}) {
+	request := &agentv1.StreamRequest{SessionId: c.session, RunId: run, FromSequence: c.sequence}
+	for frame, err := range c.client.Follow(interruptible, request) {
 		if err != nil {
 			return nil, err
 		}

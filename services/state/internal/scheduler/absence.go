@@ -14,10 +14,6 @@ import (
 // only observed time: a replica begins anew when it starts or has missed checks. It counts no time without any executor
 // at all. So neither a rolling deploy nor an outage of all executors makes an agent gone: the returning executors are
 // given the whole time again.
-//
-// It counts only time that it has observed: a replica that starts, or has missed checks, begins anew. It counts no time
-// in which no executor at all is registered. So neither a rolling deploy nor an outage of all executors makes an agent
-// gone: the executors that return are given the whole time again.
 type absence struct {
 	after time.Duration // after which an agent is gone; 0 for never
 

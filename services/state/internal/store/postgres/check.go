@@ -9,20 +9,25 @@ import (
 // check returns an error for a change with a row that the commands of package session never write. PostgreSQL would parse
 // a CHECK constraint anew for each statement that writes its table.
 func check(c *session.Change) error {
+	for i := range c.Audit { // a deletion writes these rows alone
+		if e := &c.Audit[i]; e.ID == "" || e.Action == "" {
+			return fmt.Errorf("the row of an audit event breaks a rule: id %q, action %q", e.ID, e.Action)
+		}
+	}
 	if c.Delete {
 		return nil
 	}
-	if s := c.Session; s != nil && !isValidSession(s) {
-		return fmt.Errorf("the row of session %q breaks a rule: %+v", s.SessionID, *s)
+	if s := c.Session; s != nil && !isValidSession(s) { // no text of a user in an error
+		return fmt.Errorf("the row of session %q breaks a rule: status %q, version %d, turn %d", s.SessionID, s.Status, s.Version, s.Turn)
 	}
 	for i := range c.Runs {
-		if !isValidRun(&c.Runs[i]) {
-			return fmt.Errorf("the row of a run breaks a rule: %+v", c.Runs[i])
+		if err := checkRun(&c.Runs[i]); err != nil {
+			return err
 		}
 	}
-	for _, r := range []*session.Run{c.Dequeued, c.NewRun} {
-		if r != nil && !isValidRun(r) {
-			return fmt.Errorf("the row of a run breaks a rule: %+v", *r)
+	for _, r := range [...]*session.Run{c.Dequeued, c.NewRun} {
+		if err := checkRun(r); err != nil {
+			return err
 		}
 	}
 	for i := range c.Messages {
@@ -43,11 +48,6 @@ func check(c *session.Change) error {
 			}
 		}
 	}
-	for i := range c.Audit {
-		if e := &c.Audit[i]; e.ID == "" || e.Action == "" {
-			return fmt.Errorf("the row of an audit event breaks a rule: id %q, action %q", e.ID, e.Action)
-		}
-	}
 	return nil
 }
 
@@ -61,6 +61,14 @@ func isValidSession(s *session.Session) bool {
 	return s.Tenant != "" && s.SessionID != "" && s.AgentType != "" && s.RootID != "" &&
 		1 <= s.StateBase && s.StateBase <= s.StateVersion && s.StateVersion <= s.Version &&
 		min(s.Epoch, s.MessageCount, s.Position) >= 0 && min(s.Turn, s.StepCount, s.Claims, s.Waiting) >= 0
+}
+
+// checkRun accepts nil.
+func checkRun(r *session.Run) error {
+	if r == nil || isValidRun(r) {
+		return nil
+	}
+	return fmt.Errorf("the row of run %q breaks a rule: status %q, turn %d, executor %q", r.RunID, r.Status, r.Turn, r.ExecutorID)
 }
 
 func isValidRun(r *session.Run) bool {
