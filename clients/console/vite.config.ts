@@ -9,7 +9,7 @@ export default defineConfig({
   plugins: [svelte()],
   resolve: {
     alias: {
-      '@holdfast/client': here('../typescript/src/index.ts'),
+      '@holdfast/sdk': here('../typescript/src/index.ts'),
       'openapi-fetch': here('node_modules/openapi-fetch'), // the client's source would look for it in its own folder
     },
   },

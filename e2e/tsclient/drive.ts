@@ -1,5 +1,5 @@
 // node drive.js SCENARIO URL [KEY]: runs a scenario with the installed package and prints its result as JSON.
-import { Holdfast, HoldfastError, unwrap } from '@holdfast/client';
+import { Holdfast, HoldfastError, unwrap } from '@holdfast/sdk';
 
 const [scenario, baseUrl = '', apiKey = ''] = process.argv.slice(2);
 const holdfast = new Holdfast({ baseUrl, ...(apiKey ? { apiKey } : {}) });

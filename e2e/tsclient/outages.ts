@@ -1,6 +1,6 @@
 // node outages.js: calls the installed package with a scripted fetch and a clock that runs 25 times faster, and prints
 // their results as JSON.
-import { Holdfast, RunFailedError, type Frame } from '@holdfast/client';
+import { Holdfast, RunFailedError, type Frame } from '@holdfast/sdk';
 
 const speed = 25;
 const [realTimeout, realNow, begin] = [globalThis.setTimeout, Date.now, Date.now()];

@@ -1,5 +1,5 @@
-// Package tsclient_test tests the TypeScript client as its users get it: packed, installed by npm, and compiled
-// against its types.
+// Package tsclient_test runs the tests of the TypeScript package, and tests its client as its users get it: packed,
+// installed by npm, and compiled against its types.
 package tsclient_test
 
 import (
@@ -161,6 +161,11 @@ func checkKeys(t *testing.T, folder string) {
 	if got := drive(t, folder, "key", s.URL, harness.Key); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
+}
+
+func TestThePackagePassesItsOwnTests(t *testing.T) {
+	t.Parallel()
+	t.Log(command(t, source, "npm", "test", "--silent"))
 }
 
 func TestTheGeneratedTypesAreCurrent(t *testing.T) {

@@ -1,4 +1,4 @@
-import { Holdfast, HoldfastError, unwrap, type components } from '@holdfast/client';
+import { Holdfast, HoldfastError, unwrap, type components } from '@holdfast/sdk';
 
 export type Schemas = components['schemas'];
 export type Session = Schemas['Session'];

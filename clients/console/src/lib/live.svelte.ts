@@ -1,5 +1,5 @@
 import { untrack } from 'svelte';
-import type { Chunk } from '@holdfast/client';
+import type { Chunk } from '@holdfast/sdk';
 import { api, isAbort, type Details, type Problem } from './api.svelte';
 import { executes } from './status';
 

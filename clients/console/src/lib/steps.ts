@@ -1,4 +1,4 @@
-import type { Chunk } from '@holdfast/client';
+import type { Chunk } from '@holdfast/sdk';
 
 export interface ToolCall {
   id: string;

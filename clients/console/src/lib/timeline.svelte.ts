@@ -1,4 +1,4 @@
-import type { Chunk } from '@holdfast/client';
+import type { Chunk } from '@holdfast/sdk';
 import { SvelteMap } from 'svelte/reactivity';
 import { api, isAbort, type Problem, type Run, type Schemas, type Session } from './api.svelte';
 import { stepsOf, type Step } from './steps';
