@@ -87,6 +87,7 @@ generate: $(BIN)/buf $(RULES) $(BIN)/protoc-gen-go $(BIN)/protoc-gen-go-grpc $(B
 	go test ./services/executor/internal/model/profile -run '^TestTheTableOfProfilesIsCurrent$$' -update
 	[ -d clients/typescript/node_modules ] || npm --prefix clients/typescript ci
 	npm --prefix clients/typescript run generate
+	python3 clients/python/generate.py
 	[ -d clients/console/node_modules ] || npm --prefix clients/console ci
 	npm --prefix clients/console run build
 
