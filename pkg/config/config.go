@@ -95,6 +95,16 @@ func Unknown(environ []string, prefix string, targets ...any) []string {
 	return slices.Sorted(maps.Keys(unknown))
 }
 
+// Lookup returns a function that finds variables in environ, a list of "NAME=value", as os.LookupEnv does in the environment of
+// the process. The last value of a variable counts.
+func Lookup(environ []string) func(name string) (value string, ok bool) {
+	values := valuesOf(environ)
+	return func(name string) (string, bool) {
+		value, ok := values[name]
+		return value, ok
+	}
+}
+
 // valuesOf never returns nil: the parser would then read the process's own environment.
 func valuesOf(environ []string) map[string]string {
 	values := make(map[string]string, len(environ))

@@ -1,7 +1,6 @@
 package executor
 
 import (
-	"strings"
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
@@ -91,18 +90,4 @@ func (c Config) check() error {
 		return fault.New(fault.Invalid, "CONFIG_INVALID", "HOLDFAST_EXECUTOR_MAX_CALLS must be at most %d", loop.MostCalls)
 	}
 	return nil
-}
-
-// lookupIn finds variables in a list of "NAME=value".
-func lookupIn(environ []string) func(string) (string, bool) {
-	values := make(map[string]string, len(environ))
-	for _, line := range environ {
-		if name, value, ok := strings.Cut(line, "="); ok {
-			values[name] = value
-		}
-	}
-	return func(name string) (string, bool) {
-		value, ok := values[name]
-		return value, ok
-	}
 }

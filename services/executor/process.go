@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/holdfast-run/holdfast/pkg/config"
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/pkg/process"
 	"github.com/holdfast-run/holdfast/pkg/rpc"
@@ -44,7 +45,7 @@ func Program(environ []string, p Peers) service.Program[ProcessConfig] {
 any replica may die between two instructions. It calls the state and the stream service.`,
 		Telemetry: func(c *ProcessConfig) *telemetry.Config { return &c.Telemetry },
 		Run: func(ctx context.Context, c ProcessConfig, t *telemetry.Telemetry) error {
-			p.LookupEnv = lookupIn(environ)
+			p.LookupEnv = config.Lookup(environ)
 			return runProcess(ctx, c, t, p)
 		},
 	}
