@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"net/http"
 	"slices"
 	"sync"
@@ -78,13 +77,11 @@ func open(t *testing.T, c Config, agents []agent.Agent, crash int) *System {
 	s.must(err)
 	public, err := gateway.New(base, services.Gateway, gateway.Peers{Network: s.network, Log: log})
 	s.must(err)
-	listener := newPipes()
+	transport, err := public.Transport(gateway.Caller{Scopes: []string{"admin"}})
+	s.must(err)
 	s.run(base, "state", s.serve(stateAddress, keeper), keeper.Run)
 	s.run(base, "stream", s.serve(streamAddress, live), live.Run)
-	s.run(front, "gateway", public.Run, func(ctx context.Context) error { return public.Serve(ctx, listener, time.Second) })
-	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return listener.dial(ctx)
-	}}
+	s.run(front, "gateway", public.Run, func(ctx context.Context) error { return public.ServeWithin(ctx, time.Second) })
 	s.Client = client.New(client.Config{URL: "http://127.0.0.1", HTTP: &http.Client{Transport: transport}})
 	s.close = func() {
 		s.stopMembers()

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"log/slog"
+	"net/http"
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
@@ -85,6 +86,11 @@ type Peers struct {
 	Now      func() time.Time // nil is time.Now
 	NewID    func() string    // nil makes random ids
 	Audit    auth.Auditor     // nil records nothing
+	// Authenticate is asked first who makes a request, for a program with users of its own. A nil caller leaves the answer to
+	// the credentials of the configuration. An error refuses the request; a fault keeps its kind, and any other error is
+	// INTERNAL. The gateway then refuses requests of pages of other origins that change something, unless
+	// HOLDFAST_GATEWAY_CORS_ORIGINS lists them, because browsers send cookies along. Nil asks nobody.
+	Authenticate func(*http.Request) (*Caller, error)
 }
 
 // hasCredentials reports whether callers need a credential.
@@ -108,11 +114,14 @@ const maxPadding = 1 << 20
 // minHeaderBytes is enough for the headers of a browser.
 const minHeaderBytes = 4 << 10
 
-func (c Config) check() error {
+// check checks the configuration. authenticated: the program authenticates callers.
+func (c Config) check(authenticated bool) error {
 	switch {
-	case !c.hasCredentials() && !c.InsecureNoAuth:
+	case !c.hasCredentials() && !c.InsecureNoAuth && !authenticated:
 		return invalid("no credentials are configured: set HOLDFAST_GATEWAY_API_KEYS to a file of keys, or HOLDFAST_GATEWAY_JWT_ISSUER, " +
 			"or, to serve this machine alone without keys, HOLDFAST_GATEWAY_INSECURE_NO_AUTH=true")
+	case authenticated && c.InsecureNoAuth:
+		return invalid("HOLDFAST_GATEWAY_INSECURE_NO_AUTH is true, and the program authenticates callers: leave out one of both")
 	case c.hasCredentials() && c.InsecureNoAuth:
 		return invalid("HOLDFAST_GATEWAY_API_KEYS or _JWT_ISSUER and HOLDFAST_GATEWAY_INSECURE_NO_AUTH contradict each other: set only one")
 	case c.AISDK != 0 && c.AISDK < 5:

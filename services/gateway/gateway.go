@@ -65,6 +65,7 @@ type Service struct {
 	stream    *grpc.ClientConn
 	executors []*grpc.ClientConn
 	callers   *auth.Credentials
+	within    *pipes
 	streams   *httpapi.Streams
 	bodies    *httpapi.Memory
 	meters    *httpapi.Meters
@@ -78,7 +79,7 @@ type Service struct {
 // New returns a gateway. It connects to no service yet. Invalid (CONFIG_INVALID, API_KEYS_INVALID,
 // PRICES_INVALID, CORS_ORIGIN_INVALID, and the reasons of rpc.Dial): the configuration is invalid.
 func New(_ context.Context, c Config, p Peers) (*Service, error) {
-	if err := c.check(); err != nil {
+	if err := c.check(p.Authenticate != nil); err != nil {
 		return nil, err
 	}
 	p = p.complete()
@@ -86,12 +87,12 @@ func New(_ context.Context, c Config, p Peers) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	origins := auth.Origins{Allowed: c.CORSOrigins, Loopback: callers.Open}
+	origins := auth.Origins{Allowed: c.CORSOrigins, Loopback: callers.Open, Cookies: p.Authenticate != nil}
 	if err := origins.CheckOrigins(); err != nil {
 		return nil, err
 	}
 	s := &Service{
-		config: c, peers: p, callers: callers, bodies: httpapi.NewMemory(c.BodyMemory, c.SparePercent, c.MaxBodyBytes),
+		config: c, peers: p, callers: callers, within: newPipes(), bodies: httpapi.NewMemory(c.BodyMemory, c.SparePercent, c.MaxBodyBytes),
 		streams: httpapi.NewStreams(httpapi.StreamLimits{
 			All: c.MaxStreams, SparePercent: c.SparePercent, Tenant: c.MaxTenantStreams, User: c.MaxUserStreams,
 		}),
@@ -118,7 +119,9 @@ func New(_ context.Context, c Config, p Peers) (*Service, error) {
 
 // credentials returns what authenticates callers.
 func credentials(c Config, p Peers) (callers *auth.Credentials, err error) {
-	callers = &auth.Credentials{Open: !c.hasCredentials(), Audit: p.Audit, Log: p.Log, Now: p.Now}
+	callers = &auth.Credentials{
+		Open: !c.hasCredentials() && p.Authenticate == nil, Program: p.authenticator(), Audit: p.Audit, Log: p.Log, Now: p.Now,
+	}
 	if callers.Open && len(c.TokenSecrets) == 0 { // nobody checks its tokens, but apps in development can ask for them
 		c.TokenSecrets = []string{rand.Text() + rand.Text()}
 	}
@@ -360,8 +363,22 @@ func (s *Service) NotReady(ctx context.Context) (reasons []string) {
 	return reasons
 }
 
-// Handler returns the handler of all routes. Prefer Serve, which ends open streams at shutdown.
-func (s *Service) Handler() http.Handler { return s.handler }
+// Handler returns the handler of all routes, for a server of the program. Run ends its open streams. Without credentials it
+// refuses requests of other machines: Denied (HOST_REFUSED).
+func (s *Service) Handler() http.Handler {
+	if !s.callers.Open {
+		return s.handler
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !auth.Loopback(r.RemoteAddr) {
+			httpapi.WriteError(w, fault.New(fault.Denied, "HOST_REFUSED",
+				"without credentials the gateway answers only this machine, not %.100q: set HOLDFAST_GATEWAY_API_KEYS, "+
+					"HOLDFAST_GATEWAY_JWT_ISSUER or a function that authenticates callers", r.RemoteAddr))
+			return
+		}
+		s.handler.ServeHTTP(w, r)
+	})
+}
 
 // Run takes over changes of the API keys until ctx ends, and ends the streams of callers whose credential has ended. It
 // then cuts the open streams, so that clients reconnect.

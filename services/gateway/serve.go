@@ -21,7 +21,7 @@ const leaveTimeout = 5 * time.Second
 //
 // Invalid (INSECURE_LISTEN): see CheckListen.
 func (s *Service) Serve(ctx context.Context, listener net.Listener, grace time.Duration) error {
-	if address, tcp := listener.Addr().(*net.TCPAddr); tcp {
+	if address, tcp := listener.Addr().(*net.TCPAddr); tcp && s.peers.Authenticate == nil {
 		if err := CheckListen("the address of the listener", address.String(), s.config); err != nil {
 			return errors.Join(err, listener.Close())
 		}
@@ -29,8 +29,13 @@ func (s *Service) Serve(ctx context.Context, listener net.Listener, grace time.D
 	open := &connections{Listener: rpc.Sockets(listener), max: s.config.MaxConnections, log: s.peers.Log, now: s.peers.Now}
 	server := s.newServer()
 	server.ConnState = open.changed
+	return s.serveUntil(ctx, server, open, grace)
+}
+
+// serveUntil serves the listener until ctx ends or the listener fails: see Serve.
+func (s *Service) serveUntil(ctx context.Context, server *http.Server, listener net.Listener, grace time.Duration) error {
 	served := make(chan error, 1) // room for the only result, so that the goroutine can end
-	go func() { served <- server.Serve(open) }()
+	go func() { served <- server.Serve(listener) }()
 	select {
 	case err := <-served:
 		return fmt.Errorf("serve on %s: %w", listener.Addr(), errors.Join(err, server.Close()))

@@ -24,6 +24,8 @@ type Credentials struct {
 	Issuer   *Issuer   // nil for none
 	Tokens   *Minter   // nil for none
 	Throttle *Throttle // nil for none
+	// Program names the caller of a request that the program knows; nil for no program.
+	Program func(r *http.Request) (caller Identity, known bool, err error)
 
 	Audit Auditor // nil for none
 	Log   *slog.Logger
@@ -34,11 +36,12 @@ type Credentials struct {
 	problem string // of the keys file, as last logged; for Watch
 }
 
-// Admit authenticates a request and returns its caller, which has the scope if that is not empty. Unauthenticated
+// Admit authenticates a request and returns its caller, which has the scope if that is not empty. A request whose context has
+// an identity comes from this process, and needs no credential. Unauthenticated
 // (API_KEY_MISSING, API_KEY_WRONG, API_KEY_EXPIRED, TOKEN_INVALID, TOKEN_EXPIRED), Denied (SCOPE_MISSING), Exhausted
 // (AUTH_THROTTLED), Unavailable (ISSUER_UNAVAILABLE).
 func (c *Credentials) Admit(r *http.Request, needed Scope) (Identity, error) {
-	if c == nil || c.Open {
+	if c == nil {
 		return Local(), nil
 	}
 	caller, err := c.admit(r, needed)
@@ -49,14 +52,23 @@ func (c *Credentials) Admit(r *http.Request, needed Scope) (Identity, error) {
 }
 
 func (c *Credentials) admit(r *http.Request, needed Scope) (Identity, error) {
-	caller, err := c.identify(r)
-	if err != nil {
-		return Identity{}, c.refuse(r, err)
+	caller, known := From(r.Context())
+	if !known && c.Program != nil {
+		var err error
+		if caller, known, err = c.Program(r); err != nil {
+			return Identity{}, err
+		}
+	}
+	if !known {
+		var err error
+		if caller, err = c.identify(r); err != nil {
+			return Identity{}, c.refuse(r, err)
+		}
 	}
 	if needed == "" || caller.May(needed) {
 		return caller, nil
 	}
-	err = caller.Require(needed, "make this request")
+	err := caller.Require(needed, "make this request")
 	event := caller.refused(r.URL.Path, err)
 	event.Address = clientOf(r).String()
 	record(r.Context(), c.Audit, event)
@@ -85,6 +97,9 @@ func (c *Credentials) refuse(r *http.Request, refusal error) error {
 
 // identify returns the caller of a request by its credential.
 func (c *Credentials) identify(r *http.Request) (Identity, error) {
+	if c.Open {
+		return Local(), nil
+	}
 	sent, err := sentBy(r)
 	if err != nil {
 		return Identity{}, err

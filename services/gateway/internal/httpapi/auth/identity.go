@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
 // Scope is a permission of a caller.
@@ -54,6 +56,17 @@ type Identity struct {
 
 // Local is the identity of all callers of a gateway without credentials, which only this machine reaches.
 func Local() Identity { return Identity{Tenant: DefaultTenant, Scopes: []Scope{Admin}} }
+
+// CheckNames gives Invalid (TENANT_INVALID, USER_INVALID) for names that are too long or have control characters.
+func (i Identity) CheckNames() error {
+	switch {
+	case !isID(i.Tenant):
+		return fault.New(fault.Invalid, "TENANT_INVALID", "a tenant has at most %d bytes of UTF-8 without control characters, not %.300q", maxID, i.Tenant)
+	case !isID(i.Subject):
+		return fault.New(fault.Invalid, "USER_INVALID", "a user has at most %d bytes of UTF-8 without control characters, not %.300q", maxID, i.Subject)
+	}
+	return nil
+}
 
 // May reports whether the caller has the scope or a wider one.
 func (i Identity) May(wanted Scope) bool {

@@ -19,6 +19,8 @@ type Origins struct {
 	// then not reach the gateway on loopback, neither across origins nor by a name that resolves to
 	// 127.0.0.1. Pages that this machine serves, on any port, may.
 	Loopback bool
+	// Cookies is set if browsers may add a credential by themselves. Pages of other sites must then change nothing.
+	Cookies bool
 }
 
 // Check refuses forbidden pages: Denied (HOST_REFUSED, ORIGIN_REFUSED).
@@ -27,7 +29,7 @@ type Origins struct {
 // checked even with API keys, in case a browser adds credentials by itself.
 func (o Origins) Check(r *http.Request) error {
 	if !o.Loopback {
-		if Upgrade(r) {
+		if Upgrade(r) || o.Cookies && r.Method != http.MethodGet && r.Method != http.MethodHead {
 			return o.checkOrigin(r)
 		}
 		return nil
