@@ -13,6 +13,7 @@ import (
 	"testing"
 )
 
+// module begins the import paths of the module's packages. The package at its root has the path without the slash.
 const module = "github.com/holdfast-run/holdfast/"
 
 // A wall forbids imports from some packages to others, for a reason.
@@ -93,6 +94,13 @@ var walls = []wall{
 			return strings.HasPrefix(imported, module+"services/") || strings.HasPrefix(imported, module+"proto/holdfast/state/") || strings.HasPrefix(imported, module+"proto/holdfast/stream/")
 		},
 		reason: "an operator's commands use the public API",
+	},
+	{
+		from: func(pkg string) bool { return pkg != "." && !below("cmd/", "examples/")(pkg) },
+		forbids: func(_, imported string) bool {
+			return imported+"/" == module
+		},
+		reason: "the package at the root composes all services: it is for programs",
 	},
 	{
 		from: below("e2e"),

@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"github.com/holdfast-run/holdfast/pkg/config"
 	"github.com/holdfast-run/holdfast/pkg/process"
 	"github.com/holdfast-run/holdfast/pkg/rpc"
@@ -26,8 +28,15 @@ import (
 // tenant is the tenant of a gateway without keys.
 const tenant = "default"
 
-// publicAddress is the gateway's HTTP address in a bubble.
-const publicAddress = "public"
+// awaitPause is the pause between two checks of a condition.
+const awaitPause = 10 * time.Millisecond
+
+// The addresses in a bubble; the public one is for HTTP.
+const (
+	stateAddress  = "state"
+	streamAddress = "stream"
+	publicAddress = "public"
+)
 
 // bubble is the whole system under fake time: the four services on an in-memory network with in-memory stores,
 // in one synctest bubble. Executors come and go.
@@ -48,7 +57,11 @@ type bubble struct {
 func openBubble(t *testing.T, environ ...string) *bubble {
 	t.Helper()
 	b := &bubble{T: t, network: rpc.NewMemory(), log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError}))}
-	var c devConfig
+	var c struct {
+		State   state.Config
+		Stream  stream.Config
+		Gateway gateway.Config
+	}
 	b.must(config.Load(&c, append([]string{
 		"HOLDFAST_STATE_STORE=memory", "HOLDFAST_STREAM_BUS=memory", "HOLDFAST_GATEWAY_INSECURE_NO_AUTH=true",
 		// Frequent ticks would only slow down hours of fake time.
@@ -124,7 +137,7 @@ func (b *bubble) work(ctx context.Context, name string, tasks ...func(context.Co
 	})
 }
 
-func (b *bubble) serve(address string, hall registrar) func(context.Context) error {
+func (b *bubble) serve(address string, hall interface{ Register(grpc.ServiceRegistrar) }) func(context.Context) error {
 	return func(ctx context.Context) error {
 		server, err := rpc.NewServer(rpc.ServerConfig{Log: b.log})
 		if err != nil {

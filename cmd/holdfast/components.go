@@ -2,14 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/config"
 	"github.com/holdfast-run/holdfast/pkg/fault"
-	"github.com/holdfast-run/holdfast/pkg/process"
 	"github.com/holdfast-run/holdfast/pkg/service"
 	"github.com/holdfast-run/holdfast/pkg/telemetry"
 	"github.com/holdfast-run/holdfast/services/executor"
@@ -62,24 +59,4 @@ func componentsNamed(names, environ []string) ([]component, error) {
 		return all, nil
 	}
 	return slices.DeleteFunc(all, func(c component) bool { return !slices.Contains(names, c.name) }), nil
-}
-
-// runInOrder runs tasks until ctx ends or one fails. When they have to end, the callers end first, so that they can
-// still call the others, for example to commit a step in flight. Each of both has the grace.
-func runInOrder(ctx context.Context, grace time.Duration, called, callers []process.Task) error {
-	if len(called) == 0 || len(callers) == 0 {
-		return process.Run(ctx, grace, slices.Concat(called, callers)...)
-	}
-	base, stopBase := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopBase()
-	front, stopFront := context.WithCancel(ctx)
-	defer stopFront()
-	baseEnded := make(chan error, 1) // for the single result
-	go func() {
-		defer stopFront()
-		baseEnded <- process.Run(base, grace, called...)
-	}()
-	err := process.Run(front, grace, callers...)
-	stopBase()
-	return errors.Join(err, <-baseEnded)
 }

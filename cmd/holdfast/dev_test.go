@@ -61,18 +61,6 @@ func startWith(t *testing.T, environ []string, args ...string) *running {
 	return r
 }
 
-func TestAVariableThatIsSetToNothingHidesNoDefault(t *testing.T) {
-	t.Parallel()
-	environ := []string{"HOLDFAST_GATEWAY_STATE_ADDRESS=", "HOLDFAST_GATEWAY_INSECURE_NO_AUTH=", "HOLDFAST_LOG_LEVEL=debug"}
-	c, err := devOptions{data: "d"}.configure(environ)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if c.Gateway.StateAddress != stateAddress || !c.Gateway.InsecureNoAuth || c.Telemetry.LogLevel != "debug" {
-		t.Errorf("got %q, %v, %q", c.Gateway.StateAddress, c.Gateway.InsecureNoAuth, c.Telemetry.LogLevel)
-	}
-}
-
 // teller passes on the first write, the welcome, and keeps the others.
 type teller struct {
 	welcome chan string

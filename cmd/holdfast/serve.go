@@ -22,6 +22,21 @@ type serveConfig struct {
 	Grace     time.Duration `env:"HOLDFAST_SHUTDOWN_GRACE" envDefault:"10s" doc:"time for calls and steps to end at shutdown"`
 }
 
+// endGrace is how long a service may take beyond the grace: it waits for its own tasks for six seconds of it.
+const endGrace = 12 * time.Second
+
+// flushGrace bounds the export of the last spans.
+const flushGrace = 5 * time.Second
+
+// flush exports the last spans.
+func flush(ctx context.Context, t *telemetry.Telemetry) {
+	ctx, cancel := context.WithTimeout(ctx, flushGrace)
+	defer cancel()
+	if err := t.Shutdown(ctx); err != nil {
+		t.Log.WarnContext(ctx, "spans were lost at shutdown", "error", err)
+	}
+}
+
 // newServe returns the command that runs services for production.
 func newServe(t *cli.Terminal) *cobra.Command {
 	var names []string
@@ -72,8 +87,7 @@ func serve(ctx context.Context, t *cli.Terminal, names []string) (err error) {
 			called = append(called, task)
 		}
 	}
-	// A service waits for its own tasks as long as endGrace; this is for the rest of its end.
-	return runInOrder(ctx, c.Grace+2*endGrace, called, callers)
+	return process.RunInOrder(ctx, c.Grace+endGrace, called, callers)
 }
 
 // unknownVariables returns the variables of Holdfast in environ that nothing reads.

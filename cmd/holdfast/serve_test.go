@@ -16,7 +16,6 @@ import (
 
 	"github.com/holdfast-run/holdfast/cmd/holdfast/internal/cli"
 	"github.com/holdfast-run/holdfast/pkg/fault"
-	"github.com/holdfast-run/holdfast/pkg/process"
 )
 
 // freeAddress returns an address on loopback that nothing listens on.
@@ -141,26 +140,6 @@ func TestTheConfigurationShowsItsSourcesAndNoSecrets(t *testing.T) {
 	wrong := newDesk(t, "HOLDFAST_STATE_SWEEP_EVERY=often")
 	wrong.expects(2, []string{"CONFIG_INVALID", "HOLDFAST_STATE_SWEEP_EVERY"}, "config", "--service", "state")
 	wrong.expects(2, []string{"SERVICE_UNKNOWN"}, "config", "--service", "browser")
-}
-
-func TestCallersEndBeforeTheServicesThatTheyCall(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	callerEnded := make(chan struct{})
-	task := func(f func(context.Context)) []process.Task {
-		return []process.Task{{Name: "task", Run: func(ctx context.Context) error { <-ctx.Done(); f(ctx); return nil }}}
-	}
-	cancel()
-	err := runInOrder(ctx, limit, task(func(context.Context) {
-		select {
-		case <-callerEnded:
-		default:
-			t.Error("the called service was told to end before its caller had ended")
-		}
-	}), task(func(context.Context) { close(callerEnded) }))
-	if err != nil {
-		t.Error(err)
-	}
 }
 
 // The disposition of a signal is that of the whole process.

@@ -84,7 +84,7 @@ func TestTheClientsOfCloudflareAgentsWorkUnmodified(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v (e2e/setup installs it)", err)
 	}
-	demo, err := os.ReadFile("../../cmd/holdfast/demo/scripted.yaml")
+	demo, err := os.ReadFile("../../internal/demo/scripted.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -171,7 +171,7 @@ func approve(t *testing.T, c harness.Client, session string) {
 
 func TestTheDemoAsksAndGoesOn(t *testing.T) {
 	t.Parallel()
-	demo, err := os.ReadFile("../../cmd/holdfast/demo/scripted.yaml")
+	demo, err := os.ReadFile("../../internal/demo/scripted.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

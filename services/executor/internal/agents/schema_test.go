@@ -29,7 +29,7 @@ func TestAgentsFilesFitTheSchema(t *testing.T) {
 	t.Parallel()
 	schema := schemaOfFiles(t)
 	texts := map[string][]byte{"the whole grammar": []byte(whole)}
-	for _, pattern := range []string{"../../../../examples/agents/*.yaml", "../../../../cmd/holdfast/demo/*.yaml", "../../../../deploy/compose/agents/*.yaml"} {
+	for _, pattern := range []string{"../../../../examples/agents/*.yaml", "../../../../internal/demo/*.yaml", "../../../../deploy/compose/agents/*.yaml"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s: %v, %v", pattern, files, err)

@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"context"
@@ -23,7 +23,7 @@ func (l list) String() string {
 
 // registerShopper registers the demo agent in Go. It keeps a shopping list in the custom state of its session.
 func registerShopper(agents *executor.Registry) error {
-	script, err := demo.ReadFile("demo/shopper.script.yaml")
+	script, err := files.ReadFile("shopper.script.yaml")
 	if err != nil {
 		return fmt.Errorf("read the demo agents: %w", err)
 	}
