@@ -1,5 +1,4 @@
-// Package anthropic calls Anthropic's Messages API. It uses the types of the official SDK for requests and events; package providerhttp
-// makes the call.
+// Package anthropic calls Anthropic's Messages API. The types of its wire are in wire.go; package providerhttp makes the call.
 //
 // # Turns
 //

@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"strings"
 
-	"github.com/anthropics/anthropic-sdk-go"
-
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
@@ -19,14 +17,14 @@ const (
 type assembler struct {
 	origin     origin
 	ids        *model.CallIDs
-	openBlocks map[int64]*openBlock // by their index on the wire
+	openBlocks map[model.LooseInt]*openBlock // by their index on the wire
 	calls      int
 	input      int64 // tokens, excluding the cached
 	cacheWrite int64 // tokens written to the cache
 	cacheRead  int64 // tokens read from the cache
 	output     int64
 	thinking   int64
-	stopReason anthropic.StopReason
+	stopReason string
 	stopped    bool // message_stop arrived
 }
 
@@ -41,7 +39,7 @@ type openBlock struct {
 }
 
 func newAssembler(messages int, from origin) *assembler {
-	return &assembler{origin: from, ids: model.NewCallIDs(messages), openBlocks: make(map[int64]*openBlock)}
+	return &assembler{origin: from, ids: model.NewCallIDs(messages), openBlocks: make(map[model.LooseInt]*openBlock)}
 }
 
 // isComplete reports whether everything but the usage has arrived.
@@ -58,16 +56,14 @@ func (a *assembler) handle(name string, data []byte) ([]model.Event, error) {
 		}
 		return nil, model.InvalidResponse("cannot decode an event: %.200s", data)
 	}
-	var e anthropic.MessageStreamEventUnion
-	if err := e.UnmarshalJSON(data); err != nil {
-		return nil, model.InvalidResponse("cannot decode an event: %v", err)
-	}
+	var e event
+	_ = json.Unmarshal(data, &e) // members of unexpected types stay empty
 	switch e.Type {
 	case "error":
 		return nil, eventError(data)
 	case "message_start":
 		u := e.Message.Usage
-		a.input, a.cacheWrite, a.cacheRead, a.output = u.InputTokens, u.CacheCreationInputTokens, u.CacheReadInputTokens, u.OutputTokens
+		a.input, a.cacheWrite, a.cacheRead, a.output = int64(u.Input), int64(u.CacheWrite), int64(u.CacheRead), int64(u.Output)
 	case "content_block_start":
 		return a.startBlock(e.Index, e.ContentBlock)
 	case "content_block_delta":
@@ -76,70 +72,71 @@ func (a *assembler) handle(name string, data []byte) ([]model.Event, error) {
 		return a.endBlock(e.Index), nil
 	case "message_delta":
 		if e.Delta.StopReason != "" {
-			a.stopReason = e.Delta.StopReason
+			a.stopReason = string(e.Delta.StopReason)
 		}
 		u := e.Usage // cumulative; it may omit counts of message_start
-		a.input = max(a.input, u.InputTokens)
-		a.cacheWrite = max(a.cacheWrite, u.CacheCreationInputTokens)
-		a.cacheRead = max(a.cacheRead, u.CacheReadInputTokens)
-		a.output = max(a.output, u.OutputTokens)
-		a.thinking = max(a.thinking, u.OutputTokensDetails.ThinkingTokens)
+		a.input = max(a.input, int64(u.Input))
+		a.cacheWrite = max(a.cacheWrite, int64(u.CacheWrite))
+		a.cacheRead = max(a.cacheRead, int64(u.CacheRead))
+		a.output = max(a.output, int64(u.Output))
+		a.thinking = max(a.thinking, int64(u.Details.Thinking))
 	case "message_stop":
 		a.stopped = true
 	}
 	return nil, nil
 }
 
-func (a *assembler) startBlock(index int64, start anthropic.ContentBlockStartEventContentBlockUnion) ([]model.Event, error) {
+func (a *assembler) startBlock(index model.LooseInt, start startedBlock) ([]model.Event, error) {
 	if len(a.openBlocks) == maxOpenBlocks {
 		return nil, model.InvalidResponse("more than %d open blocks", maxOpenBlocks)
 	}
-	b := &openBlock{kind: start.Type, data: start.Data}
-	b.signature.WriteString(start.Signature)
+	b := &openBlock{kind: string(start.Type), data: string(start.Data)}
+	b.signature.WriteString(string(start.Signature))
 	a.openBlocks[index] = b
 	switch b.kind {
-	case "text":
-		return textDelta(start.Text), nil
+	case typeText:
+		return textDelta(string(start.Text)), nil
 	case typeThinking:
-		return reasoningDelta(start.Thinking), nil
-	case "tool_use":
+		return reasoningDelta(string(start.Thinking)), nil
+	case typeToolUse:
 		if start.Name == "" {
 			return nil, model.InvalidResponse("a call has no name")
 		}
 		b.call = a.calls
-		b.input = json.RawMessage(start.JSON.Input.Raw())
+		b.input = start.Input
 		a.calls++
-		return []model.Event{model.CallStart{Index: b.call, ID: a.ids.Assign(start.ID, b.call), Name: start.Name}}, nil
+		return []model.Event{model.CallStart{Index: b.call, ID: a.ids.Assign(string(start.ID), b.call), Name: string(start.Name)}}, nil
 	}
 	return nil, nil
 }
 
-func (a *assembler) addDelta(index int64, delta anthropic.MessageStreamEventUnionDelta) ([]model.Event, error) {
+func (a *assembler) addDelta(index model.LooseInt, delta delta) ([]model.Event, error) {
 	b := a.openBlocks[index]
 	if b == nil {
 		return nil, model.InvalidResponse("a delta for block %d, which is not open", index)
 	}
 	switch delta.Type {
 	case "text_delta":
-		return textDelta(delta.Text), nil
+		return textDelta(string(delta.Text)), nil
 	case "thinking_delta":
-		return reasoningDelta(delta.Thinking), nil
+		return reasoningDelta(string(delta.Thinking)), nil
 	case "signature_delta":
-		b.signature.WriteString(delta.Signature)
+		b.signature.WriteString(string(delta.Signature))
 	case "input_json_delta":
-		if b.kind != "tool_use" || delta.PartialJSON == "" {
+		text := string(delta.PartialJSON)
+		if b.kind != typeToolUse || text == "" {
 			return nil, nil // a call that the provider executes, or an empty delta
 		}
-		if b.arguments.Len()+len(delta.PartialJSON) > maxArguments {
+		if b.arguments.Len()+len(text) > maxArguments {
 			return nil, model.InvalidResponse("the arguments of a call exceed %d bytes", maxArguments)
 		}
-		b.arguments.WriteString(delta.PartialJSON)
-		return []model.Event{model.CallDelta{Index: b.call, Text: delta.PartialJSON}}, nil
+		b.arguments.WriteString(text)
+		return []model.Event{model.CallDelta{Index: b.call, Text: text}}, nil
 	}
 	return nil, nil
 }
 
-func (a *assembler) endBlock(index int64) []model.Event {
+func (a *assembler) endBlock(index model.LooseInt) []model.Event {
 	b := a.openBlocks[index]
 	delete(a.openBlocks, index)
 	if b == nil {
@@ -153,7 +150,7 @@ func (a *assembler) endBlock(index int64) []model.Event {
 		return reasoningEnd(providerData{Type: typeThinking, Signature: b.signature.String(), Origin: a.origin})
 	case typeRedacted:
 		return reasoningEnd(providerData{Type: typeRedacted, Data: b.data, Origin: a.origin})
-	case "tool_use":
+	case typeToolUse:
 		arguments := b.arguments.String()
 		if arguments == "" {
 			arguments = model.NonEmptyObject(b.input) // without deltas, content_block_start holds them all
@@ -180,16 +177,16 @@ func (a *assembler) finish() ([]model.Event, error) {
 
 func (a *assembler) finishReason() model.FinishReason {
 	switch a.stopReason {
-	case anthropic.StopReasonEndTurn, anthropic.StopReasonStopSequence:
+	case "end_turn", "stop_sequence":
 		if a.calls > 0 {
 			return model.FinishToolCalls // some servers report calls this way
 		}
 		return model.FinishStop
-	case anthropic.StopReasonToolUse:
+	case "tool_use":
 		return model.FinishToolCalls
-	case anthropic.StopReasonMaxTokens, anthropic.StopReasonModelContextWindowExceeded:
+	case "max_tokens", "model_context_window_exceeded":
 		return model.FinishLength
-	case anthropic.StopReasonRefusal:
+	case "refusal":
 		return model.FinishContentFilter
 	default: // pause_turn and unknown reasons
 		return model.FinishOther

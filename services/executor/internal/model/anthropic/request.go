@@ -8,9 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/anthropics/anthropic-sdk-go"
-	"github.com/anthropics/anthropic-sdk-go/packages/param"
-
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
@@ -30,15 +27,12 @@ func newBody(r model.Request, to origin) (json.RawMessage, model.Locations, erro
 			return nil, nil, model.InvalidRequest("cannot decode the provider options: %v", err)
 		}
 	}
-	params := anthropic.MessageNewParams{Model: r.Model, MaxTokens: maxTokens(r, opts)}
-	if r.Temperature != nil {
-		params.Temperature = anthropic.Float(*r.Temperature)
-	}
+	params := body{Model: r.Model, MaxTokens: maxTokens(r, opts), Temperature: r.Temperature}
 	if r.System != "" {
-		params.System = []anthropic.TextBlockParam{{Text: r.System}}
+		params.System = []block{textBlock(r.System)}
 	}
 	for _, t := range r.Tools {
-		params.Tools = append(params.Tools, anthropic.ToolUnionParam{OfTool: toolParam(t)})
+		params.Tools = append(params.Tools, toolParam(t))
 	}
 	if err := setToolChoice(&params, r); err != nil {
 		return nil, nil, err
@@ -48,7 +42,7 @@ func newBody(r model.Request, to origin) (json.RawMessage, model.Locations, erro
 		if err != nil {
 			return nil, nil, err
 		}
-		params.OutputConfig.Format = param.Override[anthropic.JSONOutputFormatParam](shape)
+		params.OutputConfig = &outputConfig{Format: shape}
 	}
 	messages, err := model.OmitUnsupportedFiles(r.Messages, checkFile)
 	if err != nil {
@@ -59,13 +53,13 @@ func newBody(r model.Request, to origin) (json.RawMessage, model.Locations, erro
 		return nil, nil, err
 	}
 	if opts.Thinking.Type != "" && refusesThinking(params, opts) {
-		params.Thinking.OfDisabled = &anthropic.ThinkingConfigDisabledParam{}
+		params.Thinking = &kind{"disabled"}
 	}
 	if r.Cache == agent.CacheAuto {
 		setCacheBreakpoints(&params)
 	}
-	body, err := finishBody(params, r.Options)
-	return body, locations, err
+	encoded, err := finishBody(params, r.Options)
+	return encoded, locations, err
 }
 
 // options are the request options that influence other parameters.
@@ -89,50 +83,46 @@ func maxTokens(r model.Request, opts options) int64 {
 	return defaultMaxTokens + opts.Thinking.Budget
 }
 
-func toolParam(t model.Tool) *anthropic.ToolParam {
+func toolParam(t model.Tool) tool {
 	schema := t.InputSchema
 	if len(schema) == 0 {
 		schema = json.RawMessage(`{"type":"object"}`)
 	}
-	out := &anthropic.ToolParam{Name: t.Name, InputSchema: param.Override[anthropic.ToolInputSchemaParam](schema)}
-	if t.Description != "" {
-		out.Description = anthropic.String(t.Description)
-	}
-	if t.Strict && isStrictSchema(t.InputSchema) {
-		out.Strict = anthropic.Bool(true)
-	}
-	return out
+	return tool{Name: t.Name, InputSchema: schema, Description: t.Description, Strict: t.Strict && isStrictSchema(t.InputSchema)}
 }
 
-func setToolChoice(params *anthropic.MessageNewParams, r model.Request) error {
+func setToolChoice(params *body, r model.Request) error {
 	switch {
 	case r.Choice == model.ChoiceRequired && len(r.Tools) == 0:
 		return model.InvalidRequest("a tool call is required but the request has no tools")
 	case r.Choice == model.ChoiceRequired:
-		params.ToolChoice.OfAny = &anthropic.ToolChoiceAnyParam{}
+		params.ToolChoice = &kind{choiceAny}
 	case r.Choice == model.ChoiceNone && len(r.Tools) > 0:
-		params.ToolChoice.OfNone = &anthropic.ToolChoiceNoneParam{}
+		params.ToolChoice = &kind{"none"}
 	}
 	return nil
 }
 
+// choiceAny is the tool choice that requires a call.
+const choiceAny = "any"
+
 // refusesThinking reports whether the API would refuse a request with the thinking of its options. It does so if
 // a call is required, or if the assistant's current turn did not begin with thinking, because another model
 // began it or it was interrupted.
-func refusesThinking(params anthropic.MessageNewParams, opts options) bool {
-	if params.ToolChoice.OfAny != nil {
+func refusesThinking(params body, opts options) bool {
+	if params.ToolChoice != nil && params.ToolChoice.Type == choiceAny {
 		return true
 	}
 	last := len(params.Messages) - 1
-	if opts.Thinking.Type != "enabled" || last < 1 || params.Messages[last].Content[0].OfToolResult == nil {
+	if opts.Thinking.Type != "enabled" || last < 1 || params.Messages[last].Content[0].Type != typeToolResult {
 		return false
 	}
-	first := params.Messages[last-1].Content[0]
-	return first.OfThinking == nil && first.OfRedactedThinking == nil
+	first := params.Messages[last-1].Content[0].Type
+	return first != typeThinking && first != typeRedacted
 }
 
 // addMessages adds the messages, and says which files their blocks are.
-func addMessages(params *anthropic.MessageNewParams, messages []agent.Message, to origin) (model.Locations, error) {
+func addMessages(params *body, messages []agent.Message, to origin) (model.Locations, error) {
 	locations := model.Locations{}
 	for _, m := range messages {
 		role, blocks, files, err := turnBlocks(m, to)
@@ -146,7 +136,7 @@ func addMessages(params *anthropic.MessageNewParams, messages []agent.Message, t
 		case last >= 0 && params.Messages[last].Role == role:
 			params.Messages[last].Content = append(params.Messages[last].Content, blocks...)
 		default:
-			params.Messages = append(params.Messages, anthropic.MessageParam{Role: role, Content: blocks})
+			params.Messages = append(params.Messages, turn{Role: role, Content: blocks})
 		}
 		last = len(params.Messages) - 1
 		for block, part := range files {
@@ -159,10 +149,10 @@ func addMessages(params *anthropic.MessageNewParams, messages []agent.Message, t
 
 // setCacheBreakpoints marks the end of the tools, the system prompt and the conversation. The API allows four
 // breakpoints.
-func setCacheBreakpoints(params *anthropic.MessageNewParams) {
-	breakpoint := anthropic.NewCacheControlEphemeralParam()
+func setCacheBreakpoints(params *body) {
+	breakpoint := &kind{"ephemeral"}
 	if n := len(params.Tools); n > 0 {
-		params.Tools[n-1].OfTool.CacheControl = breakpoint
+		params.Tools[n-1].CacheControl = breakpoint
 	}
 	if n := len(params.System); n > 0 {
 		params.System[n-1].CacheControl = breakpoint
@@ -171,10 +161,10 @@ func setCacheBreakpoints(params *anthropic.MessageNewParams) {
 		return
 	}
 	content := params.Messages[len(params.Messages)-1].Content
-	for _, block := range slices.Backward(content) {
+	for i := range slices.Backward(content) {
 		// Thinking blocks cannot be marked.
-		if control := block.GetCacheControl(); control != nil {
-			*control = breakpoint
+		if content[i].Type != typeThinking && content[i].Type != typeRedacted {
+			content[i].CacheControl = breakpoint
 			return
 		}
 	}
@@ -182,31 +172,29 @@ func setCacheBreakpoints(params *anthropic.MessageNewParams) {
 
 // finishBody encodes params with the request's options. If params disable thinking, the options' thinking is
 // dropped.
-func finishBody(params anthropic.MessageNewParams, source json.RawMessage) (json.RawMessage, error) {
-	body, err := json.Marshal(params)
+func finishBody(params body, source json.RawMessage) (json.RawMessage, error) {
+	encoded, err := json.Marshal(params)
 	if err != nil {
 		return nil, model.InvalidRequest("cannot encode the request: %v", err)
 	}
-	if params.Thinking.OfDisabled != nil {
+	if params.Thinking != nil {
 		var members map[string]json.RawMessage
 		if json.Unmarshal(source, &members) == nil {
 			delete(members, "thinking") // merging would mix its members into the disabled one
 			source, _ = json.Marshal(members)
 		}
 	}
-	return model.FinishBody(body, source)
+	return model.FinishBody(encoded, source)
 }
 
 // turnBlocks returns the role of a message's turn and the blocks for it. files has the number of the part for each block of
 // a file.
-func turnBlocks(
-	m agent.Message, to origin,
-) (role anthropic.MessageParamRole, blocks []anthropic.ContentBlockParamUnion, files map[int]int, err error) {
-	role = anthropic.MessageParamRoleUser
+func turnBlocks(m agent.Message, to origin) (role string, blocks []block, files map[int]int, err error) {
+	role = roleUser
 	switch m.Role {
 	case agent.RoleUser, agent.RoleTool, agent.RoleSystem, agent.RoleContext:
 	case agent.RoleAssistant:
-		role = anthropic.MessageParamRoleAssistant
+		role = roleAssistant
 	default:
 		return "", nil, nil, model.InvalidRequest("the message %s has the unknown role %q", m.ID, m.Role)
 	}
@@ -225,28 +213,27 @@ func turnBlocks(
 }
 
 // partBlocks returns the block of a part, or none if the API has no use for the part.
-func partBlocks(role agent.Role, p agent.Part, to origin) ([]anthropic.ContentBlockParamUnion, error) {
-	one := func(b anthropic.ContentBlockParamUnion) []anthropic.ContentBlockParamUnion {
-		return []anthropic.ContentBlockParamUnion{b}
-	}
+func partBlocks(role agent.Role, p agent.Part, to origin) ([]block, error) {
 	switch p := p.(type) {
 	case agent.Text:
 		// The API refuses blank texts.
 		if strings.TrimSpace(p.Text) != "" {
-			return one(anthropic.NewTextBlock(p.Text)), nil
+			return []block{textBlock(p.Text)}, nil
 		}
 	case agent.Reasoning:
 		if role == agent.RoleAssistant {
 			return thinkingBlocks(p, to), nil
 		}
 	case agent.ToolCall:
-		return one(anthropic.NewToolUseBlock(validCallID(p.ID), model.ArgumentsObject(p.Arguments), model.ToolName(p.Name))), nil
+		return []block{{
+			Type: typeToolUse, ID: validCallID(p.ID), Input: model.ArgumentsObject(p.Arguments), Name: model.ToolName(p.Name),
+		}}, nil
 	case agent.ToolResult:
-		return one(anthropic.ContentBlockParamUnion{OfToolResult: toolResultBlock(p)}), nil
+		return []block{toolResultBlock(p)}, nil
 	case agent.File:
 		if role != agent.RoleAssistant {
 			b, err := fileBlock(p)
-			return one(b), err
+			return []block{b}, err
 		}
 	}
 	return nil, nil
@@ -267,39 +254,31 @@ type origin struct {
 	Model string `json:"model,omitempty"`
 }
 
-const (
-	typeThinking = "thinking"
-	typeRedacted = "redacted_thinking"
-)
-
-func thinkingBlocks(r agent.Reasoning, to origin) []anthropic.ContentBlockParamUnion {
+func thinkingBlocks(r agent.Reasoning, to origin) []block {
 	var m providerData
 	if json.Unmarshal(r.ProviderData, &m) != nil || m.Origin != (origin{}) && m.Origin != to {
 		return nil
 	}
 	switch {
 	case m.Type == typeThinking && m.Signature != "":
-		return []anthropic.ContentBlockParamUnion{anthropic.NewThinkingBlock(m.Signature, r.Text)}
+		return []block{{Type: typeThinking, Signature: m.Signature, Thinking: &r.Text}}
 	case m.Type == typeRedacted && m.Data != "":
-		return []anthropic.ContentBlockParamUnion{anthropic.NewRedactedThinkingBlock(m.Data)}
+		return []block{{Type: typeRedacted, Data: m.Data}}
 	}
 	return nil
 }
 
-func toolResultBlock(r agent.ToolResult) *anthropic.ToolResultBlockParam {
-	out := &anthropic.ToolResultBlockParam{ToolUseID: validCallID(r.CallID)}
+func toolResultBlock(r agent.ToolResult) block {
+	out := block{Type: typeToolResult, ToolUseID: validCallID(r.CallID), IsError: !r.Success}
 	var texts []string
 	if !r.Success {
-		out.IsError = anthropic.Bool(true)
 		texts = append(texts, r.Error)
 	}
 	if len(r.Result) > 0 {
 		texts = append(texts, model.PlainText(r.Result))
 	}
 	for _, text := range slices.DeleteFunc(texts, func(s string) bool { return strings.TrimSpace(s) == "" }) {
-		out.Content = append(out.Content, anthropic.ToolResultBlockParamContentUnion{
-			OfText: &anthropic.TextBlockParam{Text: text},
-		})
+		out.Content = append(out.Content, textBlock(text))
 	}
 	return out
 }

@@ -1,9 +1,6 @@
 // Package gemini calls streamGenerateContent of Google's Gemini API.
 //
-// It uses the types of the official SDK (google.golang.org/genai): declarations, configuration, finish reasons,
-// usage. It does not use the SDK's client, which reads the environment, writes to the process's log, treats a
-// comment in a stream as an error, buffers events of up to 256 MB, and has time limits of its own. Package providerhttp
-// makes the call.
+// The types of its wire are in wire.go; package providerhttp makes the call.
 //
 // # Turns
 //

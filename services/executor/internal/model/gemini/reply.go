@@ -5,8 +5,6 @@ import (
 	"cmp"
 	"encoding/json"
 
-	"google.golang.org/genai"
-
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
@@ -18,9 +16,9 @@ type assembler struct {
 	ids              *model.CallIDs
 	calls            int
 	inReasoning      bool
-	stopReason       genai.FinishReason // "" until it arrives
-	finishMessage    string             // the API's explanation of the stop
-	promptBlocked    bool               // there will be no reply
+	stopReason       string // "" until it arrives
+	finishMessage    string // the API's explanation of the stop
+	promptBlocked    bool   // there will be no reply
 	usage            *model.Usage
 	usageAfterFinish bool // the usage came with or after the stop reason
 }
@@ -55,24 +53,24 @@ func (a *assembler) handle(data []byte) ([]model.Event, error) {
 				return events, err
 			}
 		}
-		if candidate.FinishReason != "" && candidate.FinishReason != genai.FinishReasonUnspecified {
+		if candidate.FinishReason != "" && candidate.FinishReason != "FINISH_REASON_UNSPECIFIED" {
 			a.stopReason = candidate.FinishReason
 			a.finishMessage = candidate.FinishMessage
 			events = append(events, a.endReasoning("")...)
 		}
 	}
-	if c.PromptFeedback != nil && c.PromptFeedback.BlockReason != "" {
+	if c.PromptFeedback.BlockReason != "" {
 		a.promptBlocked = true
 		events = append(events, a.endReasoning("")...)
 	}
-	if u := c.UsageMetadata; u != nil {
+	if u := c.Usage; u != nil {
 		a.usageAfterFinish = a.isFinished()
 		a.usage = &model.Usage{
-			PromptTokens:     int64(u.PromptTokenCount + u.ToolUsePromptTokenCount),
-			CompletionTokens: int64(u.CandidatesTokenCount + u.ThoughtsTokenCount),
-			ReasoningTokens:  int64(u.ThoughtsTokenCount),
-			CachedTokens:     int64(u.CachedContentTokenCount),
-			TotalTokens:      int64(u.TotalTokenCount),
+			PromptTokens:     u.Prompt + u.ToolUsePrompt,
+			CompletionTokens: u.Candidates + u.Thoughts,
+			ReasoningTokens:  u.Thoughts,
+			CachedTokens:     u.Cached,
+			TotalTokens:      u.Total,
 		}
 	}
 	return events, nil
@@ -169,8 +167,8 @@ func (a *assembler) finish() ([]model.Event, error) {
 	if a.usage != nil {
 		events = append(events, *a.usage)
 	}
-	if a.stopReason == genai.FinishReasonMalformedFunctionCall || a.stopReason == genai.FinishReasonUnexpectedToolCall {
-		return events, model.InvalidResponse("%s", cmp.Or(a.finishMessage, "the model made an invalid call: "+string(a.stopReason)))
+	if a.stopReason == "MALFORMED_FUNCTION_CALL" || a.stopReason == "UNEXPECTED_TOOL_CALL" {
+		return events, model.InvalidResponse("%s", cmp.Or(a.finishMessage, "the model made an invalid call: "+a.stopReason))
 	}
 	return append(events, model.Finish{Reason: a.finishReason()}), nil
 }
@@ -179,16 +177,15 @@ func (a *assembler) finishReason() model.FinishReason {
 	switch a.stopReason {
 	case "": // the prompt was blocked
 		return model.FinishContentFilter
-	case genai.FinishReasonStop:
+	case "STOP":
 		if a.calls > 0 {
 			return model.FinishToolCalls // the API has no finish reason for calls
 		}
 		return model.FinishStop
-	case genai.FinishReasonMaxTokens:
+	case "MAX_TOKENS":
 		return model.FinishLength
-	case genai.FinishReasonSafety, genai.FinishReasonRecitation, genai.FinishReasonBlocklist,
-		genai.FinishReasonProhibitedContent, genai.FinishReasonSPII,
-		genai.FinishReasonImageSafety, genai.FinishReasonImageProhibitedContent, genai.FinishReasonImageRecitation:
+	case "SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII",
+		"IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION":
 		return model.FinishContentFilter
 	default:
 		return model.FinishOther

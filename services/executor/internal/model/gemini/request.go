@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"google.golang.org/genai"
-
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
@@ -59,25 +57,23 @@ func (b *body) setTools(r model.Request) error {
 		}
 		return nil // the API refuses a tool choice without tools
 	}
-	var tool genai.Tool
+	var declared tool
 	for _, t := range r.Tools {
-		f := &genai.FunctionDeclaration{Name: t.Name, Description: t.Description}
-		if len(t.InputSchema) > 0 {
-			f.ParametersJsonSchema = t.InputSchema
-		}
-		tool.FunctionDeclarations = append(tool.FunctionDeclarations, f)
+		declared.FunctionDeclarations = append(declared.FunctionDeclarations,
+			functionDeclaration{Name: t.Name, Description: t.Description, Parameters: t.InputSchema})
 	}
-	b.Tools = []genai.Tool{tool}
-	var mode genai.FunctionCallingConfigMode
+	b.Tools = []tool{declared}
+	var mode string
 	switch r.Choice {
 	case model.ChoiceRequired:
-		mode = genai.FunctionCallingConfigModeAny
+		mode = modeAny
 	case model.ChoiceNone:
-		mode = genai.FunctionCallingConfigModeNone
+		mode = modeNone
 	default:
 		return nil
 	}
-	b.ToolConfig = &genai.ToolConfig{FunctionCallingConfig: &genai.FunctionCallingConfig{Mode: mode}}
+	b.ToolConfig = &toolConfig{}
+	b.ToolConfig.FunctionCalling.Mode = mode
 	return nil
 }
 
@@ -86,11 +82,12 @@ func (b *body) setGenerationConfig(r model.Request) {
 		b.GenerationConfig.MaxOutputTokens = int32(min(r.MaxOutputTokens, 1<<30))
 	}
 	if r.Temperature != nil {
-		b.GenerationConfig.Temperature = genai.Ptr(float32(*r.Temperature))
+		temperature := float32(*r.Temperature)
+		b.GenerationConfig.Temperature = &temperature
 	}
 	if r.Output != nil {
-		b.GenerationConfig.ResponseMIMEType = "application/json"
-		b.GenerationConfig.ResponseJsonSchema = r.Output.Schema
+		b.GenerationConfig.ResponseMediaType = "application/json"
+		b.GenerationConfig.ResponseSchema = r.Output.Schema
 	}
 }
 
@@ -254,9 +251,9 @@ func filePart(f agent.File) (part, error) {
 		if !ok {
 			return part{}, model.InvalidRequest("the file %q has a data: URL that cannot be decoded", f.Filename)
 		}
-		return part{InlineData: &genai.Blob{MIMEType: media, Data: data}}, nil
+		return part{InlineData: &inlineData{MediaType: media, Data: data}}, nil
 	case strings.HasPrefix(f.URL, "https:"):
-		return part{FileData: &genai.FileData{MIMEType: media, FileURI: f.URL}}, nil
+		return part{FileData: &fileData{MediaType: media, URL: f.URL}}, nil
 	}
 	return part{}, model.InvalidRequest("the file %q must have a data: or https: URL", f.Filename)
 }

@@ -1,20 +1,45 @@
 package gemini
 
-import (
-	"encoding/json"
+import "encoding/json"
 
-	"google.golang.org/genai"
-)
-
-// Wire types. The SDK's types decode arguments into float64, lose the order of members and omit empty texts, so
-// everything that must be sent back unchanged has its own type here.
+// Wire types. What must be sent back unchanged stays JSON: a decoded number or object would lose digits or the order of its
+// members.
 
 type body struct {
-	SystemInstruction *turn                  `json:"systemInstruction,omitempty"`
-	Contents          []turn                 `json:"contents"`
-	Tools             []genai.Tool           `json:"tools,omitempty"`
-	ToolConfig        *genai.ToolConfig      `json:"toolConfig,omitempty"`
-	GenerationConfig  genai.GenerationConfig `json:"generationConfig,omitzero"`
+	SystemInstruction *turn            `json:"systemInstruction,omitempty"`
+	Contents          []turn           `json:"contents"`
+	Tools             []tool           `json:"tools,omitempty"`
+	ToolConfig        *toolConfig      `json:"toolConfig,omitempty"`
+	GenerationConfig  generationConfig `json:"generationConfig,omitzero"`
+}
+
+type tool struct {
+	FunctionDeclarations []functionDeclaration `json:"functionDeclarations"`
+}
+
+type functionDeclaration struct {
+	Description string          `json:"description,omitempty"`
+	Name        string          `json:"name,omitempty"`
+	Parameters  json.RawMessage `json:"parametersJsonSchema,omitempty"`
+}
+
+type toolConfig struct {
+	FunctionCalling struct {
+		Mode string `json:"mode,omitempty"`
+	} `json:"functionCallingConfig"`
+}
+
+// The modes of function calling.
+const (
+	modeAny  = "ANY"
+	modeNone = "NONE"
+)
+
+type generationConfig struct {
+	ResponseSchema    json.RawMessage `json:"responseJsonSchema,omitempty"`
+	MaxOutputTokens   int32           `json:"maxOutputTokens,omitempty"`
+	ResponseMediaType string          `json:"responseMimeType,omitempty"`
+	Temperature       *float32        `json:"temperature,omitempty"`
 }
 
 // turn is a content in the API's terms.
@@ -30,10 +55,20 @@ type part struct {
 	ThoughtSignature string            `json:"thoughtSignature,omitempty"`
 	FunctionCall     *functionCall     `json:"functionCall,omitempty"`
 	FunctionResponse *functionResponse `json:"functionResponse,omitempty"`
-	InlineData       *genai.Blob       `json:"inlineData,omitempty"`
-	FileData         *genai.FileData   `json:"fileData,omitempty"`
+	InlineData       *inlineData       `json:"inlineData,omitempty"`
+	FileData         *fileData         `json:"fileData,omitempty"`
 
 	file *int // the number of the message's part that is this file
+}
+
+type inlineData struct {
+	Data      []byte `json:"data,omitempty"`
+	MediaType string `json:"mimeType,omitempty"`
+}
+
+type fileData struct {
+	URL       string `json:"fileUri,omitempty"`
+	MediaType string `json:"mimeType,omitempty"`
 }
 
 type functionCall struct {
@@ -50,13 +85,24 @@ type functionResponse struct {
 
 type chunk struct {
 	Candidates []struct {
-		Content       turn               `json:"content"`
-		FinishReason  genai.FinishReason `json:"finishReason"`
-		FinishMessage string             `json:"finishMessage"`
-		Index         int                `json:"index"`
+		Content       turn   `json:"content"`
+		FinishReason  string `json:"finishReason"`
+		FinishMessage string `json:"finishMessage"`
+		Index         int    `json:"index"`
 	} `json:"candidates"`
-	PromptFeedback *genai.GenerateContentResponsePromptFeedback `json:"promptFeedback"`
-	UsageMetadata  *genai.GenerateContentResponseUsageMetadata  `json:"usageMetadata"`
+	PromptFeedback struct {
+		BlockReason string `json:"blockReason"`
+	} `json:"promptFeedback"`
+	Usage *usage `json:"usageMetadata"`
+}
+
+type usage struct {
+	Prompt        int64 `json:"promptTokenCount"`
+	ToolUsePrompt int64 `json:"toolUsePromptTokenCount"`
+	Candidates    int64 `json:"candidatesTokenCount"`
+	Thoughts      int64 `json:"thoughtsTokenCount"`
+	Cached        int64 `json:"cachedContentTokenCount"`
+	Total         int64 `json:"totalTokenCount"`
 }
 
 // providerData is the provider data of a reasoning part: a signature for itself or for the next part.

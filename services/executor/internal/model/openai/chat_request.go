@@ -5,10 +5,6 @@ import (
 	"encoding/json"
 	"strings"
 
-	"github.com/openai/openai-go/v3"
-	"github.com/openai/openai-go/v3/packages/param"
-	"github.com/openai/openai-go/v3/shared"
-
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model/profile"
@@ -20,17 +16,14 @@ func newChatBody(r model.Request, p profile.Profile, from origin) (json.RawMessa
 	if p.ToolNames == profile.NamesLetter {
 		r = model.LetterToolNames(r)
 	}
-	params := openai.ChatCompletionNewParams{Model: r.Model}
+	params := chatBody{Model: r.Model, Temperature: r.Temperature}
 	if p.StreamOptions {
-		params.StreamOptions.IncludeUsage = openai.Bool(true)
+		params.StreamOptions = &streamOptions{IncludeUsage: true}
 	}
-	if r.MaxOutputTokens > 0 && p.OutputLimit == profile.LimitTokens {
-		params.MaxTokens = openai.Int(int64(r.MaxOutputTokens))
-	} else if r.MaxOutputTokens > 0 {
-		params.MaxCompletionTokens = openai.Int(int64(r.MaxOutputTokens))
-	}
-	if r.Temperature != nil {
-		params.Temperature = openai.Float(*r.Temperature)
+	if p.OutputLimit == profile.LimitTokens {
+		params.MaxTokens = max(r.MaxOutputTokens, 0)
+	} else {
+		params.MaxCompletionTokens = max(r.MaxOutputTokens, 0)
 	}
 	if err := setChatTools(&params, r, p); err != nil {
 		return nil, nil, err
@@ -41,7 +34,7 @@ func newChatBody(r model.Request, p profile.Profile, from origin) (json.RawMessa
 		if err != nil {
 			return nil, nil, err
 		}
-		params.ResponseFormat = format
+		params.ResponseFormat = &format
 		if p.Output == profile.OutputObject {
 			system = strings.TrimLeft(system+"\n\n"+objectInstruction+string(r.Output.Schema), "\n")
 		}
@@ -50,9 +43,7 @@ func newChatBody(r model.Request, p profile.Profile, from origin) (json.RawMessa
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, m := range messages {
-		params.Messages = append(params.Messages, param.Override[openai.ChatCompletionMessageParamUnion](m))
-	}
+	params.Messages = messages
 	body, err := encodeJSON(params)
 	if err != nil {
 		return nil, nil, model.InvalidRequest("cannot encode the request: %v", err)
@@ -73,7 +64,7 @@ func encodeJSON(value any) (json.RawMessage, error) {
 	return bytes.TrimSpace(text.Bytes()), err
 }
 
-func setChatTools(params *openai.ChatCompletionNewParams, r model.Request, p profile.Profile) error {
+func setChatTools(params *chatBody, r model.Request, p profile.Profile) error {
 	for _, t := range r.Tools {
 		t.Strict = t.Strict && p.Strict
 		tool, err := chatTool(t)
@@ -89,9 +80,7 @@ func setChatTools(params *openai.ChatCompletionNewParams, r model.Request, p pro
 	case model.ChoiceNone:
 		mode = p.NoneChoice
 	}
-	if mode != "" {
-		params.ToolChoice.OfAuto = openai.String(mode)
-	}
+	params.ToolChoice = mode
 	return err
 }
 
@@ -106,53 +95,34 @@ func toolChoice(r model.Request) (string, error) {
 	return string(r.Choice), nil
 }
 
-func chatFormat(o model.Output, p profile.Profile) (format openai.ChatCompletionNewParamsResponseFormatUnion, err error) {
+func chatFormat(o model.Output, p profile.Profile) (format responseFormat, err error) {
 	schema, err := parseObject(o.Schema)
 	if err != nil {
 		return format, model.InvalidRequest("the schema of the output is not a JSON object: %v", err)
 	}
 	if p.Output == profile.OutputObject {
-		format.OfJSONObject = &shared.ResponseFormatJSONObjectParam{}
-		return format, nil
+		return responseFormat{Type: "json_object"}, nil
 	}
-	described := shared.ResponseFormatJSONSchemaJSONSchemaParam{Name: o.Name, Schema: schema}
-	if o.Strict && p.Strict && isStrictSchema(o.Schema) {
-		described.Strict = openai.Bool(true)
-	}
-	format.OfJSONSchema = &shared.ResponseFormatJSONSchemaParam{JSONSchema: described}
-	return format, nil
+	strict := o.Strict && p.Strict && isStrictSchema(o.Schema)
+	return responseFormat{JSONSchema: &outputSchema{Name: o.Name, Strict: strict, Schema: schema}, Type: "json_schema"}, nil
 }
 
 // parseObject reads a JSON object. Raw values keep numbers as written.
-func parseObject(source json.RawMessage) (map[string]any, error) {
-	var raw map[string]json.RawMessage
-	if err := json.Unmarshal(source, &raw); err != nil {
-		return nil, err
-	}
-	out := make(map[string]any, len(raw))
-	for key, value := range raw {
-		out[key] = value
-	}
-	return out, nil
+func parseObject(source json.RawMessage) (object map[string]json.RawMessage, err error) {
+	err = json.Unmarshal(source, &object)
+	return object, err
 }
 
-func chatTool(t model.Tool) (openai.ChatCompletionToolUnionParam, error) {
-	f := shared.FunctionDefinitionParam{Name: t.Name}
-	if t.Description != "" {
-		f.Description = openai.String(t.Description)
-	}
+func chatTool(t model.Tool) (tool chatFunction, err error) {
+	tool = chatFunction{Type: "function"}
+	tool.Function.Name, tool.Function.Description = t.Name, t.Description
+	tool.Function.Strict = t.Strict && isStrictSchema(t.InputSchema)
 	if len(t.InputSchema) > 0 {
-		schema, err := parseObject(t.InputSchema)
-		if err != nil {
-			return openai.ChatCompletionToolUnionParam{},
-				model.InvalidRequest("the input schema of the tool %s is not a JSON object: %v", t.Name, err)
+		if tool.Function.Parameters, err = parseObject(t.InputSchema); err != nil {
+			return tool, model.InvalidRequest("the input schema of the tool %s is not a JSON object: %v", t.Name, err)
 		}
-		f.Parameters = schema
 	}
-	if t.Strict && isStrictSchema(t.InputSchema) {
-		f.Strict = openai.Bool(true)
-	}
-	return openai.ChatCompletionFunctionTool(f), nil
+	return tool, nil
 }
 
 // resultText returns a result as the model reads it: texts unchanged, other values and failures as JSON.

@@ -1,6 +1,6 @@
 // Package openai calls OpenAI's APIs: chat completions, which many compatible servers offer (vLLM, Ollama, OpenRouter, …), and
-// responses, which carries reasoning from step to step. It uses the types of the official SDK for requests and for the events of
-// responses; package providerhttp makes the call.
+// responses, which carries reasoning from step to step. The types of their wires are in wire.go and chat_reply.go; package providerhttp
+// makes the call.
 //
 // # Compatible servers
 //

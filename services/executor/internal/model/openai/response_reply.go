@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"strings"
 
-	"github.com/openai/openai-go/v3/responses"
-
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
@@ -14,7 +12,7 @@ import (
 type responseAssembler struct {
 	origin           origin
 	ids              *model.CallIDs
-	items            map[int64]*item // open items by their index on the wire
+	items            map[model.LooseInt]*item // open items by their index on the wire
 	calls            int
 	inReasoning      bool
 	refused          bool
@@ -26,12 +24,12 @@ type responseAssembler struct {
 type item struct {
 	call        int // Index of the call; -1 for other items
 	streamed    bool
-	summaryPart int64 // current part of the summary
+	summaryPart model.LooseInt // current part of the summary
 	arguments   strings.Builder
 }
 
 func newResponseAssembler(messages int, from origin) *responseAssembler {
-	return &responseAssembler{origin: from, ids: model.NewCallIDs(messages), items: make(map[int64]*item)}
+	return &responseAssembler{origin: from, ids: model.NewCallIDs(messages), items: make(map[model.LooseInt]*item)}
 }
 
 func (a *responseAssembler) isFinished() bool { return a.status != "" }
@@ -43,7 +41,7 @@ func (a *responseAssembler) handle(data []byte) ([]model.Event, error) {
 	if strings.HasPrefix(string(data), "[DONE]") {
 		return nil, nil // compatible servers send it behind the end
 	}
-	e, err := decode[responses.ResponseStreamEventUnion](data)
+	e, err := decode[responseEvent](data)
 	if err != nil {
 		return nil, err
 	}
@@ -51,34 +49,34 @@ func (a *responseAssembler) handle(data []byte) ([]model.Event, error) {
 	case "response.output_item.added":
 		return a.startCall(e.OutputIndex, e.Item)
 	case "response.output_text.delta":
-		return a.addText(e.OutputIndex, e.Delta), nil
+		return a.addText(e.OutputIndex, string(e.Delta)), nil
 	case "response.refusal.delta":
 		a.refused = true
-		return a.addText(e.OutputIndex, e.Delta), nil
+		return a.addText(e.OutputIndex, string(e.Delta)), nil
 	case "response.reasoning_summary_text.delta":
-		return a.addReasoning(e.OutputIndex, e.SummaryIndex, e.Delta), nil
+		return a.addReasoning(e.OutputIndex, e.SummaryIndex, string(e.Delta)), nil
 	case "response.reasoning_text.delta":
-		return a.addReasoning(e.OutputIndex, e.ContentIndex, e.Delta), nil
+		return a.addReasoning(e.OutputIndex, e.ContentIndex, string(e.Delta)), nil
 	case "response.function_call_arguments.delta":
-		return a.addArguments(e.OutputIndex, e.Delta)
+		return a.addArguments(e.OutputIndex, string(e.Delta))
 	case "response.output_item.done":
 		return a.endItem(e.OutputIndex, e.Item)
 	case "response.completed", "response.incomplete", "response.done": // the last is a router's
 		a.setOutcome(e.Response)
 		return a.endCalls(), nil
 	case "response.failed":
-		return nil, failureError(e.Response.Error.RawJSON())
+		return nil, failureError(e.Response.Error)
 	case "error":
-		return nil, failureError(e.RawJSON())
+		return nil, failureError(data)
 	}
 	return nil, nil
 }
 
-func failureError(failure string) error {
-	return eventError([]byte(`{"error":` + cmp.Or(failure, "null") + `}`))
+func failureError(failure json.RawMessage) error {
+	return eventError([]byte(`{"error":` + cmp.Or(string(failure), "null") + `}`))
 }
 
-func (a *responseAssembler) openItem(index int64) (*item, error) {
+func (a *responseAssembler) openItem(index model.LooseInt) (*item, error) {
 	i := a.items[index]
 	if i == nil {
 		if len(a.items) == maxCalls {
@@ -90,7 +88,7 @@ func (a *responseAssembler) openItem(index int64) (*item, error) {
 	return i, nil
 }
 
-func (a *responseAssembler) startCall(index int64, start responses.ResponseOutputItemUnion) ([]model.Event, error) {
+func (a *responseAssembler) startCall(index model.LooseInt, start responseItem) ([]model.Event, error) {
 	i, err := a.openItem(index)
 	if err != nil || start.Type != "function_call" || i.call >= 0 {
 		return nil, err
@@ -101,13 +99,13 @@ func (a *responseAssembler) startCall(index int64, start responses.ResponseOutpu
 	i.call = a.calls
 	a.calls++
 	events := append(a.endReasoning(nil), model.CallStart{
-		Index: i.call, ID: a.ids.Assign(start.CallID, i.call), Name: start.Name,
+		Index: i.call, ID: a.ids.Assign(string(start.CallID), i.call), Name: string(start.Name),
 	})
 	return events, nil
 }
 
 // addText returns the events of a text. Text ends the reasoning block.
-func (a *responseAssembler) addText(index int64, delta string) []model.Event {
+func (a *responseAssembler) addText(index model.LooseInt, delta string) []model.Event {
 	if delta == "" {
 		return nil
 	}
@@ -117,7 +115,7 @@ func (a *responseAssembler) addText(index int64, delta string) []model.Event {
 	return append(a.endReasoning(nil), model.TextDelta{Text: delta})
 }
 
-func (a *responseAssembler) addReasoning(index, part int64, delta string) []model.Event {
+func (a *responseAssembler) addReasoning(index, part model.LooseInt, delta string) []model.Event {
 	i, err := a.openItem(index)
 	if delta == "" || err != nil {
 		return nil
@@ -131,7 +129,7 @@ func (a *responseAssembler) addReasoning(index, part int64, delta string) []mode
 	return []model.Event{model.ReasoningDelta{Text: delta}}
 }
 
-func (a *responseAssembler) addArguments(index int64, delta string) ([]model.Event, error) {
+func (a *responseAssembler) addArguments(index model.LooseInt, delta string) ([]model.Event, error) {
 	i := a.items[index]
 	if i == nil || i.call < 0 {
 		return nil, model.InvalidResponse("arguments for item %d, which is not an open call", index)
@@ -147,7 +145,7 @@ func (a *responseAssembler) addArguments(index int64, delta string) ([]model.Eve
 }
 
 // endItem ends an item. It adds the content if the item was not streamed.
-func (a *responseAssembler) endItem(index int64, end responses.ResponseOutputItemUnion) ([]model.Event, error) {
+func (a *responseAssembler) endItem(index model.LooseInt, end responseItem) ([]model.Event, error) {
 	i, err := a.openItem(index)
 	if err != nil {
 		return nil, err
@@ -158,18 +156,18 @@ func (a *responseAssembler) endItem(index int64, end responses.ResponseOutputIte
 		if !i.streamed {
 			for _, c := range end.Content {
 				a.refused = a.refused || c.Refusal != ""
-				events = append(events, a.addText(index, c.Text+c.Refusal)...)
+				events = append(events, a.addText(index, string(c.Text+c.Refusal))...)
 			}
 		}
 	case "reasoning":
 		if !i.streamed {
 			for n, s := range end.Summary {
-				events = append(events, a.addReasoning(index, int64(n), s.Text)...)
+				events = append(events, a.addReasoning(index, model.LooseInt(n), string(s.Text))...)
 			}
 		}
 		var data json.RawMessage
-		if raw := json.RawMessage(end.RawJSON()); isReasoningItem(raw) {
-			if data, err = json.Marshal(responseData{Origin: a.origin, Item: raw}); err != nil {
+		if isReasoningItem(end.raw) {
+			if data, err = json.Marshal(responseData{Origin: a.origin, Item: end.raw}); err != nil {
 				return nil, model.InvalidResponse("a reasoning item is not JSON: %v", err)
 			}
 		}
@@ -184,15 +182,15 @@ func (a *responseAssembler) endItem(index int64, end responses.ResponseOutputIte
 	return events, nil
 }
 
-func (a *responseAssembler) endCall(i *item, index int64, end responses.ResponseOutputItemUnion) ([]model.Event, error) {
+func (a *responseAssembler) endCall(i *item, index model.LooseInt, end responseItem) ([]model.Event, error) {
 	events, err := a.startCall(index, end) // some servers send a call in one piece
 	if err != nil {
 		return nil, err
 	}
 	if i.arguments.Len() == 0 {
 		arguments := ""
-		if raw := json.RawMessage(end.JSON.Arguments.Raw()); !isNull(raw) {
-			arguments = model.PlainText(raw) // some servers send an object in place of a text
+		if !isNull(end.Arguments) {
+			arguments = model.PlainText(end.Arguments) // some servers send an object in place of a text
 		}
 		more, err := a.addArguments(index, arguments)
 		if err != nil {
@@ -211,19 +209,18 @@ func (a *responseAssembler) endReasoning(data json.RawMessage) []model.Event {
 	return []model.Event{model.ReasoningEnd{ProviderData: data}}
 }
 
-func (a *responseAssembler) setOutcome(end responses.Response) {
+func (a *responseAssembler) setOutcome(end responseOutcome) {
 	// Some servers omit the status; the event type implies it.
 	a.status = cmp.Or(string(end.Status), "completed")
-	a.incompleteReason = end.IncompleteDetails.Reason
+	a.incompleteReason = string(end.IncompleteDetails.Reason)
 	if a.incompleteReason != "" {
 		a.status = "incomplete"
 	}
-	if end.JSON.Usage.Valid() {
-		u := end.Usage
+	if u := end.Usage; u != nil {
 		a.usage = &model.Usage{
-			PromptTokens: u.InputTokens, CompletionTokens: u.OutputTokens, TotalTokens: u.TotalTokens,
-			ReasoningTokens: u.OutputTokensDetails.ReasoningTokens,
-			CachedTokens:    u.InputTokensDetails.CachedTokens,
+			PromptTokens: int64(u.Input), CompletionTokens: int64(u.Output), TotalTokens: int64(u.Total),
+			ReasoningTokens: int64(u.OutputDetails.Reasoning),
+			CachedTokens:    int64(u.InputDetails.Cached),
 		}
 	}
 }

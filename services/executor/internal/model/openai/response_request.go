@@ -4,10 +4,6 @@ import (
 	"encoding/json"
 	"regexp"
 
-	"github.com/openai/openai-go/v3"
-	"github.com/openai/openai-go/v3/packages/param"
-	"github.com/openai/openai-go/v3/responses"
-
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model/profile"
@@ -22,18 +18,11 @@ func newResponseBody(r model.Request, p profile.Profile, from origin) (json.RawM
 	if p.ToolNames == profile.NamesLetter {
 		r = model.LetterToolNames(r)
 	}
-	params := responses.ResponseNewParams{Model: r.Model, Store: openai.Bool(false)}
+	params := responseBody{
+		Model: r.Model, Instructions: r.System, MaxOutputTokens: max(r.MaxOutputTokens, 0), Temperature: r.Temperature,
+	}
 	if !modelsWithoutReasoning.MatchString(r.Model) {
-		params.Include = []responses.ResponseIncludable{responses.ResponseIncludableReasoningEncryptedContent}
-	}
-	if r.System != "" {
-		params.Instructions = openai.String(r.System)
-	}
-	if r.MaxOutputTokens > 0 {
-		params.MaxOutputTokens = openai.Int(int64(r.MaxOutputTokens))
-	}
-	if r.Temperature != nil {
-		params.Temperature = openai.Float(*r.Temperature)
+		params.Include = []string{"reasoning.encrypted_content"}
 	}
 	if err := setResponseTools(&params, r); err != nil {
 		return nil, nil, err
@@ -43,10 +32,11 @@ func newResponseBody(r model.Request, p profile.Profile, from origin) (json.RawM
 		if err != nil {
 			return nil, nil, model.InvalidRequest("the schema of the output is not a JSON object: %v", err)
 		}
-		params.Text.Format.OfJSONSchema = &responses.ResponseFormatTextJSONSchemaConfigParam{
+		params.Text = &responseText{}
+		params.Text.Format = responseSchema{
 			Name: r.Output.Name, Schema: schema,
 			// The API's default is true.
-			Strict: openai.Bool(r.Output.Strict && isStrictSchema(r.Output.Schema)),
+			Strict: r.Output.Strict && isStrictSchema(r.Output.Schema), Type: "json_schema",
 		}
 	}
 	messages, err := model.OmitUnsupportedFiles(r.Messages, checkResponseFile)
@@ -60,9 +50,9 @@ func newResponseBody(r model.Request, p profile.Profile, from origin) (json.RawM
 			return nil, nil, err
 		}
 		for part, file := range files {
-			locations[model.Location{Message: len(params.Input.OfInputItemList), Part: part}] = model.FileRef{MessageID: m.ID, Part: file}
+			locations[model.Location{Message: len(params.Input), Part: part}] = model.FileRef{MessageID: m.ID, Part: file}
 		}
-		params.Input.OfInputItemList = append(params.Input.OfInputItemList, items...)
+		params.Input = append(params.Input, items...)
 	}
 	body, err := encodeJSON(params)
 	if err != nil {
@@ -72,17 +62,14 @@ func newResponseBody(r model.Request, p profile.Profile, from origin) (json.RawM
 	return body, locations, err
 }
 
-func setResponseTools(params *responses.ResponseNewParams, r model.Request) error {
+func setResponseTools(params *responseBody, r model.Request) error {
 	for _, t := range r.Tools {
-		tool := &responses.FunctionToolParam{
-			Name: t.Name,
+		tool := responseFunction{
+			Name: t.Name, Description: t.Description, Type: "function",
 			// The API's default is true.
-			Strict: openai.Bool(t.Strict && isStrictSchema(t.InputSchema)),
+			Strict: t.Strict && isStrictSchema(t.InputSchema),
 			// The API requires a schema.
-			Parameters: map[string]any{"type": "object", "properties": map[string]any{}},
-		}
-		if t.Description != "" {
-			tool.Description = openai.String(t.Description)
+			Parameters: map[string]json.RawMessage{"type": json.RawMessage(`"object"`), "properties": json.RawMessage(`{}`)},
 		}
 		if len(t.InputSchema) > 0 {
 			schema, err := parseObject(t.InputSchema)
@@ -91,46 +78,40 @@ func setResponseTools(params *responses.ResponseNewParams, r model.Request) erro
 			}
 			tool.Parameters = schema
 		}
-		params.Tools = append(params.Tools, responses.ToolUnionParam{OfFunction: tool})
+		params.Tools = append(params.Tools, tool)
 	}
 	mode, err := toolChoice(r)
-	if mode != "" {
-		params.ToolChoice.OfToolChoiceMode = param.NewOpt(responses.ToolChoiceOptions(mode))
-	}
+	params.ToolChoice = mode
 	return err
 }
 
 // responseItems converts a message. An empty message gives no items. files has the number of the message's part for each part of the first
 // item that is a file.
-func responseItems(m agent.Message, from origin) (items []responses.ResponseInputItemUnionParam, files map[int]int, err error) {
+func responseItems(m agent.Message, from origin) (items []any, files map[int]int, err error) {
 	switch m.Role {
 	case agent.RoleSystem, agent.RoleContext:
-		return []responses.ResponseInputItemUnionParam{
-			responses.ResponseInputItemParamOfMessage(m.Text(), responses.EasyInputMessageRoleSystem),
-		}, nil, nil
+		return []any{inputMessage{Content: m.Text(), Role: roleSystem}}, nil, nil
 	case agent.RoleUser:
 		return userItems(m)
 	case agent.RoleAssistant:
 		return assistantItems(m, from), nil, nil
 	case agent.RoleTool:
 		for _, result := range m.Results() {
-			item := responses.ResponseInputItemParamOfFunctionCallOutput(resultText(result))
-			item.OfFunctionCallOutput.CallID = openai.String(shortID(result.CallID))
-			items = append(items, item)
+			items = append(items, inputResult{Output: resultText(result), CallID: shortID(result.CallID), Type: "function_call_output"})
 		}
 		return items, nil, nil
 	}
 	return nil, nil, model.InvalidRequest("the message %s has the unknown role %q", m.ID, m.Role)
 }
 
-func userItems(m agent.Message) (items []responses.ResponseInputItemUnionParam, files map[int]int, err error) {
-	var parts responses.ResponseInputMessageContentListParam
+func userItems(m agent.Message) (items []any, files map[int]int, err error) {
+	var parts []inputPart
 	files = map[int]int{}
 	for i, p := range m.Parts {
 		switch p := p.(type) {
 		case agent.Text:
 			if p.Text != "" {
-				parts = append(parts, responses.ResponseInputContentParamOfInputText(p.Text))
+				parts = append(parts, inputText(p.Text))
 			}
 		case agent.File:
 			part, err := responseFile(p)
@@ -144,9 +125,7 @@ func userItems(m agent.Message) (items []responses.ResponseInputItemUnionParam, 
 	if len(parts) == 0 {
 		return nil, nil, nil
 	}
-	return []responses.ResponseInputItemUnionParam{
-		responses.ResponseInputItemParamOfMessage(parts, responses.EasyInputMessageRoleUser),
-	}, files, nil
+	return []any{inputMessage{Content: parts, Role: roleUser}}, files, nil
 }
 
 func checkResponseFile(f agent.File) error {
@@ -154,30 +133,26 @@ func checkResponseFile(f agent.File) error {
 	return err
 }
 
-func responseFile(f agent.File) (responses.ResponseInputContentUnionParam, error) {
+func responseFile(f agent.File) (inputPart, error) {
 	a, err := newAttachment(f)
 	switch {
 	case err != nil:
-		return responses.ResponseInputContentUnionParam{}, err
+		return inputPart{}, err
 	case a.image:
-		part := responses.ResponseInputContentParamOfInputImage(responses.ResponseInputImageDetailAuto)
-		part.OfInputImage.ImageURL = openai.String(a.url)
-		return part, nil
+		return inputPart{Detail: "auto", ImageURL: a.url, Type: "input_image"}, nil
 	case a.text != "":
-		return responses.ResponseInputContentParamOfInputText(a.text), nil
+		return inputText(a.text), nil
 	case !a.embedded:
-		return responses.ResponseInputContentUnionParam{OfInputFile: &responses.ResponseInputFileParam{FileURL: openai.String(a.url)}}, nil
+		return inputPart{FileURL: a.url, Type: "input_file"}, nil
 	}
-	return responses.ResponseInputContentUnionParam{OfInputFile: &responses.ResponseInputFileParam{
-		FileData: openai.String(a.url), Filename: openai.String(a.name),
-	}}, nil
+	return inputPart{FileData: a.url, Filename: a.name, Type: "input_file"}, nil
 }
 
 // assistantItems converts an assistant message in order. It drops trailing reasoning, because the API refuses
 // it.
-func assistantItems(m agent.Message, from origin) []responses.ResponseInputItemUnionParam {
-	var items, pending []responses.ResponseInputItemUnionParam
-	add := func(item responses.ResponseInputItemUnionParam) {
+func assistantItems(m agent.Message, from origin) []any {
+	var items, pending []any
+	add := func(item any) {
 		items = append(append(items, pending...), item)
 		pending = nil
 	}
@@ -185,16 +160,16 @@ func assistantItems(m agent.Message, from origin) []responses.ResponseInputItemU
 		switch p := p.(type) {
 		case agent.Reasoning:
 			if raw := reasoningItem(p.ProviderData, from); raw != nil {
-				item := param.Override[responses.ResponseReasoningItemParam](raw)
-				pending = append(pending, responses.ResponseInputItemUnionParam{OfReasoning: &item})
+				pending = append(pending, raw)
 			}
 		case agent.Text:
 			if p.Text != "" {
-				add(responses.ResponseInputItemParamOfMessage(p.Text, responses.EasyInputMessageRoleAssistant))
+				add(inputMessage{Content: p.Text, Role: roleAssistant})
 			}
 		case agent.ToolCall:
-			add(responses.ResponseInputItemParamOfFunctionCall(string(model.ArgumentsObject(p.Arguments)), shortID(p.ID),
-				model.ToolName(p.Name)))
+			add(inputCall{
+				Arguments: string(model.ArgumentsObject(p.Arguments)), CallID: shortID(p.ID), Name: model.ToolName(p.Name), Type: "function_call",
+			})
 		}
 	}
 	return items
