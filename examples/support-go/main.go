@@ -64,7 +64,9 @@ var support = agent.Agent{
 	Tools: []agent.Tool{
 		agent.NewTool("order_status", "Tells where an order is.", orderStatus, agent.ReadOnly()),
 		agent.NewTool("refund", "Refunds an order.", refund, agent.Safe(),
-			agent.ApproveWhen(func(in refundRequest, _ agent.State) bool { return in.Amount > largeRefund })),
+			agent.ApproveWhen(func(_ context.Context, _ *agent.Call, in refundRequest) (bool, error) {
+				return in.Amount > largeRefund, nil
+			})),
 	},
 }
 

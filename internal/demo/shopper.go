@@ -38,13 +38,13 @@ func registerShopper(agents *executor.Registry) error {
 		Name: "shopper", Model: "demo/shopper", MaxSteps: 8,
 		Description: "Keeps a shopping list in the state of the session.",
 		StateSchema: []byte(`{"type":"object","properties":{"items":{"type":"array","items":{"type":"string"},"default":[]}}}`),
-		Prompt: func(state agent.State) string {
-			items, _ := state["items"].([]any)
+		Prompt: func(_ context.Context, run *agent.RunView) (string, error) {
+			items, _ := run.State["items"].([]any)
 			var l list
 			for _, item := range items {
 				l.Items = append(l.Items, fmt.Sprint(item))
 			}
-			return l.String()
+			return l.String(), nil
 		},
 		Tools: []agent.Tool{agent.NewTool("add_item", "Adds an item to the shopping list.", addItem, agent.Safe())},
 	})

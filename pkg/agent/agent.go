@@ -65,13 +65,16 @@ const (
 
 // Agent is the definition of one kind of agent.
 //
-// Its functions may be called concurrently, on any executor, and again after a crash.
+// Its functions may be called concurrently, on any executor, and again after a crash. They may do I/O, and a repeated
+// call may return something else: what was recorded before the crash stays. In particular, a call that waits for a human
+// according to a recorded plan still waits.
 //
-// Prompt, StopWhen, ContextPolicy.Count and Tool.ApproveWhen have no context and cannot be
-// cancelled. They must return quickly: no I/O, and no locks held for long. They must depend
-// on their arguments alone and must not modify them. A call fails if it panics or takes longer than
-// HOLDFAST_EXECUTOR_HOOK_TIMEOUT. An executor stops calling a function after too many calls of it
-// have not returned.
+// A run waits for its functions. Their context ends when the run is stopped, when the executor stops or loses the run, and
+// after a time limit: HOLDFAST_EXECUTOR_HOOK_TIMEOUT for Prompt, StopWhen, Tool.ApproveWhen and all calls of ContextPolicy.Count
+// for one request together, HOLDFAST_EXECUTOR_GUARD_TIMEOUT for Guard, and HOLDFAST_EXECUTOR_MODEL_TIMEOUT for
+// ContextPolicy.Compact. A call fails if it returns an error, panics or reaches its limit. The run does not wait for a
+// function that ignores the end of its context. An executor stops calling a function after too many calls of it have not
+// returned.
 type Agent struct {
 	// Name is the agent type. Runs are started by it.
 	Name        string
@@ -83,9 +86,8 @@ type Agent struct {
 	Fallbacks []string
 	// SystemPrompt begins every request to a model.
 	SystemPrompt string
-	// Prompt, if not nil, returns the system prompt for the custom state at the start of the step.
-	// A failed call fails the run.
-	Prompt func(state State) string
+	// Prompt, if not nil, returns the system prompt of a step. A failed call fails the run.
+	Prompt func(ctx context.Context, run *RunView) (string, error)
 	Tools  []Tool
 	// Methods are functions that clients call outside of runs: see Method.
 	Methods []Method
@@ -143,7 +145,7 @@ type Agent struct {
 	// not end the run: a step with calls, with a reply that the guard sends back, or without the
 	// output that OutputSchema requires. It is called before MaxSteps is checked. A failed call
 	// returns false, or fails the run if MaxSteps is NoMaxSteps. Nil never ends a run.
-	StopWhen func(Progress) bool
+	StopWhen func(ctx context.Context, p *Progress) (bool, error)
 	// Guard can reject the end of a run.
 	Guard Guard
 	Hooks Hooks
@@ -191,14 +193,14 @@ const (
 	BusyRollback BusyPolicy = "rollback"
 )
 
-// Progress is the argument of Agent.StopWhen.
+// Progress is the argument of Agent.StopWhen. Its State has the writes of the step. It must not be modified.
 type Progress struct {
+	RunView
 	// Steps counts the steps of the run so far.
 	Steps int
 	// Reply is the model's message in the step, Results are the results of its calls.
 	Reply   Message
 	Results []ToolResult
-	State   State
 }
 
 // ContextPolicy limits the messages in a request to a token budget. Stored messages do not change.
@@ -212,10 +214,10 @@ type ContextPolicy struct {
 	Compaction Compaction
 	// Compact, if not nil, writes the summary instead of the agent's model. It may be called again
 	// for the same messages.
-	Compact func(ctx context.Context, older []Message) (summary string, err error)
-	// Count estimates the tokens of a message. It is called for each message of each request, and
-	// the time limit applies to all of them together. If it is nil or fails, the estimate is a
-	// quarter of the bytes.
+	Compact func(ctx context.Context, run *RunView, older []Message) (summary string, err error)
+	// Count estimates the tokens of a message. It is called for each message of each request, so it must return
+	// quickly: no I/O, and no locks held for long. It must depend on the message alone and must not modify it. If it is
+	// nil or fails, the estimate is a quarter of the bytes.
 	Count func(Message) int
 }
 

@@ -54,7 +54,7 @@ func TestEveryProblemOfAnAgentIsReported(t *testing.T) {
 		{"onBusy", "reject", func(a *agent.Agent) { a.OnBusy = "x" }},
 		{"context.compaction", "window", func(a *agent.Agent) { a.Context.Compaction = "x" }},
 		{"context.compaction", "must be summary", func(a *agent.Agent) {
-			a.Context.Compact = func(context.Context, []agent.Message) (string, error) { return "", nil }
+			a.Context.Compact = func(context.Context, *agent.RunView, []agent.Message) (string, error) { return "", nil }
 		}},
 		{"context.keepTokens", "above", func(a *agent.Agent) { a.Context.KeepTokens = 5 }},
 		{"providerOptions.openai", "JSON object", func(a *agent.Agent) {

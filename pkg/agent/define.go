@@ -89,13 +89,16 @@ func Timeout(limit time.Duration) ToolOption { return func(t *Tool) { t.Timeout 
 // RequireApproval makes every call wait for the approval of a human.
 func RequireApproval() ToolOption { return func(t *Tool) { t.Approval = true } }
 
-// ApproveWhen makes a call wait for the approval of a human if needs returns true. In is the input of
-// the tool. The call also waits if needs fails (see Agent), or if the input cannot be decoded into In.
-func ApproveWhen[In any](needs func(in In, state State) bool) ToolOption {
+// ApproveWhen makes a call wait for the approval of a human if needs returns true: see Tool.ApproveWhen. In is the input
+// of the tool. The call also waits if needs fails, or if the input cannot be decoded into In.
+func ApproveWhen[In any](needs func(ctx context.Context, call *Call, in In) (bool, error)) ToolOption {
 	return func(t *Tool) {
-		t.ApproveWhen = func(input json.RawMessage, state State) bool {
-			in, err := decodeInput[In](input)
-			return err != nil || needs(in, state)
+		t.ApproveWhen = func(ctx context.Context, call *Call) (bool, error) {
+			in, err := decodeInput[In](call.Input)
+			if err != nil {
+				return true, err
+			}
+			return needs(ctx, call, in)
 		}
 	}
 }

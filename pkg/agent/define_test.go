@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
 type trip struct {
@@ -169,7 +170,7 @@ func TestAMemberThatDiffersFromAFieldByCaseIsRefused(t *testing.T) {
 		Hidden int               `json:"-"`
 	}
 	tool := agent.NewTool("pay", "", func(_ context.Context, _ *agent.Call, in pay) (int, error) { return in.Amount, nil },
-		agent.WithInputSchema(json.RawMessage(`{"type":"object"}`)), agent.ApproveWhen(func(in pay, _ agent.State) bool { return in.Amount > 10 }))
+		agent.WithInputSchema(json.RawMessage(`{"type":"object"}`)), agent.ApproveWhen(func(_ context.Context, _ *agent.Call, in pay) (bool, error) { return in.Amount > 10, nil }))
 	for input, want := range map[string]string{
 		`{"amount":5,"other":1,"hidden":1,"Hidden":2}`:                      "",
 		`{"amount":5,"any":{"Amount":1,"amount":2},"by":{"Amount":{}}}`:     "",
@@ -185,7 +186,7 @@ func TestAMemberThatDiffersFromAFieldByCaseIsRefused(t *testing.T) {
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", input, err, want)
 		}
-		if asks := tool.NeedsApproval(json.RawMessage(input), nil); asks != (want != "") {
+		if asks := tool.NeedsApproval(t.Context(), &agent.Call{Input: json.RawMessage(input)}); asks != (want != "") {
 			t.Errorf("%s needs approval = %v", input, asks)
 		}
 	}
@@ -193,11 +194,14 @@ func TestAMemberThatDiffersFromAFieldByCaseIsRefused(t *testing.T) {
 
 func TestOptionsSetTheFieldsOfATool(t *testing.T) {
 	t.Parallel()
-	expensive := agent.ApproveWhen(func(in trip, state agent.State) bool {
-		if in.City == "panic" {
+	expensive := agent.ApproveWhen(func(_ context.Context, call *agent.Call, in trip) (bool, error) {
+		switch in.City {
+		case "panic":
 			panic("oh")
+		case "error":
+			return false, errors.New("oh")
 		}
-		return in.Days > 3 && state["rich"] == nil
+		return in.Days > 3 && call.State()["rich"] == nil && call.UserID != "admin", nil
 	})
 	tool := agent.NewTool("book", "Books.", func(context.Context, *agent.Call, trip) (int, error) { return 0, nil },
 		agent.Safe(), agent.Timeout(time.Minute), agent.FinishWith(), agent.StrictArguments(), agent.AnswerWithin(time.Hour), expensive,
@@ -206,15 +210,16 @@ func TestOptionsSetTheFieldsOfATool(t *testing.T) {
 		t.Errorf("tool = %+v, want all that the options say", tool)
 	}
 	for _, test := range []struct {
-		input string
-		state agent.State
-		want  bool
+		input, user string
+		state       agent.State
+		want        bool
 	}{
-		{`{"city":"x","days":4}`, nil, true}, {`{"city":"x","days":3}`, nil, false}, {`{"city":"x","days":4}`, agent.State{"rich": true}, false},
-		{`{"city":"panic"}`, nil, true}, {`{"city":1}`, nil, true},
+		{`{"city":"x","days":4}`, "", nil, true}, {`{"city":"x","days":3}`, "", nil, false}, {`{"city":"x","days":4}`, "", agent.State{"rich": true}, false},
+		{`{"city":"x","days":4}`, "admin", nil, false}, {`{"city":"panic"}`, "", nil, true}, {`{"city":"error"}`, "", nil, true}, {`{"city":1}`, "", nil, true},
 	} {
-		if got := tool.NeedsApproval(json.RawMessage(test.input), test.state); got != test.want {
-			t.Errorf("%s with %v needs approval = %v, want %v", test.input, test.state, got, test.want)
+		call := &agent.Call{Input: json.RawMessage(test.input), UserID: test.user, Host: draftHost{agent.NewDraft(test.state, nil, 0)}}
+		if got := tool.NeedsApproval(t.Context(), call); got != test.want {
+			t.Errorf("%s of %q with %v needs approval = %v, want %v", test.input, test.user, test.state, got, test.want)
 		}
 	}
 	client := agent.ClientTool[trip]("ask", "Asks.", agent.WithInputSchema(json.RawMessage(`{"type":"object"}`)))
@@ -225,7 +230,7 @@ func TestOptionsSetTheFieldsOfATool(t *testing.T) {
 	if !look.ReadOnly || !look.Repeatable() || tool.ReadOnly || !tool.Repeatable() {
 		t.Errorf("look = %+v, book = %+v; want one that is read-only, and one that is safe to repeat", look, tool)
 	}
-	if gated := agent.NewTool("x", "", func(context.Context, *agent.Call, struct{}) (any, error) { return nil, nil }, agent.RequireApproval()); !gated.NeedsApproval(nil, nil) || gated.Repeatable() {
+	if gated := agent.NewTool("x", "", func(context.Context, *agent.Call, struct{}) (any, error) { return nil, nil }, agent.RequireApproval()); !gated.NeedsApproval(t.Context(), &agent.Call{}) || gated.Repeatable() {
 		t.Errorf("gated tool = %+v, want one that always asks and never repeats", gated)
 	}
 }
@@ -278,5 +283,13 @@ func TestTypedStateWritesOnlyWhatItChanges(t *testing.T) {
 	}
 	if got, err := agent.GetState[cart](&agent.Call{}); err != nil || got.Note != "" {
 		t.Errorf("GetState without a run = %+v, %v, want the zero value", got, err)
+	}
+	if got, err := agent.DecodeState[cart](state); err != nil || got.Note != "x" || len(got.Items) != 1 {
+		t.Errorf("DecodeState = %+v, %v, want the cart before the change", got, err)
+	}
+	for _, unfit := range []agent.State{{"items": 1}, {"items": make(chan int)}} {
+		if _, err := agent.DecodeState[cart](unfit); fault.ReasonOf(err) != "STATE_INVALID" {
+			t.Errorf("DecodeState of %v = %v, want STATE_INVALID", unfit, err)
+		}
 	}
 }

@@ -30,20 +30,23 @@ func ExampleNewTool() {
 	// {[sun in Rome]} <nil>
 }
 
-// A human must approve expensive calls.
+// A human must approve expensive calls, except in sessions with the plan gold.
 func ExampleApproveWhen() {
 	type order struct {
 		Euros int `json:"euros"`
 	}
 	tool := agent.NewTool("order", "Orders.", func(context.Context, *agent.Call, order) (string, error) {
 		return "ordered", nil
-	}, agent.ApproveWhen(func(in order, _ agent.State) bool { return in.Euros > 100 }))
+	}, agent.ApproveWhen(func(_ context.Context, call *agent.Call, in order) (bool, error) {
+		return in.Euros > 100 && call.Metadata["plan"] != "gold", nil
+	}))
 
-	fmt.Println(tool.NeedsApproval(json.RawMessage(`{"euros":20}`), nil))
-	fmt.Println(tool.NeedsApproval(json.RawMessage(`{"euros":2000}`), nil))
+	ctx, input := context.Background(), json.RawMessage(`{"euros":2000}`)
+	fmt.Println(tool.NeedsApproval(ctx, &agent.Call{Input: input}))
+	fmt.Println(tool.NeedsApproval(ctx, &agent.Call{Input: input, Metadata: map[string]string{"plan": "gold"}}))
 	// Output:
-	// false
 	// true
+	// false
 }
 
 // A tool that stores data in the custom state of its session.

@@ -16,14 +16,13 @@ type Guard struct {
 
 // Ending is the end of a run that a guard checks.
 type Ending struct {
-	SessionID, RunID, AgentType string
+	RunView
 	// Steps counts the steps of the run, including the last one.
 	Steps int
 	// Output is JSON. A text reply is a JSON string.
 	Output json.RawMessage
 	// Reply is the model's message.
 	Reply Message
-	State State
 }
 
 // Verdict is the decision of a guard. The zero value accepts the end.

@@ -23,12 +23,19 @@ type Method struct {
 // maxMethodName bounds the name of a method, in bytes.
 const maxMethodName = 128
 
-// MethodCall is one call of a method.
+// MethodCall is one call of a method. All but Args comes from the runtime.
 type MethodCall struct {
 	Tenant    string
 	SessionID string
-	Args      []json.RawMessage
-	Host      MethodHost
+	AgentType string
+	// ParentSessionID, UserID, Tags and Metadata are those of the stored session, when the call began. They are empty if the
+	// session does not exist yet.
+	ParentSessionID string
+	UserID          string
+	Tags            []string
+	Metadata        map[string]string
+	Args            []json.RawMessage
+	Host            MethodHost
 }
 
 // MethodHost is what a method works with. It is safe for concurrent use. After the method has returned,

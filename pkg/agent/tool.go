@@ -55,10 +55,13 @@ type Tool struct {
 	// Dynamic marks a tool known at run time only, for example from an MCP server. Clients
 	// have no static type for its calls.
 	Dynamic bool
-	// Approval makes every call wait for the approval of a human, ApproveWhen the calls for which it
-	// returns true. If ApproveWhen fails (see Agent), the call waits.
-	Approval    bool
-	ApproveWhen func(input json.RawMessage, state State) bool
+	// Approval makes every call wait for the approval of a human.
+	Approval bool
+	// ApproveWhen, if not nil, makes the calls wait for which it returns true, and those for which it fails (see Agent).
+	// It is called before the calls of a step run. call.Input has the arguments, call.State returns the custom state at the
+	// start of the step, and call.Update and call.Emit fail with CALL_ENDED. A call that has waited runs with another
+	// IdempotencyKey.
+	ApproveWhen func(ctx context.Context, call *Call) (bool, error)
 	// Approvers says who may approve the calls. All who reach the session may deny them.
 	Approvers ApproverRule
 	// AnswerWithin limits the wait for a client or a human; 0 means no limit.
@@ -84,9 +87,8 @@ const (
 // Repeatable reports whether a call may run again if its outcome is unknown.
 func (t Tool) Repeatable() bool { return t.ReadOnly || t.Retry == RetrySafe }
 
-// NeedsApproval reports whether a call with this input waits for a human. A panic of ApproveWhen counts
-// as true.
-func (t Tool) NeedsApproval(input json.RawMessage, state State) (needs bool) {
+// NeedsApproval reports whether a call waits for a human. An error or a panic of ApproveWhen counts as true.
+func (t Tool) NeedsApproval(ctx context.Context, call *Call) (needs bool) {
 	if t.Approval || t.ApproveWhen == nil {
 		return t.Approval
 	}
@@ -95,7 +97,8 @@ func (t Tool) NeedsApproval(input json.RawMessage, state State) (needs bool) {
 			needs = true
 		}
 	}()
-	return t.ApproveWhen(input, state)
+	needs, err := t.ApproveWhen(ctx, call)
+	return needs || err != nil
 }
 
 // Call is one execution of a tool. Its methods may be called from many goroutines
@@ -108,11 +111,14 @@ type Call struct {
 	IdempotencyKey string
 	Tenant         string
 	SessionID      string
-	RunID          string
-	AgentType      string
-	UserID         string
-	Tags           []string
-	Metadata       map[string]string
+	// ParentSessionID, UserID and Turn are as in RunView.
+	ParentSessionID string
+	RunID           string
+	AgentType       string
+	UserID          string
+	Tags            []string
+	Metadata        map[string]string
+	Turn            int
 	// Step is the step of the session.
 	Step int
 	// Input is the arguments, a JSON object.

@@ -11,7 +11,21 @@ import (
 // GetState decodes the custom state of a call into a T. Keys that T does not have are ignored. Invalid
 // (STATE_INVALID) if the state does not fit T.
 func GetState[T any](call *Call) (T, error) {
-	return readState[T](call.State())
+	return DecodeState[T](call.State())
+}
+
+// DecodeState decodes a custom state into a T, for example RunView.State or the State of a HookCall. It ignores keys that T
+// does not have. Invalid (STATE_INVALID) if the state does not fit T.
+func DecodeState[T any](state State) (T, error) {
+	var typed T
+	text, err := json.Marshal(state)
+	if err == nil {
+		err = decodeInto(text, &typed)
+	}
+	if err != nil {
+		return typed, fault.New(fault.Invalid, "STATE_INVALID", "the custom state cannot be read as %v: %v", reflect.TypeFor[T](), err)
+	}
+	return typed, nil
 }
 
 // UpdateState changes the custom state of a call through a T. Only the keys that change has modified
@@ -23,7 +37,7 @@ func GetState[T any](call *Call) (T, error) {
 // not a JSON object.
 func UpdateState[T any](call *Call, change func(*T) error) error {
 	return call.Update(func(draft State) error {
-		typed, err := readState[T](draft)
+		typed, err := DecodeState[T](draft)
 		if err != nil {
 			return err
 		}
@@ -60,14 +74,6 @@ func writeChanges(draft State, before, after map[string]json.RawMessage) error {
 		draft[key] = decoded
 	}
 	return nil
-}
-
-func readState[T any](state State) (T, error) {
-	var typed T
-	if err := decodeInto(marshal(state), &typed); err != nil {
-		return typed, fault.New(fault.Invalid, "STATE_INVALID", "the custom state cannot be read as %v: %v", reflect.TypeFor[T](), err)
-	}
-	return typed, nil
 }
 
 func members(typed any) (map[string]json.RawMessage, error) {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -47,7 +48,8 @@ func (b *bank) sum() (sum int) {
 
 // treasurer pays, and asks before it pays 100 or more.
 func treasurer(b *bank) agent.Agent {
-	pay := agent.NewTool("pay", "Pays.", b.pay, agent.Safe(), agent.ApproveWhen(func(in bill, _ agent.State) bool { return in.Amount >= 100 }))
+	pay := agent.NewTool("pay", "Pays.", b.pay, agent.Safe(), agent.ApproveWhen(
+		func(_ context.Context, _ *agent.Call, in bill) (bool, error) { return in.Amount >= 100, nil }))
 	pay.AnswerWithin = 48 * time.Hour
 	return agent.Agent{Name: "treasurer", Model: "openai/gpt-5-mini", SystemPrompt: "You pay bills.", Tools: []agent.Tool{
 		pay,
@@ -72,6 +74,33 @@ func TestACallWaitsForItsApprovalForDays(t *testing.T) {
 		c.Want("user: Pay the bill.", `call: pay {"amount":500}`, `result: pay "done"`, "agent: Paid.")
 		if c.Output() != `"Paid."` || b.sum() != 500 {
 			t.Errorf("output %s, %d paid", c.Output(), b.sum())
+		}
+	})
+}
+
+func TestFunctionsKnowTheUserOfTheRequest(t *testing.T) {
+	t.Parallel()
+	b := &bank{}
+	a := treasurer(b)
+	var asked atomic.Int64
+	a.SystemPrompt = ""
+	a.Prompt = func(_ context.Context, run *agent.RunView) (string, error) {
+		return "You pay for " + run.UserID + ".", nil
+	}
+	a.Tools[0].ApproveWhen = func(_ context.Context, call *agent.Call) (bool, error) {
+		asked.Add(1)
+		return call.UserID != "ann" || call.Metadata["plan"] != "gold", nil
+	}
+	var prompt atomic.Value
+	replies := agenttest.Replies(agenttest.Call("pay", `{"amount": 500}`), agenttest.Text("Paid."))
+	model := func(r executor.ModelRequest) (agenttest.Reply, error) { prompt.Store(r.System); return replies(r) }
+	config := agenttest.Config{Agents: []agent.Agent{a}, Models: map[string]agenttest.Model{"treasurer": model}}
+	agenttest.Run(t, config, func(s *agenttest.System) {
+		c := s.Chat("treasurer")
+		c.SayWith(&agentv1.StartRequest{Message: "Pay the bill.", UserId: "ann", Metadata: map[string]string{"plan": "gold"}})
+		c.Want("user: Pay the bill.", `call: pay {"amount":500}`, `result: pay "done"`, "agent: Paid.")
+		if prompt.Load() != "You pay for ann." || asked.Load() != 1 {
+			t.Errorf("prompt %v, and %d questions about the approval; want one for ann", prompt.Load(), asked.Load())
 		}
 	})
 }

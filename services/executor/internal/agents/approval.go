@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -90,12 +91,13 @@ func (a *approval) apply(t *agent.Tool) {
 		t.Approvers = agent.Anyone
 	}
 	if conditions := a.conditions; len(conditions) > 0 {
-		t.ApproveWhen = func(input json.RawMessage, state agent.State) bool {
-			decoded, err := decode(input)
+		t.ApproveWhen = func(_ context.Context, call *agent.Call) (bool, error) {
+			decoded, err := decode(call.Input)
 			if err != nil {
-				return true // a human decides about input without JSON
+				return true, nil // a human decides about input without JSON
 			}
-			return slices.ContainsFunc(conditions, func(c condition) bool { return c.hasLookalike(decoded) || c.holds(decoded, state) })
+			state := call.State()
+			return slices.ContainsFunc(conditions, func(c condition) bool { return c.hasLookalike(decoded) || c.holds(decoded, state) }), nil
 		}
 		for _, c := range conditions {
 			if !c.fromState {

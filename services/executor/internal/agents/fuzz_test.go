@@ -58,7 +58,8 @@ agents:
 	}
 	approves := set.Agents[0].Tools[0].NeedsApproval
 	f.Fuzz(func(t *testing.T, input []byte) {
-		first, second := approves(input, agent.State{}), approves(input, agent.State{})
+		call := &agent.Call{Input: input}
+		first, second := approves(t.Context(), call), approves(t.Context(), call)
 		if first != second {
 			t.Errorf("%q needs approval: %v, then %v", input, first, second)
 		}

@@ -53,7 +53,8 @@ func TestAnHTTPToolCallsAnAllowedHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	tool, gated := set.Agents[0].Tools[0], set.Agents[1].Tools[0]
-	if tool.Retry != agent.RetrySafe || gated.Retry != agent.RetryNever || tool.NeedsApproval([]byte(`{"city":"Rome"}`), nil) || !gated.NeedsApproval([]byte(`{"city":"Rome"}`), nil) {
+	rome := &agent.Call{Input: []byte(`{"city":"Rome"}`)}
+	if tool.Retry != agent.RetrySafe || gated.Retry != agent.RetryNever || tool.NeedsApproval(t.Context(), rome) || !gated.NeedsApproval(t.Context(), rome) {
 		t.Errorf("tools = %+v and %+v, want what each agent says", tool, gated)
 	}
 	for _, tool := range []agent.Tool{tool, gated} {

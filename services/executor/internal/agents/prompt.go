@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -9,20 +10,23 @@ import (
 	"strings"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/services/executor/internal/trusted"
 )
 
-// placeholder matches {{state.key}}, {{state.key.below}}, the escape `\{{`, and any other {{.
-var placeholder = regexp.MustCompile(`\\?\{\{(?:\s*state((?:\.[^\s{}.]+)+)\s*\}\})?`)
+// placeholder matches {{state.key}}, {{state.key.below}}, {{name}}, the escape `\{{`, and any other {{. Its groups are the
+// path into the state, and a name.
+var placeholder = regexp.MustCompile(`\\?\{\{(?:\s*(?:state((?:\.[^\s{}.]+)+)|([^\s{}]+))\s*\}\})?`)
 
 // readPrompt reads a prompt with placeholders; nil for none. A placeholder of a property that the
 // state schema does not have is a mistake, if the schema names its properties and allows no others.
-func readPrompt(s *section, text string, stateSchema json.RawMessage) func(agent.State) string {
+func readPrompt(s *section, text string, stateSchema json.RawMessage) func(context.Context, *agent.RunView) (string, error) {
 	if text == "" {
 		return nil
 	}
 	type piece struct {
-		text string
-		path []string // into the state; nil for text
+		text  string
+		path  []string                     // into the state; nil for others
+		value func(trusted.Context) string // of the run; nil for others
 	}
 	var pieces []piece
 	end := 0
@@ -33,7 +37,15 @@ func readPrompt(s *section, text string, stateSchema json.RawMessage) func(agent
 		case text[found[0]] == '\\':
 			pieces = append(pieces, piece{text: text[found[0]+1 : found[1]]})
 		case found[2] < 0:
-			s.mistakeAt("prompt", `prompt: a placeholder must be {{state.key}}, for example {{state.name}}; write \{{ for the braces themselves`)
+			var value func(trusted.Context) string
+			if found[4] >= 0 {
+				value = trusted.RunPlaceholder(text[found[4]:found[5]])
+			}
+			if value == nil {
+				s.mistakeAt("prompt", `prompt: a placeholder must be {{state.key}}, for example {{state.name}}, or one of %s; write \{{ for the `+
+					`braces themselves`, trusted.RunPlaceholders)
+			}
+			pieces = append(pieces, piece{value: value})
 		default:
 			path := strings.Split(text[found[2]+1:found[3]], ".")
 			if p := unknownProperty(stateSchema, path); p != "" {
@@ -43,16 +55,21 @@ func readPrompt(s *section, text string, stateSchema json.RawMessage) func(agent
 		}
 	}
 	pieces = append(pieces, piece{text: text[end:]})
-	return func(state agent.State) string {
+	return func(_ context.Context, run *agent.RunView) (string, error) {
 		var out strings.Builder
+		context := trusted.OfRun(run)
 		for _, p := range pieces {
-			out.WriteString(p.text)
-			if p.path != nil {
-				value, _ := lookUp(map[string]any(state), p.path)
+			switch {
+			case p.path != nil:
+				value, _ := lookUp(map[string]any(run.State), p.path)
 				out.WriteString(render(value))
+			case p.value != nil:
+				out.WriteString(p.value(context))
+			default:
+				out.WriteString(p.text)
 			}
 		}
-		return out.String()
+		return out.String(), nil
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/pkg/agent/tooltest"
 )
 
 func state(t *testing.T, text string) agent.State {
@@ -41,7 +42,11 @@ func TestAConditionSelectsTheCallsThatWaitForAHuman(t *testing.T) {
 			t.Parallel()
 			a := parseOne(t, "agents:\n  - {name: a, model: mine/x, tools: [{use: note, approval: "+rule+"}]}\n")
 			for input, want := range inputs {
-				if got := a.Tools[0].NeedsApproval(json.RawMessage(input), state(t, `{"mode":"careful"}`)); got != want {
+				host, err := tooltest.NewHost(state(t, `{"mode":"careful"}`))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := a.Tools[0].NeedsApproval(t.Context(), &agent.Call{Input: json.RawMessage(input), Host: host}); got != want {
 					t.Errorf("a call with %s waits: %v, want %v", input, got, want)
 				}
 			}
@@ -151,7 +156,7 @@ agents:
 				t.Fatal(err)
 			}
 			valid := compiled.Check(json.RawMessage(input)) == nil
-			if waits := pay.NeedsApproval(json.RawMessage(input), nil); valid != want[0] || waits != want[1] {
+			if waits := pay.NeedsApproval(t.Context(), &agent.Call{Input: json.RawMessage(input)}); valid != want[0] || waits != want[1] {
 				t.Errorf("%s with the schema %s: got valid %v, waits %v; want %v", input, schema, valid, waits, want)
 			}
 		}
@@ -172,11 +177,11 @@ func TestARunStopsAfterAToolOrAState(t *testing.T) {
 		"the tool":            {agent.Progress{Results: result("note", true)}, true},
 		"a failed call":       {agent.Progress{Results: result("note", false)}, false},
 		"another tool":        {agent.Progress{Results: result("calculate", true)}, false},
-		"the state":           {agent.Progress{State: state(t, `{"done":true,"count":2.0,"more":1}`)}, true},
-		"a part of the state": {agent.Progress{State: state(t, `{"done":true}`)}, false},
+		"the state":           {agent.Progress{RunView: agent.RunView{State: state(t, `{"done":true,"count":2.0,"more":1}`)}}, true},
+		"a part of the state": {agent.Progress{RunView: agent.RunView{State: state(t, `{"done":true}`)}}, false},
 	} {
-		if got := a.StopWhen(test.progress); got != test.want {
-			t.Errorf("behind %s it stops: %v, want %v", name, got, test.want)
+		if got, err := a.StopWhen(t.Context(), &test.progress); err != nil || got != test.want {
+			t.Errorf("behind %s it stops: %v, %v, want %v", name, got, err, test.want)
 		}
 	}
 	if parseOne(t, "agents:\n  - {name: a, model: mine/x}\n").StopWhen != nil {
@@ -187,12 +192,29 @@ func TestARunStopsAfterAToolOrAState(t *testing.T) {
 func TestAPromptContainsTheState(t *testing.T) {
 	t.Parallel()
 	a := parseOne(t, "agents:\n  - name: a\n    model: mine/x\n    prompt: |-\n      Hello {{state.user.name}}, {{ state.list }} {{state.none}}{{state.user.none.x}} \\{{raw}} {{state.template}}\n")
-	got := a.Prompt(state(t, `{"user":{"name":"Zoë"},"list":[1,"a"],"template":"{{state.user.name}}"}`))
-	if want := `Hello Zoë, [1,"a"]  {{raw}} {{state.user.name}}`; got != want {
-		t.Errorf("prompt = %q, want %q", got, want)
+	got, err := a.Prompt(t.Context(), &agent.RunView{State: state(t, `{"user":{"name":"Zoë"},"list":[1,"a"],"template":"{{state.user.name}}"}`)})
+	if want := `Hello Zoë, [1,"a"]  {{raw}} {{state.user.name}}`; err != nil || got != want {
+		t.Errorf("prompt = %q, %v, want %q", got, err, want)
 	}
-	_, err := Parse(t.Context(), Source{Name: "a.yaml", Data: []byte("agents:\n  - name: a\n    model: mine/x\n    systemPrompt: x\n    prompt: Hello {{name}}\n")}, testKnown())
+	_, err = Parse(t.Context(), Source{Name: "a.yaml", Data: []byte("agents:\n  - name: a\n    model: mine/x\n    systemPrompt: x\n    prompt: Hello {{name}}\n")}, testKnown())
 	wantMistakes(t, err, `a.yaml:5: agent "a": prompt: a placeholder must be {{state.key`, `a.yaml:5: agent "a": give either systemPrompt or prompt`)
+}
+
+func TestAPromptContainsTheRun(t *testing.T) {
+	t.Parallel()
+	a := parseOne(t, "agents:\n  - name: a\n    model: mine/x\n    prompt: 'For {{user.id}} of {{ tenant }}, {{session.metadata.a.plan}} {{session.parentId}}{{session.metadata.none}} by {{agent}} {{state.n}}'\n")
+	run := &agent.RunView{
+		Tenant: "acme", SessionID: "s", RunID: "r", AgentType: "a", UserID: "ann", Metadata: map[string]string{"a.plan": "{{state.n}}"},
+		State: state(t, `{"n":"{{user.id}}"}`),
+	}
+	got, err := a.Prompt(t.Context(), run)
+	if want := `For ann of acme, {{state.n}}  by a {{user.id}}`; err != nil || got != want {
+		t.Errorf("prompt = %q, %v, want %q", got, err, want)
+	}
+	for _, unknown := range []string{"{{user}}", "{{user.name}}", "{{call.id}}", "{{session.metadata.}}", "{{user.id"} {
+		_, err := Parse(t.Context(), Source{Name: "a.yaml", Data: []byte("agents:\n  - name: a\n    model: mine/x\n    prompt: 'Hello " + unknown + "'\n")}, testKnown())
+		wantMistakes(t, err, `a.yaml:4: agent "a": prompt: a placeholder must be {{state.key`)
+	}
 }
 
 func TestSimilarNamesAreSuggested(t *testing.T) {

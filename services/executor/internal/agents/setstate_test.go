@@ -57,8 +57,8 @@ func TestAnHTTPToolWritesStateThatStopWhenSees(t *testing.T) {
 		if fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("state = %v, want %v", got, want)
 		}
-		if stops := a.StopWhen(agent.Progress{State: got}); stops != (query == "") {
-			t.Errorf("with %v the run stops: %v", got, stops)
+		if stops, err := a.StopWhen(t.Context(), &agent.Progress{RunView: agent.RunView{State: got}}); err != nil || stops != (query == "") {
+			t.Errorf("with %v the run stops: %v, %v", got, stops, err)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package loop_test
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -16,7 +17,10 @@ func nested(depth int) string {
 
 func payer(schema string) agent.Agent {
 	return agent.Agent{Model: "t/m", Tools: []agent.Tool{
-		{Name: "pay", Retry: agent.RetrySafe, InputSchema: json.RawMessage(schema), ApproveWhen: func(json.RawMessage, agent.State) bool { return false }},
+		{
+			Name: "pay", Retry: agent.RetrySafe, InputSchema: json.RawMessage(schema),
+			ApproveWhen: func(context.Context, *agent.Call) (bool, error) { return false, nil },
+		},
 		{Name: "ask", Client: true},
 		{Name: "gated", Retry: agent.RetrySafe, Approval: true},
 	}}
@@ -25,7 +29,7 @@ func payer(schema string) agent.Agent {
 // callError returns the model's error for a call planned by another owner, or "" if its tool runs.
 func callError(t *testing.T, schema, arguments string) string {
 	t.Helper()
-	p := loop.New(loop.Start{Agent: payer(schema), Journal: &loop.Journal{Plan: agent.Message{
+	p := loop.New(loop.Start{Agent: payer(schema), CallFunction: callDirectly, Journal: &loop.Journal{Plan: agent.Message{
 		Role: agent.RoleAssistant, Parts: []agent.Part{agent.ToolCall{ID: "c", Name: "pay", Arguments: json.RawMessage(arguments)}},
 	}}})
 	call := p.Next().(loop.RunCalls).Calls[0]
@@ -63,7 +67,7 @@ func TestAMemberThatIsThereTwiceReachesNoTool(t *testing.T) {
 func TestAMemberThatIsThereTwiceIsAskedOfNobody(t *testing.T) {
 	t.Parallel()
 	twice := json.RawMessage(`{"amount":1000000,"amount":5}`)
-	p := loop.New(loop.Start{Agent: payer(``)})
+	p := loop.New(loop.Start{Agent: payer(``), CallFunction: callDirectly})
 	r := p.NewReply()
 	for i, name := range []string{"pay", "ask", "gated"} {
 		add(t, r, model.CallStart{Index: i, ID: name, Name: name}, model.CallEnd{Index: i, Arguments: twice})
@@ -77,7 +81,7 @@ func TestAMemberThatIsThereTwiceIsAskedOfNobody(t *testing.T) {
 	}
 	// A former owner has asked, and a human has approved.
 	question := agent.Message{ID: "q", Role: agent.RoleAssistant, Parts: []agent.Part{agent.ToolCall{ID: "g", Name: "gated", Arguments: twice}}}
-	p = loop.New(loop.Start{Agent: payer(``), Transcript: []agent.Message{question}, Calls: []loop.ClientCall{
+	p = loop.New(loop.Start{Agent: payer(``), CallFunction: callDirectly, Transcript: []agent.Message{question}, Calls: []loop.ClientCall{
 		{CallID: "g", Tool: "gated", Approval: true, Answer: &loop.Answer{Approved: true}},
 	}})
 	if call := p.Next().(loop.RunCalls).Calls[0]; call.Result == nil || !strings.Contains(call.Result.Error, "is there twice") {

@@ -126,6 +126,7 @@
 // its own. A guard's revision request becomes the failure of __finish__, which is judged before it has a result.
 // Another finishing tool keeps its result, and the request follows as a note.
 //
-// Nothing here reads a clock, does I/O or starts a goroutine. Start.CallFunction calls functions of the agent without a
-// context, and may do so. The same start and the same answers produce the same effects, message ids and keys.
+// Nothing here reads a clock, does I/O, makes a context or starts a goroutine. Start.CallFunction calls functions of the
+// agent, and may do so. The same start and the same answers, those of functions included, produce the same effects, message
+// ids and keys.
 package loop

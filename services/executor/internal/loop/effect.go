@@ -33,6 +33,7 @@ type Wait struct {
 // or Stopped.
 type Compact struct {
 	Step  int
+	Run   agent.RunView // for the agent's summary function
 	Older []agent.Message
 	// Model and Request are the summary call of the agent's own model, for agents whose policy has no summary
 	// function.

@@ -2,6 +2,7 @@ package loop
 
 import (
 	"cmp"
+	"context"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
@@ -188,7 +189,9 @@ func (e *ends) stopsWhen(transcript []agent.Message) (bool, error) {
 	if e.run.start.Agent.StopWhen == nil {
 		return false, nil
 	}
-	progress := agent.Progress{Steps: e.run.replyCountWith(e.calls.message), Reply: e.calls.message, State: e.run.currentState()}
+	progress := &agent.Progress{
+		RunView: e.run.view(e.run.currentState()), Steps: e.run.replyCountWith(e.calls.message), Reply: e.calls.message,
+	}
 	for _, call := range e.calls.message.Calls() {
 		for _, m := range transcript {
 			for _, result := range m.Results() {
@@ -198,7 +201,8 @@ func (e *ends) stopsWhen(transcript []agent.Message) (bool, error) {
 			}
 		}
 	}
-	return callFunction(e.run, "StopWhen", func() bool { return e.run.start.Agent.StopWhen(progress) })
+	stopWhen := e.run.start.Agent.StopWhen
+	return callFunction(e.run, "StopWhen", func(ctx context.Context) (bool, error) { return stopWhen(ctx, progress) })
 }
 
 // oweNote returns the note that begins the forced phase.

@@ -1,16 +1,20 @@
 package loop
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
-// FunctionCaller calls a function of the agent without a context and returns its result; what names the function. The
-// error is ErrAbandoned, or describes what the function did. A function that does not return is abandoned and may
-// continue beside the planner.
-type FunctionCaller func(what string, f func() any) (answer any, err error)
+// FunctionCaller calls a function of the agent with a context and returns its result; what names the function. The
+// error is ErrAbandoned, the error of the function, or describes what the function did. A function that does not return is
+// abandoned and may continue beside the planner.
+type FunctionCaller func(what string, f func(ctx context.Context) (any, error)) (answer any, err error)
 
 // ErrAbandoned means that the run no longer waits for a function. The planner's decision then does not count: the
 // caller calls Stopped, or drops the planner.
@@ -28,14 +32,10 @@ func (e *FunctionError) Error() string {
 
 func (e *FunctionError) Unwrap() error { return e.Err }
 
-// callFunction calls a function of the agent through Start.CallFunction if set, and directly otherwise. The function may
-// outlive the call, so it receives everything that it uses.
-func callFunction[A any](r *run, what string, f func() A) (answer A, err error) {
-	call := r.start.CallFunction
-	if call == nil {
-		call = callDirectly
-	}
-	value, err := call(what, func() any { return f() })
+// callFunction calls a function of the agent through Start.CallFunction. The function may outlive the call, so it receives
+// everything that it uses.
+func callFunction[A any](r *run, what string, f func(ctx context.Context) (A, error)) (answer A, err error) {
+	value, err := r.start.CallFunction(what, func(ctx context.Context) (any, error) { return f(ctx) })
 	switch {
 	case err == nil:
 		return value.(A), nil
@@ -46,14 +46,14 @@ func callFunction[A any](r *run, what string, f func() A) (answer A, err error) 
 	return answer, &FunctionError{Function: what, Agent: r.start.Agent.Name, Err: err}
 }
 
-// callDirectly calls a function directly and turns a panic into an error.
-func callDirectly(_ string, f func() any) (answer any, err error) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			err = fmt.Errorf("it panicked: %v", cause)
-		}
-	}()
-	return f(), nil
+// view returns the run for one call of a function of the agent.
+func (r *run) view(state agent.State) agent.RunView {
+	of, session := r.start.Run, r.start.Session
+	return agent.RunView{
+		Tenant: of.Tenant, SessionID: of.SessionID, ParentSessionID: session.ParentID, RunID: of.RunID,
+		AgentType: r.start.Agent.Name, UserID: session.UserID, Tags: slices.Clone(session.Tags), Metadata: maps.Clone(session.Metadata),
+		Turn: r.start.Turn, Step: r.step, State: state,
+	}
 }
 
 // needsApproval reports whether a call waits for a human. It does unless the rule says otherwise.
@@ -61,9 +61,45 @@ func (r *run) needsApproval(tool *agent.Tool, call agent.ToolCall) bool {
 	if tool.Approval || tool.ApproveWhen == nil {
 		return tool.Approval
 	}
-	state := r.state
-	needs, err := callFunction(r, "ApproveWhen of "+tool.Name, func() bool { return tool.ApproveWhen(call.Arguments, state) })
+	asked := r.approvalCall(call)
+	needs, err := callFunction(r, "ApproveWhen of "+tool.Name, func(ctx context.Context) (bool, error) { return tool.ApproveWhen(ctx, asked) })
 	return err != nil || needs
+}
+
+// approvalCall returns a call for the function that decides about its approval.
+func (r *run) approvalCall(call agent.ToolCall) *agent.Call {
+	run := r.view(r.state)
+	return &agent.Call{
+		ID: call.ID, Tool: call.Name, IdempotencyKey: idempotencyKey(r.start.Run, r.step, call),
+		Tenant: run.Tenant, SessionID: run.SessionID, ParentSessionID: run.ParentSessionID, RunID: run.RunID, AgentType: run.AgentType,
+		UserID: run.UserID, Tags: run.Tags, Metadata: run.Metadata, Turn: run.Turn, Step: run.Step,
+		Input: slices.Clone(call.Arguments), Host: stateReader{run.State},
+	}
+}
+
+// stateReader is the host of a call that has not begun: the custom state can be read, and nothing else.
+type stateReader struct{ state agent.State }
+
+func (s stateReader) State() agent.State {
+	copied, err := s.state.Clone()
+	if err != nil { // the state comes from JSON
+		return agent.State{}
+	}
+	return copied
+}
+
+func (stateReader) Update(func(draft agent.State) error) error {
+	return errNotBegun("change the custom state")
+}
+
+func (stateReader) Emit(context.Context, string, any, ...agent.EmitOption) error {
+	return errNotBegun("emit events")
+}
+
+func (stateReader) RecordUsage(_, _ string, _ float64) {}
+
+func errNotBegun(what string) error {
+	return fault.New(fault.Conflict, "CALL_ENDED", "ApproveWhen cannot %s: the call has not begun", what)
 }
 
 // estimateTokens estimates the tokens of messages with the agent's function, if it has one and a budget. After a failure
@@ -74,12 +110,12 @@ func (c *compaction) estimateTokens(messages []agent.Message) []int {
 	if count == nil || policy.MaxTokens <= 0 || c.uncounted {
 		return estimates(messages)
 	}
-	tokens, err := callFunction(c.run, "Count", func() []int {
+	tokens, err := callFunction(c.run, "Count", func(context.Context) ([]int, error) {
 		tokens := make([]int, len(messages))
 		for i, m := range messages {
 			tokens[i] = counted(count, m)
 		}
-		return tokens
+		return tokens, nil
 	})
 	if err != nil {
 		c.uncounted = true

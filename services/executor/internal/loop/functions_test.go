@@ -1,22 +1,39 @@
 package loop_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
+// callDirectly calls a function on the goroutine of the test, and turns a panic into an error.
+func callDirectly(_ string, f func(ctx context.Context) (any, error)) (answer any, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("it panicked: %v", cause)
+		}
+	}()
+	return f(context.Background())
+}
+
+// panics is a StopWhen.
+func panics(context.Context, *agent.Progress) (bool, error) { panic("oh") }
+
 func TestAPromptThatPanicsFailsTheRun(t *testing.T) {
 	t.Parallel()
-	p := loop.New(loop.Start{Agent: agent.Agent{Name: "helper", Model: "t/m", Prompt: func(s agent.State) string {
-		return s["name"].(string) // missing
-	}}})
+	p := loop.New(loop.Start{Agent: agent.Agent{Name: "helper", Model: "t/m", Prompt: func(_ context.Context, run *agent.RunView) (string, error) {
+		return run.State["name"].(string), nil // missing
+	}}, CallFunction: callDirectly})
 	finish, ok := p.Next().(loop.Finish)
 	if !ok || finish.Outcome.Status != loop.StatusFailed || finish.Outcome.Failure == nil {
 		t.Fatalf("next = %#v, want the end of a failed run", p.Next())
@@ -33,12 +50,12 @@ func TestAPromptThatPanicsFailsTheRun(t *testing.T) {
 func TestAPromptThatPanicsInALaterStepFailsTheRunBehindTheCommit(t *testing.T) {
 	t.Parallel()
 	calls := 0
-	p := loop.New(loop.Start{Agent: agent.Agent{Model: "t/m", Prompt: func(agent.State) string {
+	p := loop.New(loop.Start{Agent: agent.Agent{Model: "t/m", Prompt: func(context.Context, *agent.RunView) (string, error) {
 		if calls++; calls > 1 {
 			panic("oh")
 		}
-		return "Be brief."
-	}}})
+		return "Be brief.", nil
+	}}, CallFunction: callDirectly})
 	if system := p.Next().(loop.CallModel).Request.System; system != "Be brief." {
 		t.Errorf("system = %q, want that of the function", system)
 	}
@@ -61,7 +78,7 @@ func callOnce(t *testing.T, p *loop.Planner) loop.Commit {
 
 func TestAStopWhenThatPanicsDoesNotStop(t *testing.T) {
 	t.Parallel()
-	p := loop.New(loop.Start{Agent: agent.Agent{Model: "t/m", StopWhen: func(agent.Progress) bool { panic("oh") }}})
+	p := loop.New(loop.Start{Agent: agent.Agent{Model: "t/m", StopWhen: panics}, CallFunction: callDirectly})
 	if commit := callOnce(t, p); commit.Outcome != nil {
 		t.Errorf("outcome = %+v, want none", commit.Outcome)
 	}
@@ -79,7 +96,7 @@ func TestACountThatPanicsIsThatOfTheRuntime(t *testing.T) {
 	long := strings.Repeat("x", 400)
 	shown := func(count func(agent.Message) int) []agent.Message {
 		p := loop.New(loop.Start{
-			Agent:      agent.Agent{Model: "t/m", Context: agent.ContextPolicy{MaxTokens: 250, Count: count}},
+			Agent: agent.Agent{Model: "t/m", Context: agent.ContextPolicy{MaxTokens: 250, Count: count}}, CallFunction: callDirectly,
 			Transcript: []agent.Message{say(agent.RoleUser, "1", long), say(agent.RoleAssistant, "2", long), say(agent.RoleUser, "3", long)},
 		})
 		return p.Next().(loop.CallModel).Request.Messages
@@ -101,7 +118,7 @@ func TestACountWithoutAnAnswerIsNotAskedForAgain(t *testing.T) {
 	asked := 0
 	p := loop.New(loop.Start{
 		Agent: agent.Agent{Model: "t/m", Context: agent.ContextPolicy{MaxTokens: 250, Count: func(agent.Message) int { return 1 }}},
-		CallFunction: func(what string, _ func() any) (any, error) {
+		CallFunction: func(what string, _ func(context.Context) (any, error)) (any, error) {
 			asked++
 			return nil, errors.New(what + " is away")
 		},
@@ -118,8 +135,10 @@ func TestWhereAFunctionWasCutTheStopDecidesWhatIsKept(t *testing.T) {
 	t.Parallel()
 	cut := errors.New("the context of the run has ended")
 	p := loop.New(loop.Start{
-		Agent:        agent.Agent{Model: "t/m", StopWhen: func(agent.Progress) bool { return true }},
-		CallFunction: func(string, func() any) (any, error) { return nil, errors.Join(loop.ErrAbandoned, cut) },
+		Agent: agent.Agent{Model: "t/m", StopWhen: panics},
+		CallFunction: func(string, func(context.Context) (any, error)) (any, error) {
+			return nil, errors.Join(loop.ErrAbandoned, cut)
+		},
 	})
 	callOnce(t, p)
 	p.Stopped(loop.Stop{Kind: loop.StopInterrupt}, nil)
@@ -131,7 +150,7 @@ func TestWhereAFunctionWasCutTheStopDecidesWhatIsKept(t *testing.T) {
 
 func TestARunWithoutACapOnItsStepsFailsWhereStopWhenGivesNoAnswer(t *testing.T) {
 	t.Parallel()
-	p := loop.New(loop.Start{Agent: agent.Agent{Model: "t/m", MaxSteps: agent.NoMaxSteps, StopWhen: func(agent.Progress) bool { panic("oh") }}})
+	p := loop.New(loop.Start{Agent: agent.Agent{Model: "t/m", MaxSteps: agent.NoMaxSteps, StopWhen: panics}, CallFunction: callDirectly})
 	if o := callOnce(t, p).Outcome; o == nil || o.Status != loop.StatusFailed || !strings.Contains(o.Failure.Detail, "StopWhen") {
 		t.Errorf("outcome = %+v, want a failure that names the function", o)
 	}
@@ -145,5 +164,153 @@ func TestARunWithoutACapGoesOnBehindAnyNumberOfSteps(t *testing.T) {
 			t.Fatalf("outcome = %+v, want none", commit.Outcome)
 		}
 		p.Committed()
+	}
+}
+
+func TestAPromptThatFailsFailsTheRun(t *testing.T) {
+	t.Parallel()
+	p := loop.New(loop.Start{Agent: agent.Agent{Name: "helper", Model: "t/m", Prompt: func(context.Context, *agent.RunView) (string, error) {
+		return "Be brief.", errors.New("the database is away")
+	}}, CallFunction: callDirectly})
+	finish, ok := p.Next().(loop.Finish)
+	want := `the Prompt function of the agent "helper" has given no answer: the database is away`
+	if !ok || finish.Outcome.Failure == nil || finish.Outcome.Failure.Detail != want {
+		t.Errorf("next = %#v, want the end of a run that failed with %q", p.Next(), want)
+	}
+}
+
+func TestAStopWhenThatFailsDoesNotStop(t *testing.T) {
+	t.Parallel()
+	p := loop.New(loop.Start{Agent: agent.Agent{Model: "t/m", StopWhen: func(context.Context, *agent.Progress) (bool, error) {
+		return true, errors.New("oh")
+	}}, CallFunction: callDirectly})
+	if commit := callOnce(t, p); commit.Outcome != nil {
+		t.Errorf("outcome = %+v, want none", commit.Outcome)
+	}
+}
+
+// The host of a call that has not begun shows the state, and changes nothing.
+func TestApproveWhenReadsTheStateAndCannotActForTheCall(t *testing.T) {
+	t.Parallel()
+	asked := 0
+	decide := func(ctx context.Context, call *agent.Call) (bool, error) {
+		asked++
+		state := call.State()
+		if got := state["n"]; got != json.Number("7") {
+			t.Errorf("n = %v, want 7", got)
+		}
+		state["n"] = 8 // a copy
+		update := call.Update(func(draft agent.State) error { t.Error("the change was called"); return nil })
+		emit := call.Emit(ctx, "progress", 1)
+		for _, err := range []error{update, emit} {
+			if fault.ReasonOf(err) != "CALL_ENDED" || !strings.Contains(err.Error(), "has not begun") {
+				t.Errorf("the call did something: %v", err)
+			}
+		}
+		call.RecordUsage("kind", "name", 1)
+		return false, errors.New("nobody knows")
+	}
+	state := must(agent.ParseState([]byte(`{"n":7}`)))
+	p := loop.New(loop.Start{
+		Agent: agent.Agent{Model: "t/m", Tools: []agent.Tool{{
+			Name: "pay", InputSchema: json.RawMessage(`{"type":"object"}`), ApproveWhen: decide,
+		}}},
+		State: state, CallFunction: callDirectly,
+	})
+	p.Next()
+	r := p.NewReply()
+	add(t, r, model.CallStart{ID: "a", Name: "pay"}, model.CallEnd{Arguments: json.RawMessage(`{}`)}, model.Finish{Reason: model.FinishToolCalls})
+	p.Replied(r)
+	commit, ok := p.Next().(loop.Commit)
+	if !ok || asked != 1 || len(commit.Suspend) != 1 || !commit.Suspend[0].Approval {
+		t.Errorf("next = %#v after %d calls of the function, want a call that waits for a human", p.Next(), asked)
+	}
+	if state["n"] != json.Number("7") {
+		t.Errorf("the state is %v after the function, want it unchanged", state)
+	}
+}
+
+// Each function of an agent gets the facts of the run, in a copy of its own.
+func TestFunctionsGetTheFactsOfTheRun(t *testing.T) {
+	t.Parallel()
+	want := agent.RunView{
+		Tenant: "acme", SessionID: "s", ParentSessionID: "p", RunID: "r", AgentType: "helper", UserID: "u",
+		Tags: []string{"vip"}, Metadata: map[string]string{"plan": "gold"}, Turn: 3, Step: 5, State: agent.State{"n": json.Number("7")},
+	}
+	var seen []string
+	see := func(function string, got agent.RunView) {
+		seen = append(seen, function)
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s got %+v, want %+v", function, got, want)
+		}
+		got.Tags[0], got.Metadata["plan"] = "changed", "changed"
+	}
+	a := agent.Agent{
+		Name: "helper", Model: "t/m",
+		Prompt: func(_ context.Context, run *agent.RunView) (string, error) { see("Prompt", *run); return "", nil },
+		StopWhen: func(_ context.Context, p *agent.Progress) (bool, error) {
+			see("StopWhen", p.RunView)
+			if p.Steps != 1 || len(p.Results) != 1 {
+				t.Errorf("progress = %+v, want one step with its result", p)
+			}
+			return false, nil
+		},
+		Tools: []agent.Tool{{
+			Name: "look", ReadOnly: true, InputSchema: json.RawMessage(`{"type":"object"}`),
+			ApproveWhen: func(_ context.Context, c *agent.Call) (bool, error) {
+				see("ApproveWhen", agent.RunView{
+					Tenant: c.Tenant, SessionID: c.SessionID, ParentSessionID: c.ParentSessionID, RunID: c.RunID, AgentType: c.AgentType,
+					UserID: c.UserID, Tags: c.Tags, Metadata: c.Metadata, Turn: c.Turn, Step: c.Step, State: c.State(),
+				})
+				if !strings.HasPrefix(c.ID, "a_") || c.Tool != "look" || c.IdempotencyKey == "" || string(c.Input) != `{"x":1}` {
+					t.Errorf("call = %+v, want that of the model", c)
+				}
+				return false, nil
+			},
+		}},
+		Guard: agent.Guard{OnReply: noGuard},
+		Context: agent.ContextPolicy{
+			MaxTokens: 20, KeepTokens: 1, Compaction: agent.CompactSummary, Count: func(agent.Message) int { return 10 },
+			Compact: func(context.Context, *agent.RunView, []agent.Message) (string, error) { return "", nil },
+		},
+	}
+	p := loop.New(loop.Start{
+		Run:     loop.Run{Tenant: "acme", SessionID: "s", RunID: "r"},
+		Session: loop.Session{ParentID: "p", UserID: "u", Tags: []string{"vip"}, Metadata: map[string]string{"plan": "gold"}},
+		Agent:   a, State: want.State, Turn: 3, SessionSteps: 4, CallFunction: callDirectly,
+		Transcript: []agent.Message{userSays("1", "a"), userSays("2", "b"), userSays("3", "c")}, Begin: 2,
+	})
+	// callModel goes to the next call of the model. A summary before it is committed as a step.
+	callModel := func() {
+		for {
+			switch e := p.Next().(type) {
+			case loop.Compact:
+				see("Compact", e.Run)
+				p.Compacted("so far")
+			case loop.Commit:
+				p.Committed()
+				want.Step++
+			case loop.CallModel:
+				return
+			default:
+				t.Fatalf("next = %#v, want a call of the model", e)
+			}
+		}
+	}
+	callModel()
+	r := p.NewReply()
+	add(t, r, model.CallStart{ID: "a", Name: "look"}, model.CallEnd{Arguments: json.RawMessage(`{"x":1}`)}, model.Finish{Reason: model.FinishToolCalls})
+	p.Replied(r)
+	p.Ended(endsOf(p.Next().(loop.RunCalls), nil))
+	callModel()
+	r = p.NewReply()
+	add(t, r, model.TextDelta{Text: "ok"}, model.Finish{Reason: model.FinishStop})
+	p.Replied(r)
+	if e, ok := p.Next().(loop.Guard); ok {
+		see("the guard", e.Ending.RunView)
+	}
+	slices.Sort(seen)
+	if got := strings.Join(slices.Compact(seen), " "); got != "ApproveWhen Compact Prompt StopWhen the guard" {
+		t.Errorf("functions called: %s", got)
 	}
 }

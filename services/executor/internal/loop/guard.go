@@ -16,11 +16,8 @@ type verdict struct {
 
 // consultGuard returns the effect that consults the guard.
 func (e *ends) consultGuard(reply bool, output json.RawMessage) Effect {
-	run := e.run.start.Run
-	steps := e.run.replyCountWith(e.calls.message)
 	return Guard{Step: e.run.step, Reply: reply, Ending: agent.Ending{
-		SessionID: run.SessionID, RunID: run.RunID, AgentType: e.run.start.Agent.Name,
-		Steps: steps, Output: output, Reply: e.calls.message, State: e.run.currentState(),
+		RunView: e.run.view(e.run.currentState()), Steps: e.run.replyCountWith(e.calls.message), Output: output, Reply: e.calls.message,
 	}}
 }
 

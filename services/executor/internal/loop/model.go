@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"context"
 	"slices"
 	"strings"
 
@@ -41,9 +42,9 @@ func (m *modelCalls) next() Effect {
 	}
 	system := a.SystemPrompt
 	if a.Prompt != nil {
-		state := m.run.currentState()
+		view := m.run.view(m.run.currentState())
 		var err error
-		system, err = callFunction(m.run, "Prompt", func() string { return a.Prompt(state) })
+		system, err = callFunction(m.run, "Prompt", func(ctx context.Context) (string, error) { return a.Prompt(ctx, &view) })
 		if m.run.awaitsStop {
 			return nil
 		}
@@ -132,7 +133,7 @@ func (m *modelCalls) summaryCall(older []agent.Message, lessons learned) Compact
 	request.Output = nil
 	request.Choice = model.ChoiceNone
 	request.Tools = m.run.tools.offered()
-	return Compact{Step: m.run.step, Older: older, Model: name, Request: request}
+	return Compact{Step: m.run.step, Run: m.run.view(m.run.currentState()), Older: older, Model: name, Request: request}
 }
 
 // afterFailure returns the effect after a failed call: the delay before its retry, or the call of the agent's next

@@ -1,6 +1,7 @@
 package loop_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
@@ -13,8 +14,12 @@ func TestAPromptIsMadeFromTheStateAsItIsWhenTheCallIsAskedFor(t *testing.T) {
 	now := agent.State{"n": 0}
 	made := 0
 	p := loop.New(loop.Start{
-		Agent: agent.Agent{Model: "t/m", Prompt: func(s agent.State) string { made++; return fmt.Sprint("n is ", s["n"]) }},
-		Now:   func() agent.State { return now },
+		Agent: agent.Agent{Model: "t/m", Prompt: func(_ context.Context, run *agent.RunView) (string, error) {
+			made++
+			return fmt.Sprint("n is ", run.State["n"]), nil
+		}},
+		CallFunction: callDirectly,
+		Now:          func() agent.State { return now },
 	})
 	now = agent.State{"n": 1} // written by a hook at the start of the run
 	for range 2 {
@@ -29,10 +34,10 @@ func TestAPromptIsMadeFromTheStateAsItIsWhenTheCallIsAskedFor(t *testing.T) {
 
 func TestAStopBeforeTheFirstCallIsAskedForMakesNoPrompt(t *testing.T) {
 	t.Parallel()
-	p := loop.New(loop.Start{Agent: agent.Agent{Model: "t/m", Prompt: func(agent.State) string {
+	p := loop.New(loop.Start{Agent: agent.Agent{Model: "t/m", Prompt: func(context.Context, *agent.RunView) (string, error) {
 		t.Error("a prompt was made")
-		return ""
-	}}})
+		return "", nil
+	}}, CallFunction: callDirectly})
 	p.Stopped(loop.Stop{Kind: loop.StopInterrupt}, nil)
 	if e, ok := p.Next().(loop.Finish); !ok || e.Outcome.Status != loop.StatusInterrupted {
 		t.Errorf("the effect is %+v, want the end of the run", p.Next())

@@ -156,7 +156,7 @@ func TestAWindowKeepsItsPromises(t *testing.T) {
 					agent.Message{ID: id, Role: agent.RoleAssistant, Parts: []agent.Part{agent.Text{Text: words}, agent.ToolCall{ID: id, Name: "look"}}},
 					agent.Message{ID: id + "r", Role: agent.RoleTool, Parts: []agent.Part{agent.ToolResult{CallID: id}}})
 			}
-			shown := loop.New(loop.Start{Agent: a, Transcript: transcript}).Next().(loop.CallModel).Request.Messages
+			shown := loop.New(loop.Start{Agent: a, Transcript: transcript, CallFunction: callDirectly}).Next().(loop.CallModel).Request.Messages
 			tokens := 0
 			for _, m := range shown {
 				tokens += len(m.Text())

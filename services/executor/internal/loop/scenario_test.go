@@ -1,6 +1,7 @@
 package loop_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -409,7 +410,7 @@ var agentOptions = map[string]func(*agent.Agent, string){
 		a.Guard.OnOutput = noGuard
 	},
 	"stopwhen": func(a *agent.Agent, v string) {
-		a.StopWhen = func(p agent.Progress) bool { return p.Steps >= number(v) }
+		a.StopWhen = func(_ context.Context, p *agent.Progress) (bool, error) { return p.Steps >= number(v), nil }
 	},
 	"budget":        func(a *agent.Agent, v string) { a.Context.MaxTokens = number(v) },
 	"keep":          func(a *agent.Agent, v string) { a.Context.KeepTokens = number(v) },
@@ -417,7 +418,9 @@ var agentOptions = map[string]func(*agent.Agent, string){
 	"temperature":   func(a *agent.Agent, v string) { a.Temperature = new(must(strconv.ParseFloat(v, 64))) },
 	"output_tokens": func(a *agent.Agent, v string) { a.MaxOutputTokens = number(v) },
 	"prompt": func(a *agent.Agent, _ string) {
-		a.Prompt = func(s agent.State) string { return fmt.Sprintf("n is %v.", s["n"]) }
+		a.Prompt = func(_ context.Context, run *agent.RunView) (string, error) {
+			return fmt.Sprintf("n is %v.", run.State["n"]), nil
+		}
 	},
 }
 
@@ -431,9 +434,10 @@ var toolTraits = map[string]func(*agent.Tool, string){
 	"approval": func(t *agent.Tool, _ string) { t.Approval = true },
 	// A call whose q differs from the state's n.
 	"odd": func(t *agent.Tool, _ string) {
-		t.ApproveWhen = func(input json.RawMessage, s agent.State) bool {
+		t.ApproveWhen = func(_ context.Context, call *agent.Call) (bool, error) {
 			var in struct{ Q json.Number }
-			return json.Unmarshal(input, &in) != nil || in.Q != s["n"]
+			err := json.Unmarshal(call.Input, &in)
+			return in.Q != call.State()["n"], err
 		}
 	},
 	"finish":  func(t *agent.Tool, _ string) { t.FinishWith = true },

@@ -9,10 +9,18 @@ import (
 // Run names the planned run.
 type Run struct{ Tenant, SessionID, RunID string }
 
+// Session is what functions of the agent learn about the session of the run: see agent.RunView.
+type Session struct {
+	ParentID, UserID string
+	Tags             []string
+	Metadata         map[string]string
+}
+
 // Start is the input of a planner.
 type Start struct {
-	Run   Run
-	Agent agent.Agent
+	Run     Run
+	Session Session
+	Agent   agent.Agent
 	// Transcript is the complete conversation of the session.
 	Transcript []agent.Message
 	// Begin is the index in Transcript of the first message appended by this run, or by the run that it
@@ -40,8 +48,7 @@ type Start struct {
 	// Calls are the session's calls without an applied answer, and the calls with a late answer unknown to the
 	// model.
 	Calls []ClientCall
-	// CallFunction calls functions of the agent. Nil calls them on the planner's goroutine, where a function that does
-	// not return blocks it.
+	// CallFunction calls functions of the agent. It may be nil for an agent without any.
 	CallFunction FunctionCaller
 	// Jitter returns numbers in [0, 1) to spread retries; nil means 0.
 	Jitter func() float64

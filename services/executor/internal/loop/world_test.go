@@ -53,6 +53,7 @@ func (w *world) merged() agent.State {
 }
 
 func newWorld(start loop.Start) *world {
+	start.CallFunction = callDirectly
 	return &world{start: start, entered: map[string]int{}}
 }
 

@@ -114,7 +114,7 @@ func (a *agentCode) classify(parent, limited context.Context, err error) error {
 func (a *agentCode) summarize(ctx context.Context, e loop.Compact, reply *loop.Reply) (string, error) {
 	if f := a.agent.Context.Compact; f != nil {
 		return callFunction(ctx, a.worker.sandbox, a.claimed.codeName("Compact"), a.worker.config.ModelTimeout,
-			func(ctx context.Context) (string, error) { return f(ctx, e.Older) })
+			func(ctx context.Context) (string, error) { return f(ctx, &e.Run, e.Older) })
 	}
 	if err := a.generate(ctx, modelRequest{step: e.Step, attempt: 1, model: e.Model, request: e.Request, reply: reply}); err != nil {
 		return "", err
@@ -142,12 +142,12 @@ func (a *agentCode) guard(ctx context.Context, e loop.Guard) (agent.Verdict, err
 
 // function calls a function of the agent for the planner, with the time limit of hooks. It is the worker's
 // loop.Start.CallFunction: if ctx has ended, it returns loop.ErrAbandoned. It logs other errors.
-func (a *agentCode) function(ctx context.Context, what string, f func() any) (any, error) {
+func (a *agentCode) function(ctx context.Context, what string, f func(ctx context.Context) (any, error)) (any, error) {
 	if ctx.Err() != nil {
 		return nil, loop.ErrAbandoned
 	}
 	limit := a.worker.config.HookTimeout
-	answer, err := callFunction(ctx, a.worker.sandbox, a.claimed.codeName(what), limit, func(context.Context) (any, error) { return f(), nil })
+	answer, err := callFunction(ctx, a.worker.sandbox, a.claimed.codeName(what), limit, f)
 	switch {
 	case err == nil:
 		return answer, nil

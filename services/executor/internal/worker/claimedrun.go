@@ -40,6 +40,13 @@ func (c claimedRun) plannerRun() loop.Run {
 	return loop.Run{Tenant: c.ref.GetTenant(), SessionID: c.ref.GetSessionId(), RunID: c.ref.GetRunId()}
 }
 
+// plannerSession describes the session to functions of the agent.
+func (c claimedRun) plannerSession() loop.Session {
+	return loop.Session{
+		ParentID: c.session.GetParentSessionId(), UserID: c.session.GetUserId(), Tags: c.session.GetTags(), Metadata: c.session.GetMetadata(),
+	}
+}
+
 // codeName returns a name for a function of the run's agent.
 func (c claimedRun) codeName(function string) string { return c.run.GetAgentType() + "/" + function }
 
@@ -99,8 +106,9 @@ func (c claimedRun) remaining(now time.Time) int64 {
 func (c claimedRun) toolCall(step int, call loop.Call) *agent.Call {
 	return &agent.Call{
 		ID: call.ID, Tool: call.Name, IdempotencyKey: call.Key, Tenant: c.ref.GetTenant(), SessionID: c.ref.GetSessionId(),
-		RunID: c.ref.GetRunId(), AgentType: c.run.GetAgentType(), UserID: c.session.GetUserId(),
-		Tags: slices.Clone(c.session.GetTags()), Metadata: maps.Clone(c.session.GetMetadata()), Step: step, Input: call.Arguments,
+		ParentSessionID: c.session.GetParentSessionId(), RunID: c.ref.GetRunId(), AgentType: c.run.GetAgentType(),
+		UserID: c.session.GetUserId(), Tags: slices.Clone(c.session.GetTags()), Metadata: maps.Clone(c.session.GetMetadata()),
+		Turn: int(c.run.GetTurn()), Step: step, Input: call.Arguments,
 	}
 }
 

@@ -148,11 +148,11 @@
 // (sandbox.go, package tool). A function or model with too many abandoned calls is not called
 // until some have ended. A failing hook changes nothing, except BeforeRun.
 //
-// The functions called by the planner (Prompt, StopWhen, ApproveWhen, Count) have no
-// context. They run in the same way: with the time limit of hooks, on a goroutine of their
-// own. It may outlive the run. A failure is logged. Then Prompt fails the run, StopWhen does not stop
-// it, ApproveWhen requires an approval, and the runtime estimates in place of Count. A stop
-// interrupts these functions too, and the step keeps what it has until then.
+// The functions called by the planner (Prompt, StopWhen, ApproveWhen, Count) run in the same
+// way: with the time limit of hooks, on a goroutine of their own. It may outlive the run. Their
+// context ends with the limit, a stop or the claim. A failure is logged. Then Prompt fails the run,
+// StopWhen does not stop it, ApproveWhen requires an approval, and the runtime estimates in place
+// of Count. After a stop, the step keeps what it has until then.
 //
 // An executor that loads a recorded plan calls AfterModel again, without the unknown arguments of the
 // model call, and OnMessage. In a run without a step it also calls OnStart or

@@ -2,7 +2,6 @@ package worker_test
 
 import (
 	"context"
-	"encoding/json"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -15,7 +14,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
 )
 
-// stuckFunctions has the functions of an agent without a context: how to set one that does not return, the end
+// stuckFunctions has the functions of an agent that the planner calls: how to set one that does not return, the end
 // of the run, and its messages.
 var stuckFunctions = map[string]struct {
 	set    func(a *catalog.Agent, wait func())
@@ -25,19 +24,20 @@ var stuckFunctions = map[string]struct {
 }{
 	"Prompt": {
 		func(a *catalog.Agent, wait func()) {
-			a.SystemPrompt, a.Prompt = "", func(agent.State) string { wait(); return "Be brief." }
+			a.SystemPrompt = ""
+			a.Prompt = func(context.Context, *agent.RunView) (string, error) { wait(); return "Be brief.", nil }
 		},
 		failed, `the Prompt function of the agent "demo" has given no answer: it did not return within 10s`, []string{"user: hi"},
 	},
 	"StopWhen": {
 		func(a *catalog.Agent, wait func()) {
-			a.StopWhen = func(agent.Progress) bool { wait(); return true }
+			a.StopWhen = func(context.Context, *agent.Progress) (bool, error) { wait(); return true, nil }
 		},
 		completed, "", []string{"user: hi", "assistant: [call_0 pay]", "tool: [result call_0 done]"},
 	},
 	"ApproveWhen": {
 		func(a *catalog.Agent, wait func()) {
-			a.Tools[0].ApproveWhen = func(json.RawMessage, agent.State) bool { wait(); return false }
+			a.Tools[0].ApproveWhen = func(context.Context, *agent.Call) (bool, error) { wait(); return false, nil }
 		},
 		statev1.RunStatus_RUN_STATUS_SUSPENDED_CLIENT_TOOL, "", []string{"user: hi", "assistant: [call_0 pay]", "tool: [result call_0 failed]"},
 	},
@@ -167,11 +167,11 @@ func TestAFunctionThatDoesNotReturnTakesNothingFromAPlan(t *testing.T) {
 			putState(c, "paid", "yes") // so its result is recorded
 			return "done " + c.ID, nil
 		})
-		pay.ApproveWhen = func(json.RawMessage, agent.State) bool {
+		pay.ApproveWhen = func(context.Context, *agent.Call) (bool, error) {
 			if waits.Load() {
 				<-free
 			}
-			return false
+			return false, nil
 		}
 		p.agents["demo"] = define("demo", stepReplies(callsReply("pay", `{}`), textReply("ok")), pay)
 		p.openMortal(&death{point: worker.PointCallRecorded, n: 1})

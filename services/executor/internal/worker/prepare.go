@@ -25,14 +25,14 @@ func (r *runner) prepare(ctx context.Context) (loop.Start, error) {
 	}
 	peers, config := r.worker.peers, r.worker.config
 	start := loop.Start{
-		Run:        r.claimed.plannerRun(),
+		Run: r.claimed.plannerRun(), Session: r.claimed.plannerSession(),
 		Agent:      r.code.agent.Agent,
 		Transcript: transcript, Begin: r.beginOfRun(transcript), State: r.writes.state, Now: r.writes.merged,
 		Turn: int(r.claimed.run.GetTurn()), SessionSteps: int(r.step),
 		Calls: toAsked(r.claim.GetCalls()),
 		Depth: int(r.claimed.session.GetDepth()), MaxDepth: r.maxDepth(r.code.agent.Agent), NewSessionID: peers.NewID,
 		Jitter: peers.Jitter, MaxCalls: config.MaxCalls,
-		CallFunction: func(what string, f func() any) (any, error) {
+		CallFunction: func(what string, f func(ctx context.Context) (any, error)) (any, error) {
 			interruptible, end := r.stopper.interruptible(ctx)
 			defer end()
 			return r.code.function(interruptible, what, f)

@@ -53,8 +53,8 @@ type sandbox struct {
 }
 
 // callFunction calls a function of an agent; what names it. It returns soon after the limit or the end of ctx,
-// with the cause. It abandons code that has not returned by then, and does not call a function with too many
-// abandoned calls.
+// with the cause, also if the function returns an error because of it. It abandons code that has not returned by then, and
+// does not call a function with too many abandoned calls.
 func callFunction[A any](ctx context.Context, s *sandbox, what string, limit time.Duration,
 	f func(ctx context.Context) (A, error),
 ) (A, error) {
@@ -76,6 +76,9 @@ func callFunction[A any](ctx context.Context, s *sandbox, what string, limit tim
 	})
 	select {
 	case <-ended:
+		if err != nil && ctx.Err() != nil {
+			return none, context.Cause(ctx)
+		}
 		return answer, err
 	case <-ctx.Done():
 		s.abandon(ctx, what, ended)

@@ -201,7 +201,7 @@ func TestAStopCutsTheWaitBeforeARetryACompactionAndAGuard(t *testing.T) {
 			a.Context = agent.ContextPolicy{
 				MaxTokens: 20, KeepTokens: 1, Compaction: agent.CompactSummary,
 				Count: func(agent.Message) int { return 10 },
-				Compact: func(ctx context.Context, _ []agent.Message) (string, error) {
+				Compact: func(ctx context.Context, _ *agent.RunView, _ []agent.Message) (string, error) {
 					<-ctx.Done()
 					return "", ctx.Err()
 				},

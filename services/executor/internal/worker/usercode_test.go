@@ -137,7 +137,7 @@ func TestAnExecutorStopsAlthoughAFunctionOfAnAgentHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		free := make(chan struct{})
 		a := define("demo", stepReplies(callsReply("nothing", `{}`), textReply("never")))
-		a.StopWhen = func(agent.Progress) bool { <-free; return true }
+		a.StopWhen = func(context.Context, *agent.Progress) (bool, error) { <-free; return true, nil }
 		p := newSystem(t, a)
 		e := p.open()
 		p.startRun("s", "demo", "hi")

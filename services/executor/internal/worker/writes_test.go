@@ -31,9 +31,9 @@ func (s *promptLog) agent(m modelFunc, tools ...agent.Tool) catalog.Agent {
 		s.mu.Unlock()
 		return m(ctx, r, say)
 	}), tools...)
-	a.Prompt = func(state agent.State) string {
-		text, _ := json.Marshal(state)
-		return string(text)
+	a.Prompt = func(_ context.Context, run *agent.RunView) (string, error) {
+		text, err := json.Marshal(run.State)
+		return string(text), err
 	}
 	return a
 }
