@@ -101,11 +101,19 @@ func (c *Caller) run(ctx context.Context, m agent.Method, h *host) (result any, 
 			err = fmt.Errorf("the method panicked: %v\n%s", p, debug.Stack())
 		}
 	}()
+	session, err := h.load(ctx)
+	if err != nil {
+		return nil, err
+	}
 	args := make([]json.RawMessage, len(h.request.GetArguments()))
 	for i, a := range h.request.GetArguments() {
 		args[i] = json.RawMessage(a)
 	}
-	return m.Call(ctx, &agent.MethodCall{Tenant: h.request.GetTenant(), SessionID: h.request.GetSessionId(), Args: args, Host: h})
+	return m.Call(ctx, &agent.MethodCall{
+		Tenant: h.request.GetTenant(), SessionID: h.request.GetSessionId(), AgentType: h.request.GetAgentType(),
+		ParentSessionID: session.GetParentSessionId(), UserID: session.GetUserId(), Tags: session.GetTags(), Metadata: session.GetMetadata(),
+		Args: args, Host: h,
+	})
 }
 
 // host implements agent.MethodHost for one call.
@@ -144,20 +152,22 @@ func (h *host) granted() grpc.CallOption { return grant.Attach(h.request.GetGran
 
 // State implements agent.MethodHost.
 func (h *host) State(ctx context.Context) (agent.State, error) {
-	_, state, err := h.load(ctx)
-	return state, err
+	session, err := h.load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return agent.ParseState([]byte(session.GetCustomState()))
 }
 
-// load returns the version of the session and its state; 0 if there is no session.
-func (h *host) load(ctx context.Context) (version int64, state agent.State, err error) {
+// load returns the stored session; nil if there is none.
+func (h *host) load(ctx context.Context) (*statev1.Session, error) {
 	got, err := h.sessions.GetSession(ctx, &statev1.GetSessionRequest{
 		Tenant: h.request.GetTenant(), SessionId: h.request.GetSessionId(), Caller: h.request.GetCaller(),
 	}, h.granted())
 	if err != nil && !errors.Is(err, fault.NotFound) {
-		return 0, nil, err
+		return nil, err
 	}
-	state, err = agent.ParseState([]byte(got.GetSession().GetCustomState()))
-	return got.GetSession().GetVersion(), state, err
+	return got.GetSession(), nil
 }
 
 // maxUpdates is how often an update is tried while the session changes. The longest wait between two tries
@@ -198,7 +208,11 @@ func wait(ctx context.Context, try int) error {
 
 // update changes the state once. retry reports that the session has changed since it was read.
 func (h *host) update(ctx context.Context, change func(draft agent.State) error) (retry bool, err error) {
-	version, state, err := h.load(ctx)
+	session, err := h.load(ctx)
+	if err != nil {
+		return false, err
+	}
+	state, err := agent.ParseState([]byte(session.GetCustomState()))
 	if err != nil {
 		return false, err
 	}
@@ -216,7 +230,7 @@ func (h *host) update(ctx context.Context, change func(draft agent.State) error)
 		return false, nil
 	}
 	err = h.exclusively(ctx, func() error { // the call does not end between a write and its announcement
-		if err := h.write(ctx, version, draft); err != nil {
+		if err := h.write(ctx, session.GetVersion(), draft); err != nil {
 			retry = errors.Is(err, fault.Stale) || fault.ReasonOf(err) == "SESSION_EXISTS"
 			return err
 		}

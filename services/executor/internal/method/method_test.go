@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -142,6 +143,37 @@ func TestAMethodReachesTheSessionsOfItsCaller(t *testing.T) {
 		}
 		if out, err := called("bob"); fault.ReasonOf(err) != "SESSION_NOT_FOUND" || len(out.responses) > 0 || s.state() != `{"count":1}` {
 			t.Errorf("another user: got %v, %v and state %s; want no access", out.responses, err, s.state())
+		}
+	})
+}
+
+func TestAMethodKnowsTheSessionOfItsCall(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSystem(t)
+		var got agent.MethodCall
+		c := s.caller(1, func(_ context.Context, call *agent.MethodCall) (any, error) {
+			got = *call
+			got.Host = nil
+			return nil, nil
+		})
+		r := proto.CloneOf(request)
+		r.Arguments = []string{`{"UserID":"root","user":"root"}`}
+		want := agent.MethodCall{
+			Tenant: "acme", SessionID: "s", AgentType: "demo", Args: []json.RawMessage{json.RawMessage(r.GetArguments()[0])},
+		}
+		must(t, c.Call(t.Context(), r, &stream{t: t}))
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("without a session: got %+v, want %+v", got, want)
+		}
+		_, err := s.sessions.CreateSession(t.Context(), &statev1.CreateSessionRequest{
+			Tenant: "acme", SessionId: "s", AgentType: "demo", UserId: "alice", Tags: []string{"vip"}, Metadata: map[string]string{"plan": "gold"},
+		})
+		must(t, err)
+		want.UserID, want.Tags, want.Metadata = "alice", []string{"vip"}, map[string]string{"plan": "gold"}
+		must(t, c.Call(t.Context(), r, &stream{t: t}))
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("with a session: got %+v, want %+v", got, want)
 		}
 	})
 }
