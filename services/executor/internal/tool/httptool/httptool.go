@@ -46,17 +46,18 @@ const DefaultMaxBytes = 1 << 20
 type Config struct {
 	// Method defaults to GET.
 	Method string
-	// URL is absolute, http or https. {name} in its path stands for a required argument.
+	// URL is absolute, http or https. {name} in its path stands for a required argument, {{name}} for a value of the
+	// runtime: see package trusted.
 	URL string
 	// Query has templates by name, which extend the query of URL. {name} alone may be a list, with one value per
-	// element, or missing. ${NAME} is resolved.
+	// element, or missing. {{name}} is a value of the runtime. ${NAME} is resolved.
 	Query map[string]string
-	// Headers have no arguments. ${NAME} is resolved.
+	// Headers have no arguments. {{name}} is a value of the runtime. ${NAME} is resolved.
 	Headers map[string]string
 	// Body defaults to BodyInput for POST, PUT and PATCH and to BodyNone for other methods.
 	Body Body
 	// BodyTemplate replaces Body: JSON with {name} in its texts for arguments. A text that is {name} alone
-	// becomes the argument's value; its member is left out if the argument is missing.
+	// becomes the argument's value; its member is left out if the argument is missing. {{name}} is a value of the runtime.
 	BodyTemplate json.RawMessage
 	// Success lists the statuses of a success: 204, or 2xx. It defaults to 2xx.
 	Success []string
@@ -102,7 +103,7 @@ type request struct {
 	path     []template
 	query    []field
 	fixed    string // the query of the URL
-	headers  map[string]string
+	headers  map[string]template
 	body     Body
 	template any // of the body; nil without one
 	success  []string
@@ -135,7 +136,7 @@ func (b *builder) mistake(field, format string, args ...any) {
 func (b *builder) request() *request {
 	c := b.config
 	r := &request{
-		method: strings.ToUpper(c.Method), headers: map[string]string{}, body: c.Body, success: c.Success, result: c.Result,
+		method: strings.ToUpper(c.Method), headers: map[string]template{}, body: c.Body, success: c.Success, result: c.Result,
 		maxBytes: c.MaxBytes, shown: c.ShowErrors,
 	}
 	if r.method == "" {
@@ -195,7 +196,7 @@ func (b *builder) url(r *request) {
 }
 
 func (b *builder) template(field, text string) template {
-	t, err := parseTemplate(text)
+	t, err := parseTemplate(text, true)
 	if err != nil {
 		b.mistake(field, "%v", err)
 	}
@@ -205,7 +206,7 @@ func (b *builder) template(field, text string) template {
 
 // checkArguments refuses arguments missing in the input schema.
 func (b *builder) checkArguments(field string, t template) {
-	for _, name := range t.names() {
+	for _, name := range t.arguments() {
 		if b.properties != nil && !b.properties[name] {
 			b.mistake(field, "the input schema has no property %q", name)
 		}
@@ -257,14 +258,23 @@ func (b *builder) header(r *request, name, value string) {
 		b.mistake(field, "the header is reserved; leave it out")
 		return
 	}
-	var text strings.Builder
-	write := func(piece string) { text.WriteString(piece) }
-	b.expand(field, value, write, write)
-	value = text.String()
-	if !isValidName(name) || strings.ContainsFunc(value, func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f }) {
+	var t template
+	valid := isValidName(name)
+	b.expand(field, value, func(plain string) {
+		parts, err := parseTemplate(plain, false)
+		if err != nil {
+			b.mistake(field, "%v", err)
+		}
+		t = append(t, parts...)
+		valid = valid && isHeaderValue(plain)
+	}, func(secret string) {
+		t = append(t, part{text: secret})
+		valid = valid && isHeaderValue(secret)
+	})
+	if !valid {
 		b.mistake(field, "a header has a name of letters, digits and -, and a value without control characters")
 	}
-	r.headers[canonical] = value
+	r.headers[canonical] = t
 }
 
 func (b *builder) bodyOf(r *request) {

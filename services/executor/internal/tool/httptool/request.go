@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/telemetry"
+	"github.com/holdfast-run/holdfast/services/executor/internal/trusted"
 )
 
 // build builds the request of a call. The error is for the model.
@@ -21,11 +22,16 @@ func (r *request) build(ctx context.Context, call *agent.Call) (*http.Request, e
 	if err != nil {
 		return nil, err
 	}
-	u, err := r.address(arguments)
+	v := values{arguments, trusted.Of(call)}
+	u, err := r.address(v)
 	if err != nil {
 		return nil, err
 	}
-	body, err := r.content(call.Input, arguments)
+	headers, err := r.header(v)
+	if err != nil {
+		return nil, err
+	}
+	body, err := r.content(call.Input, v)
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +46,7 @@ func (r *request) build(ctx context.Context, call *agent.Call) (*http.Request, e
 	}
 	request.Header.Set("Accept", "application/json, text/*;q=0.9, */*;q=0.1")
 	request.Header.Set("User-Agent", "holdfast")
-	for name, value := range r.headers {
+	for name, value := range headers {
 		request.Header.Set(name, value)
 	}
 	if call.IdempotencyKey != "" {
@@ -79,14 +85,11 @@ func decodeArguments(input json.RawMessage) (map[string]any, error) {
 }
 
 // address builds the URL. Each path segment stays one segment.
-func (r *request) address(arguments map[string]any) (*url.URL, error) {
+func (r *request) address(v values) (*url.URL, error) {
 	u := r.base
 	for _, t := range r.path {
-		segment, err := t.fill(arguments)
+		segment, err := t.segment(v)
 		if err != nil {
-			return nil, err
-		}
-		if err := checkSegment(t, segment); err != nil {
 			return nil, err
 		}
 		u.Path += "/" + segment
@@ -97,48 +100,85 @@ func (r *request) address(arguments map[string]any) (*url.URL, error) {
 		query = append(query, r.fixed)
 	}
 	for _, f := range r.query {
-		values, err := f.values(arguments)
+		texts, err := f.texts(v)
 		if err != nil {
 			return nil, err
 		}
-		for _, v := range values {
-			query = append(query, url.QueryEscape(f.name)+"="+url.QueryEscape(v))
+		for _, text := range texts {
+			query = append(query, url.QueryEscape(f.name)+"="+url.QueryEscape(text))
 		}
 	}
 	u.RawQuery = strings.Join(query, "&")
 	return &u, nil
 }
 
-// checkSegment refuses arguments that a server may interpret as another path: empty ones, . or .. between slashes
-// of either kind, and control characters.
-func checkSegment(t template, segment string) error {
-	names := t.names()
-	if len(names) == 0 {
-		return nil
+// segment returns a segment of the path. It refuses values that a server may interpret as another path: empty ones, . or ..
+// between slashes of either kind, and control characters.
+func (t template) segment(v values) (string, error) {
+	segment, err := t.fill(v)
+	if err != nil {
+		return "", err
+	}
+	ours := ""
+	for _, p := range t {
+		if p.trusted == nil {
+			continue
+		}
+		ours = p.name
+		if p.trusted(v.context) == "" {
+			return "", fmt.Errorf("this run has no %s, which the path of the request needs", p.name)
+		}
+	}
+	arguments := t.arguments()
+	if len(arguments) == 0 && ours == "" {
+		return segment, nil
 	}
 	bad := segment == "" || strings.ContainsFunc(segment, unicode.IsControl)
 	for piece := range strings.FieldsFuncSeq(segment, func(c rune) bool { return c == '/' || c == '\\' }) {
 		bad = bad || piece == "." || piece == ".."
 	}
-	if bad {
-		return fmt.Errorf("the argument %q cannot be part of a path; send a plain name", names[0])
+	switch {
+	case bad && len(arguments) > 0:
+		return "", fmt.Errorf("the argument %q cannot be part of a path; send a plain name", arguments[0])
+	case bad:
+		return "", fmt.Errorf("the %s of this run cannot be part of a path", ours)
 	}
-	return nil
+	return segment, nil
 }
 
-// values returns the values of a field; none for a missing argument.
-func (f field) values(arguments map[string]any) ([]string, error) {
+// header returns the configured headers.
+func (r *request) header(v values) (map[string]string, error) {
+	headers := make(map[string]string, len(r.headers))
+	for name, t := range r.headers {
+		text, err := t.fill(v)
+		if err != nil {
+			return nil, err
+		}
+		if !isHeaderValue(text) {
+			return nil, fmt.Errorf("the value of the header %s would have control characters", name)
+		}
+		headers[name] = text
+	}
+	return headers, nil
+}
+
+func isHeaderValue(text string) bool {
+	return !strings.ContainsFunc(text, func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f })
+}
+
+// texts returns the values of a field; none for a missing argument.
+func (f field) texts(v values) ([]string, error) {
 	name, alone := f.template.single()
 	if !alone {
-		text, err := f.template.fill(arguments)
+		text, err := f.template.fill(v)
 		return []string{text}, err
 	}
-	switch v := arguments[name].(type) {
+	switch argument := v.arguments[name].(type) {
 	case nil:
 		return nil, nil
 	case []any:
-		values := make([]string, 0, len(v))
-		for _, item := range v {
+		values := make([]string, 0, len(argument))
+		for _, item := range argument {
 			text, ok := scalar(item)
 			if !ok {
 				return nil, fmt.Errorf("the argument %q must be a list of texts, numbers or booleans", name)
@@ -147,15 +187,15 @@ func (f field) values(arguments map[string]any) ([]string, error) {
 		}
 		return values, nil
 	}
-	text, err := f.template.fill(arguments)
+	text, err := f.template.fill(v)
 	return []string{text}, err
 }
 
 // content builds the body; nil for none.
-func (r *request) content(input json.RawMessage, arguments map[string]any) ([]byte, error) {
+func (r *request) content(input json.RawMessage, v values) ([]byte, error) {
 	switch {
 	case r.template != nil:
-		value, present, err := fillBody(r.template, arguments)
+		value, present, err := fillBody(r.template, v)
 		if err != nil {
 			return nil, err
 		}
@@ -192,19 +232,19 @@ func (b *builder) compileBody(value any) any {
 }
 
 // fillBody returns a compiled body with the arguments, and whether it is present.
-func fillBody(value any, arguments map[string]any) (filled any, present bool, err error) {
+func fillBody(value any, with values) (filled any, present bool, err error) {
 	switch v := value.(type) {
 	case template:
 		if name, alone := v.single(); alone {
-			argument, ok := arguments[name]
+			argument, ok := with.arguments[name]
 			return argument, ok, nil
 		}
-		text, err := v.fill(arguments)
+		text, err := v.fill(with)
 		return text, true, err
 	case []any:
 		list := make([]any, 0, len(v))
 		for _, item := range v {
-			inner, ok, err := fillBody(item, arguments)
+			inner, ok, err := fillBody(item, with)
 			if err != nil {
 				return nil, false, err
 			}
@@ -216,7 +256,7 @@ func fillBody(value any, arguments map[string]any) (filled any, present bool, er
 	case map[string]any:
 		object := make(map[string]any, len(v))
 		for name, item := range v {
-			inner, ok, err := fillBody(item, arguments)
+			inner, ok, err := fillBody(item, with)
 			if err != nil {
 				return nil, false, err
 			}

@@ -4,30 +4,65 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+
+	"github.com/holdfast-run/holdfast/services/executor/internal/trusted"
 )
 
-// template is a text with {name} for arguments.
+// template is a text with {name} for arguments of the model, and {{name}} for values of the runtime.
 type template []part
 
-// part is a text, or an argument if name is set.
-type part struct{ text, name string }
+// part is a text, an argument of the model if argument is set, or a value of the runtime if trusted is set.
+type part struct {
+	text     string
+	argument string
+	trusted  func(trusted.Context) string
+	name     string // of the value of the runtime
+}
 
-// parseTemplate parses a template. An opening brace needs a name and a closing brace.
-func parseTemplate(text string) (template, error) {
+// values is what fills a template: arguments of the model, and the context of the runtime.
+type values struct {
+	arguments map[string]any
+	context   trusted.Context
+}
+
+// parseTemplate parses a template. An opening brace needs a name and a closing brace; `\{{` stands for {{. If arguments is
+// false, only {{ is special.
+func parseTemplate(text string, arguments bool) (template, error) {
 	var t template
 	for text != "" {
 		before, rest, found := strings.Cut(text, "{")
-		if before != "" {
+		double, isDouble := strings.CutPrefix(rest, "{")
+		plain, escaped := strings.CutSuffix(before, `\`)
+		switch {
+		case !found:
+			return append(t, part{text: text}), nil
+		case isDouble && escaped:
+			t = append(t, part{text: plain + "{{"})
+			text = double
+			continue
+		case !isDouble && !arguments:
+			t = append(t, part{text: before + "{"})
+			text = rest
+			continue
+		case before != "":
 			t = append(t, part{text: before})
 		}
-		if !found {
-			break
+		if isDouble {
+			name, behind, closed := strings.Cut(double, "}}")
+			name = strings.TrimSpace(name)
+			value := trusted.Placeholder(name)
+			if !closed || value == nil || strings.ContainsAny(name, "{} \t") {
+				return nil, fmt.Errorf(`{{%.40s is not one of %s; write \{{ for the braces themselves`, double, trusted.Placeholders)
+			}
+			t = append(t, part{trusted: value, name: name})
+			text = behind
+			continue
 		}
 		name, behind, closed := strings.Cut(rest, "}")
 		if !closed || !isValidName(name) {
 			return nil, fmt.Errorf("{%.40s is not {name} of an argument", rest)
 		}
-		t = append(t, part{name: name})
+		t = append(t, part{argument: name})
 		text = behind
 	}
 	return t, nil
@@ -39,12 +74,12 @@ func isValidName(name string) bool {
 	})
 }
 
-// names returns the arguments of the template.
-func (t template) names() []string {
+// arguments returns the arguments of the template.
+func (t template) arguments() []string {
 	var names []string
 	for _, p := range t {
-		if p.name != "" {
-			names = append(names, p.name)
+		if p.argument != "" {
+			names = append(names, p.argument)
 		}
 	}
 	return names
@@ -52,31 +87,43 @@ func (t template) names() []string {
 
 // single returns the argument if the template is nothing else.
 func (t template) single() (string, bool) {
-	if len(t) == 1 && t[0].name != "" {
-		return t[0].name, true
+	if len(t) == 1 && t[0].argument != "" {
+		return t[0].argument, true
 	}
 	return "", false
 }
 
-// fill returns the text with the arguments.
-func (t template) fill(arguments map[string]any) (string, error) {
+// fill returns the text with its values. A value of the runtime that the call does not have is empty.
+func (t template) fill(v values) (string, error) {
 	var b strings.Builder
 	for _, p := range t {
-		b.WriteString(p.text)
-		if p.name == "" {
-			continue
+		switch {
+		case p.trusted != nil:
+			b.WriteString(p.trusted(v.context))
+		case p.argument != "":
+			text, err := v.argument(p.argument)
+			if err != nil {
+				return "", err
+			}
+			b.WriteString(text)
+		default:
+			b.WriteString(p.text)
 		}
-		value, ok := arguments[p.name]
-		if !ok || value == nil {
-			return "", fmt.Errorf("the argument %q is missing", p.name)
-		}
-		text, ok := scalar(value)
-		if !ok {
-			return "", fmt.Errorf("the argument %q must be a text, a number or a boolean", p.name)
-		}
-		b.WriteString(text)
 	}
 	return b.String(), nil
+}
+
+// argument returns the text of an argument.
+func (v values) argument(name string) (string, error) {
+	value, ok := v.arguments[name]
+	if !ok || value == nil {
+		return "", fmt.Errorf("the argument %q is missing", name)
+	}
+	text, ok := scalar(value)
+	if !ok {
+		return "", fmt.Errorf("the argument %q must be a text, a number or a boolean", name)
+	}
+	return text, nil
 }
 
 // scalar returns the text of a value other than an object, an array or null.

@@ -47,6 +47,9 @@ type Config struct {
 	// TrustHints accepts the server's own hints: readOnlyHint makes a tool ReadOnly, and idempotentHint makes it
 	// safe. A server may claim anything about its tools.
 	TrustHints bool
+	// Context sends the trusted context of each call, with the tenant and the user, as the metadata holdfast.run/context:
+	// see package trusted. A foreign server should not learn them.
+	Context bool
 
 	// Timeout limits a call; 0 leaves it to the executor.
 	Timeout time.Duration

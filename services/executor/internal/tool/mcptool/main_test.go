@@ -2,6 +2,7 @@ package mcptool_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -111,6 +112,10 @@ func newServer() *mcp.Server {
 	}
 	text("echo/key", func(_ context.Context, r *mcp.CallToolRequest) (string, error) {
 		return fmt.Sprint(r.Params.Meta["holdfast.run/idempotencyKey"]), nil
+	})
+	text("echo/context", func(_ context.Context, r *mcp.CallToolRequest) (string, error) {
+		told, err := json.Marshal(r.Params.Meta["holdfast.run/context"])
+		return string(told), err
 	})
 	text("environment", func(context.Context, *mcp.CallToolRequest) (string, error) {
 		return strings.Join(os.Environ(), "\n"), nil

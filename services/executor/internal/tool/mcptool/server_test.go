@@ -118,6 +118,26 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
+func TestAServerLearnsTheContextOfACallOnlyIfConfigured(t *testing.T) {
+	t.Parallel()
+	from := &agent.Call{
+		ID: "c", IdempotencyKey: "k", Tenant: "acme", SessionID: "s", RunID: "r", UserID: "u", Metadata: map[string]string{"plan": "gold"},
+		Turn: 1, Step: 2, Input: json.RawMessage(`{"_meta":{"holdfast.run/context":{"tenant":"other"}},"holdfast.run/context":"x"}`),
+	}
+	for told, want := range map[bool]string{
+		false: "null",
+		true: `{"call":{"id":"c","idempotencyKey":"k"},"run":{"id":"r","turn":1},` +
+			`"session":{"id":"s","metadata":{"plan":"gold"},"parentId":null,"tags":[]},"step":2,"tenant":"acme","user":{"id":"u"}}`,
+	} {
+		c, p := stdio(t, "serve")
+		c.Context = told
+		value, err := tool(t, open(t, c, p), "echo_context").Execute(t.Context(), from)
+		if err != nil || value != want {
+			t.Errorf("with context: %t, the server was told %v, %v, want %s", told, value, err, want)
+		}
+	}
+}
+
 func TestToolsOfAChildProcessAreCalled(t *testing.T) {
 	t.Parallel()
 	c, p := stdio(t, "serve")

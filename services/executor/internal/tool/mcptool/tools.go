@@ -18,6 +18,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/pkg/telemetry"
+	"github.com/holdfast-run/holdfast/services/executor/internal/trusted"
 )
 
 // maxTools limits the tools of one server.
@@ -29,8 +30,11 @@ const maxToolName = 64
 // allTools stands for every tool in a list of names.
 const allTools = "*"
 
-// metaKey is the metadata key of a call's idempotency key.
-const metaKey = "holdfast.run/idempotencyKey"
+// Metadata keys of a call.
+const (
+	metaKey     = "holdfast.run/idempotencyKey"
+	metaContext = "holdfast.run/context" // see Config.Context
+)
 
 // toolsOf lists the tools of a server. It omits unusable tools, and logs each once.
 func (s *Server) toolsOf(ctx context.Context, session *session) ([]agent.Tool, error) {
@@ -256,7 +260,7 @@ const maxUnsent = 3
 // send makes a call. If a session ends before the server accepts the call, the next session receives it. A call
 // that the server may have accepted is not repeated here: see Repeating.
 func (s *Server) send(ctx context.Context, name string, call *agent.Call) (any, error) {
-	params := paramsOf(ctx, name, call)
+	params := s.paramsOf(ctx, name, call)
 	unsent := 0
 	denied := false // an error said that the server does not know the session
 	for {
@@ -344,14 +348,17 @@ func deniesCall(err error) bool {
 	return refusal.Code == codeServerError || refusal.Code == codeSessionNotFound || refusal.Code == codeInvalidRequest
 }
 
-// paramsOf returns a call with its idempotency key and its trace as metadata.
-func paramsOf(ctx context.Context, name string, call *agent.Call) *mcp.CallToolParams {
+// paramsOf returns a call with its idempotency key, its trace and, if configured, its context as metadata.
+func (s *Server) paramsOf(ctx context.Context, name string, call *agent.Call) *mcp.CallToolParams {
 	params := &mcp.CallToolParams{Meta: mcp.Meta{}, Name: name, Arguments: call.Input}
 	if call.IdempotencyKey != "" {
 		params.Meta[metaKey] = call.IdempotencyKey
 	}
 	if traceparent, _ := telemetry.Traceparent(ctx); traceparent != "" {
 		params.Meta["traceparent"] = traceparent
+	}
+	if s.config.Context {
+		params.Meta[metaContext] = trusted.Of(call)
 	}
 	if len(call.Input) == 0 {
 		params.Arguments = json.RawMessage("{}")
