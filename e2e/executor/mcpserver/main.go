@@ -1,9 +1,11 @@
 // Command mcpserver is an MCP server over streamable HTTP, for tests: its tool "add"
-// adds two numbers, and "hang" tells the ledger that it was called and does not end.
+// adds two numbers, "hang" tells the ledger that it was called and does not end, and "whose"
+// returns the context that came with its call.
 package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -29,6 +31,8 @@ type hanging struct {
 	Label string `json:"label" jsonschema:"what the ledger is told"`
 }
 
+type anyArguments map[string]any
+
 func main() {
 	server := mcp.NewServer(&mcp.Implementation{Name: "mcpserver", Version: "1"}, nil)
 	mcp.AddTool(server, &mcp.Tool{Name: "add", Description: "Adds two numbers."},
@@ -49,6 +53,11 @@ func main() {
 			defer answer.Body.Close()
 			<-ctx.Done()
 			return nil, nil, ctx.Err()
+		})
+	mcp.AddTool(server, &mcp.Tool{Name: "whose", Description: "Says whose call it is."},
+		func(_ context.Context, r *mcp.CallToolRequest, _ anyArguments) (*mcp.CallToolResult, any, error) {
+			told, err := json.Marshal(r.Params.Meta["holdfast.run/context"])
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: string(told)}}}, nil, err
 		})
 	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil)
 	s := &http.Server{Addr: os.Getenv("MCP_LISTEN"), Handler: handler, ReadHeaderTimeout: headerLimit}
