@@ -86,14 +86,20 @@ func (h *Host) Usage() []Usage {
 // tool, and checks the result against the output schema. host may be nil for a call outside of a run.
 // The result is JSON. The error is the one that the model would receive.
 func Run(ctx context.Context, t agent.Tool, host agent.Host, input string) (json.RawMessage, error) {
+	return RunCall(ctx, t, &agent.Call{ID: "call", IdempotencyKey: "key", Step: 1, Input: json.RawMessage(input), Host: host})
+}
+
+// RunCall is Run for a call with a user, metadata or other facts of the runtime. The tool gets a copy with its own name.
+func RunCall(ctx context.Context, t agent.Tool, call *agent.Call) (json.RawMessage, error) {
+	made := *call
+	made.Tool = t.Name
 	if t.Execute == nil {
 		return nil, fmt.Errorf("the tool %q is answered by its client", t.Name)
 	}
-	if err := check(t.InputSchema, json.RawMessage(input)); err != nil {
+	if err := check(t.InputSchema, call.Input); err != nil {
 		return nil, fmt.Errorf("the arguments do not fit: %w", err)
 	}
-	call := &agent.Call{ID: "call", Tool: t.Name, IdempotencyKey: "key", Step: 1, Input: json.RawMessage(input), Host: host}
-	value, err := t.Execute(ctx, call)
+	value, err := t.Execute(ctx, &made)
 	if err != nil {
 		return nil, err
 	}
