@@ -121,7 +121,7 @@ func (a *answers) answeredIn(m agent.Message, superseded bool, pending []ClientC
 			continue
 		}
 		if t.begun {
-			t.fail(errUnknown)
+			t.fail(OutcomeUnknown)
 		} else {
 			t.fail(errOutside)
 		}

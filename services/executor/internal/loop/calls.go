@@ -199,7 +199,7 @@ func (c *calls) restore(results []Recorded) {
 		}
 		t.begun = true
 		if !t.Tool.Repeatable() {
-			t.fail(errUnknown)
+			t.fail(OutcomeUnknown)
 			if t.class == classOpen {
 				t.class = classKnown
 			}

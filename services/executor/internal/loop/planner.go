@@ -420,7 +420,7 @@ func Quit(s Start, o Outcome) *Planner {
 	plan, asks := splitPlan(s.Journal.Plan)
 	p.calls = calls{run: &p.run, message: plan, answering: answering, planned: true}
 	for _, call := range plan.Calls() {
-		reason := errUnknown
+		reason := OutcomeUnknown
 		if !answering && (call.Name == agent.FinishTool || slices.Contains(asks, call.ID)) {
 			reason = errStopped // no tool ran for it
 		}

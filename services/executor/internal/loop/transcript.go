@@ -7,11 +7,13 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/agent"
 )
 
+// OutcomeUnknown is the result of a call whose process was lost, or whose endpoint has not answered to the end.
+const OutcomeUnknown = "the process that ran this call was lost, and it is not known whether the call took effect; " +
+	"check before you call it again"
+
 // Results of calls without a result of their tool. The words before a colon are the specification's causes.
 const (
-	errNotExecuted = "not executed"
-	errUnknown     = "the process that ran this call was lost, and it is not known whether the call took effect; " +
-		"check before you call it again"
+	errNotExecuted     = "not executed"
 	errSuperseded      = "superseded_by_terminal_call: another call of the same reply finishes the run, so this one was not made"
 	errStopped         = "run_stopped: the run was stopped before this call was made"
 	errRunFailed       = "run_stopped: the run failed before this call was made"

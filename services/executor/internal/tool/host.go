@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -45,8 +46,9 @@ type Usage struct {
 // state and accepts nothing after End. Safe for concurrent use. It is an agent.Host.
 type Host struct {
 	*agent.Draft
-	emit    Emit
-	sending sync.WaitGroup // events being sent
+	emit     Emit
+	sending  sync.WaitGroup                          // events being sent
+	takeTime func() (context.Context, time.Duration) // nil outside of Runner.Execute
 
 	mu     sync.Mutex
 	usage  []Usage
@@ -103,6 +105,16 @@ func (h *Host) Emit(ctx context.Context, name string, data any, options ...agent
 		return nil
 	}
 	return h.emit(ctx, Event{Name: name, ID: chosen.ID, Transient: chosen.Transient, Data: text})
+}
+
+// TakeTime is for a tool that may wait for long before its work begins. From then on the tool applies its time limit
+// itself: it ends its work when ctx ends, and fails with TimedOut after the limit. ok is false outside of a run.
+func (h *Host) TakeTime() (ctx context.Context, limit time.Duration, ok bool) {
+	if h.takeTime == nil {
+		return nil, 0, false
+	}
+	ctx, limit = h.takeTime()
+	return ctx, limit, true
 }
 
 // admit registers one event. End cancels its sending and waits for it.

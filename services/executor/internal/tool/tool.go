@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
@@ -120,9 +122,17 @@ func (r *Runner) Execute(ctx context.Context, t agent.Tool, call *agent.Call, sc
 	own := *call
 	own.Tool = t.Name
 	own.Host = host
+	var timeTaken atomic.Bool
+	host.takeTime = func() (context.Context, time.Duration) {
+		timeTaken.Store(true)
+		return ctx, timeout
+	}
 	ends := make(chan end, 1) // buffered, so a late tool can end
 	r.calls.Go(func() { r.enterTool(inner, t, &own, scope.ResultBytes, ends) })
 	last, ended := await(inner, ends)
+	if !ended && timeTaken.Load() {
+		last, ended = await(ctx, ends)
+	}
 	if !ended {
 		r.abandon(ctx, key, call, ends)
 	}
@@ -133,8 +143,9 @@ func (r *Runner) Execute(ctx context.Context, t agent.Tool, call *agent.Call, sc
 		outcome.Ops = ops
 	case ctx.Err() != nil:
 		outcome.Canceled = true
-	case inner.Err() != nil:
-		outcome.Result = timedOut(t, call, timeout)
+	case inner.Err() != nil && !timeTaken.Load():
+		outcome.Result = failed(t, call, TimedOut(timeout).Error())
+		outcome.Result.Synthetic = true
 	}
 	return outcome
 }
@@ -169,6 +180,7 @@ func (r *Runner) enterTool(ctx context.Context, t agent.Tool, call *agent.Call, 
 	if err != nil {
 		last.result = failed(t, call, err.Error())
 		last.result.PublicError = sanitize(agent.PublicText(err), maxErrorBytes)
+		_, last.result.Synthetic = errors.AsType[RuntimeError](err)
 		return
 	}
 	if awaits, ok := value.(Await); ok {
@@ -185,10 +197,14 @@ func failed(t agent.Tool, call *agent.Call, reason string) agent.ToolResult {
 	return agent.ToolResult{CallID: call.ID, Name: t.Name, Error: sanitize(reason, maxErrorBytes)}
 }
 
-func timedOut(t agent.Tool, call *agent.Call, timeout time.Duration) agent.ToolResult {
-	result := failed(t, call, fmt.Sprintf("the tool did not end within %v; it is not known whether it took effect", timeout))
-	result.Synthetic = true
-	return result
+// RuntimeError is why the runtime has no result of a tool. The failed result is Synthetic.
+type RuntimeError string
+
+func (e RuntimeError) Error() string { return string(e) }
+
+// TimedOut is the RuntimeError of a tool at its time limit.
+func TimedOut(limit time.Duration) error {
+	return RuntimeError(fmt.Sprintf("the tool did not end within %v; it is not known whether it took effect", limit))
 }
 
 // sanitize returns a valid text for storage, cut between characters.

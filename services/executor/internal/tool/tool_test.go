@@ -144,6 +144,69 @@ func TestTimeStopAndALateReturnAreToldApart(t *testing.T) {
 	}
 }
 
+func TestAToolThatTakesItsTimeLimitsItself(t *testing.T) {
+	t.Parallel()
+	taking := func(f func(ctx context.Context, limit time.Duration) (any, error)) execute {
+		return func(given context.Context, call *agent.Call) (any, error) {
+			ctx, limit, ok := call.Host.(*tool.Host).TakeTime()
+			if _, bounded := ctx.Deadline(); !ok || bounded || limit != time.Second {
+				t.Errorf("TakeTime = %v, %v", limit, ok)
+			}
+			if _, bounded := given.Deadline(); !bounded {
+				t.Error("the given context has no deadline")
+			}
+			return f(ctx, limit)
+		}
+	}
+	sleeping := taking(func(ctx context.Context, _ time.Duration) (any, error) {
+		select {
+		case <-time.After(time.Hour):
+			return "done", nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	})
+	for name, test := range map[string]struct {
+		execute execute
+		stop    time.Duration // 0 for none
+		success bool
+		cut     bool
+		text    string
+		after   time.Duration
+	}{
+		"waiting":           {execute: sleeping, success: true, after: time.Hour},
+		"a stop":            {execute: sleeping, stop: time.Minute, cut: true, after: time.Minute},
+		"its limit":         {execute: taking(func(_ context.Context, limit time.Duration) (any, error) { return nil, tool.TimedOut(limit) }), text: "did not end within 1s; it is not known"},
+		"without a result":  {execute: taking(func(context.Context, time.Duration) (any, error) { return nil, tool.RuntimeError("lost") }), text: "lost"},
+		"deaf after a stop": {execute: taking(func(context.Context, time.Duration) (any, error) { time.Sleep(time.Hour); return 1, nil }), stop: time.Minute, cut: true, after: time.Minute + 100*time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if test.stop > 0 {
+					time.AfterFunc(test.stop, cancel)
+				}
+				r, begin := runner(), time.Now()
+				got := r.Execute(ctx, agent.Tool{Name: "t", Execute: test.execute}, &agent.Call{}, tool.Scope{})
+				if got.Result.Success != test.success || got.Canceled != test.cut || !strings.Contains(got.Result.Error, test.text) || got.Result.Synthetic != (test.text != "") {
+					t.Errorf("got %+v, want success %v, cut %v, %q", got, test.success, test.cut, test.text)
+				}
+				if took := time.Since(begin); took != test.after {
+					t.Errorf("it took %v, want %v", took, test.after)
+				}
+				if !r.Wait(2*time.Hour) || r.Abandoned() != 0 {
+					t.Errorf("%d tools run, want none", r.Abandoned())
+				}
+			})
+		})
+	}
+	if _, _, ok := tool.NewHost(agent.State{}, nil, 0, nil).TakeTime(); ok {
+		t.Error("a hook has taken its time")
+	}
+}
+
 func TestAToolOfWhichTooManyCallsDoNotEndIsRefused(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -7,6 +7,7 @@ package outbound
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"net/http"
@@ -27,6 +28,8 @@ const (
 	idleTimeout      = 30 * time.Second
 	maxIdlePerHost   = 16
 	maxConnsPerHost  = 256
+	directTimeout    = 5 * time.Second // of a connection and of its handshake
+	directIdle       = time.Second
 	maxResponseHead  = 64 << 10
 	maxRedirects     = 5
 	handshakeTimeout = 10 * time.Second
@@ -111,6 +114,12 @@ func splitPort(entry string) (host, port string) {
 	return entry, ""
 }
 
+// IsLoopback reports whether a host is this machine by its name.
+func IsLoopback(host string) bool {
+	address, _ := netip.ParseAddr(host) // the zero address for a name: no loopback
+	return address.Unmap().IsLoopback() || strings.EqualFold(host, "localhost")
+}
+
 // checkAddress returns why a host's resolved address must not be called, or nil.
 func (p Policy) checkAddress(host, port string, address netip.Addr) error {
 	address = address.Unmap()
@@ -170,6 +179,26 @@ func (p Policy) Client(secret []string) *http.Client {
 	}
 }
 
+// Direct returns a client for one server, with at most conns connections. It follows no redirects, does not decompress, and
+// authenticates with the certificates of c; nil is the default of package tls.
+//
+// An idle connection is closed after a second: servers close idle ones after a few seconds, and a request that meets such an
+// end may or may not have arrived.
+func (p Policy) Direct(c *tls.Config, conns int) *http.Client {
+	t := p.transport()
+	t.DialContext = p.dial(directTimeout)
+	t.TLSHandshakeTimeout = directTimeout
+	t.TLSClientConfig = c
+	t.DisableCompression = true
+	t.MaxConnsPerHost = conns
+	t.MaxIdleConnsPerHost = conns
+	t.IdleConnTimeout = directIdle
+	return &http.Client{
+		Transport:     guard{p, t},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
 // guard refuses requests to other hosts.
 type guard struct {
 	policy Policy
@@ -195,7 +224,7 @@ func (g guard) CloseIdleConnections() {
 
 func (p Policy) transport() *http.Transport {
 	return &http.Transport{
-		DialContext:            p.dial,
+		DialContext:            p.dial(dialTimeout),
 		TLSHandshakeTimeout:    handshakeTimeout,
 		IdleConnTimeout:        idleTimeout,
 		MaxIdleConnsPerHost:    maxIdlePerHost,
@@ -205,21 +234,23 @@ func (p Policy) transport() *http.Transport {
 	}
 }
 
-// dial checks each address of the host before it connects.
-func (p Policy) dial(ctx context.Context, network, target string) (net.Conn, error) {
-	host, port, err := net.SplitHostPort(target)
-	if err != nil {
-		return nil, err
+// dial returns a function that checks each address of the host before it connects.
+func (p Policy) dial(timeout time.Duration) func(ctx context.Context, network, target string) (net.Conn, error) {
+	return func(ctx context.Context, network, target string) (net.Conn, error) {
+		host, port, err := net.SplitHostPort(target)
+		if err != nil {
+			return nil, err
+		}
+		dialer := net.Dialer{
+			Timeout: timeout,
+			ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
+				resolved, err := netip.ParseAddrPort(address)
+				if err != nil {
+					return err
+				}
+				return p.checkAddress(host, port, resolved.Addr())
+			},
+		}
+		return dialer.DialContext(ctx, network, target)
 	}
-	dialer := net.Dialer{
-		Timeout: dialTimeout,
-		ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
-			resolved, err := netip.ParseAddrPort(address)
-			if err != nil {
-				return err
-			}
-			return p.checkAddress(host, port, resolved.Addr())
-		},
-	}
-	return dialer.DialContext(ctx, network, target)
 }

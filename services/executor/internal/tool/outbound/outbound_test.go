@@ -114,6 +114,33 @@ func TestAPrivateAddressIsReachedOnlyWhereItIsNamed(t *testing.T) {
 	}
 }
 
+func TestADirectClientFollowsNoRedirect(t *testing.T) {
+	t.Parallel()
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Encodings", r.Header.Get("Accept-Encoding"))
+		http.Redirect(w, r, "/elsewhere", http.StatusFound)
+	}))
+	t.Cleanup(web.Close)
+	host := strings.TrimPrefix(web.URL, "http://")
+	for policy, want := range map[string]string{host: "302", "elsewhere": "not on the list"} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, web.URL, strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		response, err := outbound.Policy{Hosts: []string{policy}}.Direct(nil, 1).Do(request)
+		if err != nil {
+			got = err.Error()
+		} else {
+			got = response.Status + response.Header.Get("X-Encodings")
+			_ = response.Body.Close()
+		}
+		if !strings.Contains(got, want) || strings.Contains(got, "gzip") {
+			t.Errorf("%s: %s, want %s", policy, got, want)
+		}
+	}
+}
+
 func TestARedirectKeepsToTheListAndLeavesSecretsBehind(t *testing.T) {
 	t.Parallel()
 	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
