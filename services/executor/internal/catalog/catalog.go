@@ -3,6 +3,7 @@ package catalog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,6 +12,10 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
+
+// ErrUnreachable means that a function of an agent was not called, because the application that has it cannot be reached. The
+// function is called again as long as the run lives.
+var ErrUnreachable = errors.New("the application with the function cannot be reached")
 
 // Catalog finds the agents of an executor. They may change while it runs. Safe
 // for concurrent use.
@@ -29,8 +34,8 @@ type Catalog interface {
 
 // Problem is a part out of service or incomplete.
 type Problem struct {
-	Kind string // file, provider, mcpServer, tool or agent
-	// Name is the path of a file, and the name of anything else.
+	Kind string // file, endpoint, provider, mcpServer, tool or agent
+	// Name is the path of a file, the URL of an endpoint, and the name of anything else.
 	Name string
 	// Agent is the agent with the tool or the fallback; empty for a part of its own.
 	Agent string

@@ -113,7 +113,7 @@ func (a *agentCode) classify(parent, limited context.Context, err error) error {
 // the call fails.
 func (a *agentCode) summarize(ctx context.Context, e loop.Compact, reply *loop.Reply) (string, error) {
 	if f := a.agent.Context.Compact; f != nil {
-		return callFunction(ctx, a.worker.sandbox, a.claimed.codeName("Compact"), a.worker.config.ModelTimeout,
+		return callReachable(ctx, a.worker.sandbox, a.claimed.codeName("Compact"), a.worker.config.ModelTimeout,
 			func(ctx context.Context) (string, error) { return f(ctx, &e.Run, e.Older) })
 	}
 	if err := a.generate(ctx, modelRequest{step: e.Step, attempt: 1, model: e.Model, request: e.Request, reply: reply}); err != nil {
@@ -132,7 +132,7 @@ func (a *agentCode) guard(ctx context.Context, e loop.Guard) (agent.Verdict, err
 		f = a.agent.Guard.OnReply
 	}
 	limit := a.worker.config.GuardTimeout
-	verdict, err := callFunction(ctx, a.worker.sandbox, a.claimed.codeName("the guard"), limit,
+	verdict, err := callReachable(ctx, a.worker.sandbox, a.claimed.codeName("the guard"), limit,
 		func(ctx context.Context) (agent.Verdict, error) { return f(ctx, e.Ending) })
 	if errors.Is(err, errTooLong) {
 		err = fmt.Errorf("the agent's guard has not answered within %v", limit)
@@ -147,7 +147,7 @@ func (a *agentCode) function(ctx context.Context, what string, f func(ctx contex
 		return nil, loop.ErrAbandoned
 	}
 	limit := a.worker.config.HookTimeout
-	answer, err := callFunction(ctx, a.worker.sandbox, a.claimed.codeName(what), limit, f)
+	answer, err := callReachable(ctx, a.worker.sandbox, a.claimed.codeName(what), limit, f)
 	switch {
 	case err == nil:
 		return answer, nil

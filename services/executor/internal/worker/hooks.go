@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"maps"
@@ -48,7 +49,7 @@ func (h *hookRunner) call(ctx context.Context, name string, step int, state agen
 		ParentSessionID: session.GetParentSessionId(), UserID: session.GetUserId(), Tags: slices.Clone(session.GetTags()),
 		Metadata: maps.Clone(session.GetMetadata()), Turn: int(run.GetTurn()), Step: step, Host: host,
 	}
-	_, err := callFunction(ctx, h.worker.sandbox, h.claimed.codeName(name), h.worker.config.HookTimeout,
+	_, err := callReachable(ctx, h.worker.sandbox, h.claimed.codeName(name), h.worker.config.HookTimeout,
 		func(ctx context.Context) (struct{}, error) { return struct{}{}, f(ctx, c) })
 	ops, counted := host.End()
 	effects := hookEffects{ops: ops}
@@ -121,7 +122,8 @@ func (h *hookRunner) beforeRun(ctx context.Context, counted bool) *loop.Failure 
 		detail := "the hook BeforeRun has failed: " + err.Error()
 		return &loop.Failure{Error: "Something went wrong on our side.", Detail: detail, Code: codeRefused}
 	case err != nil:
-		return &loop.Failure{Error: err.Error(), Detail: "the hook BeforeRun refuses the run: " + err.Error(), Code: codeRefused}
+		shown := cmp.Or(agent.PublicText(err), err.Error())
+		return &loop.Failure{Error: shown, Detail: "the hook BeforeRun refuses the run: " + err.Error(), Code: codeRefused}
 	}
 	if counted {
 		h.usage.dropSince(mark)

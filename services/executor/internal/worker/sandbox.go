@@ -9,7 +9,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
+	"github.com/holdfast-run/holdfast/services/executor/internal/retry"
 	"github.com/holdfast-run/holdfast/services/executor/internal/taskgroup"
 )
 
@@ -83,6 +85,25 @@ func callFunction[A any](ctx context.Context, s *sandbox, what string, limit tim
 	case <-ctx.Done():
 		s.abandon(ctx, what, ended)
 		return none, context.Cause(ctx)
+	}
+}
+
+// callReachable is callFunction for a function that may be in an application. It calls it again, until ctx ends, while the
+// application cannot be reached.
+func callReachable[A any](ctx context.Context, s *sandbox, what string, limit time.Duration, f func(ctx context.Context) (A, error),
+) (answer A, err error) {
+	var wait retry.Backoff
+	for waited := false; ; waited = true {
+		answer, err = callFunction(ctx, s, what, limit, f)
+		if !errors.Is(err, catalog.ErrUnreachable) {
+			return answer, err
+		}
+		if !waited {
+			s.log.WarnContext(ctx, "a run waits for the application of its agent", "code", what, "error", err)
+		}
+		if err := wait.Sleep(ctx); err != nil {
+			return answer, err
+		}
 	}
 }
 
