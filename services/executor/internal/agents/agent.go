@@ -17,6 +17,9 @@ type agentFields struct {
 	Tools    []struct{} // each is read for itself
 	StopWhen []stopRule
 	Remote   *struct{ URL, Agent, APIKeyEnv string }
+	// Of the description of an endpoint.
+	Callbacks []string
+	Methods   []string
 }
 
 // agent reads an agent. at is the position of its name. The agent is usable if only some of its tools or fallbacks have a
@@ -36,11 +39,13 @@ func (r *reader) agent(v value) (a Agent, at value, usable bool) {
 	if !v.has("name") {
 		s.record(at, "name", "", "the agent has no name")
 	}
-	a = Agent{File: v.file.name, Agent: f.Agent}
+	a = Agent{File: v.file.name, Agent: f.Agent, text: string(v.json())}
 	a.Prompt = readPrompt(s, f.Prompt, f.StateSchema)
 	switch {
 	case s.wrong["remote"]:
 		a.Remote = &agent.Remote{} // it needs no model
+	case f.Remote != nil && f.Remote.APIKeyEnv != "" && v.file.binding != nil:
+		s.mistakeAt("remote.apiKeyEnv", "remote: the description of an endpoint cannot name environment variables")
 	case f.Remote != nil:
 		key, err := r.providers.known.Remote(f.Remote.URL, f.Remote.APIKeyEnv)
 		if err != nil {
@@ -67,6 +72,15 @@ func (r *reader) agent(v value) (a Agent, at value, usable bool) {
 	}
 	if f.Prompt != "" && a.SystemPrompt != "" {
 		s.mistakeAt("prompt", "give either systemPrompt or prompt")
+	}
+	if slices.Contains(f.Callbacks, "prompt") && (f.Prompt != "" || a.SystemPrompt != "") {
+		s.mistakeAt("callbacks", "give either systemPrompt, prompt or the callback prompt")
+	}
+	if slices.Contains(f.Callbacks, "stopWhen") && len(f.StopWhen) > 0 {
+		s.mistakeAt("callbacks", "give either stopWhen or the callback stopWhen")
+	}
+	if v.file.binding != nil {
+		v.file.binding.Agent(&a.Agent, f.Callbacks, f.Methods)
 	}
 	if a.OutputSchema == nil && !s.wrong["outputSchema"] && (a.Completion != "" || a.StrictOutput) {
 		s.mistakeAt("outputSchema", "completion and strictOutput are for agents with an outputSchema")

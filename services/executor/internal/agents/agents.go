@@ -26,6 +26,9 @@ type Known struct {
 	// Remote checks the address of another Holdfast, and returns the API key of an environment variable.
 	// Its errors are mistakes of the file. keyVariable may be empty.
 	Remote func(address, keyVariable string) (key string, err error)
+	// Describe returns the endpoint of a file with its description. It is called concurrently. An endpoint that cannot be
+	// reached is none of its errors: the caller says so itself, and keeps asking.
+	Describe func(ctx context.Context, e Endpoint) (Described, error)
 	// HTTP restricts what HTTP tools may use.
 	HTTP httptool.Peers
 	// MCP restricts what MCP servers may use.
@@ -44,13 +47,17 @@ type Agent struct {
 	// provider/name.
 	Governors map[string][]model.Governor
 
-	// File is the file that declares the agent.
+	// File is the file that declares the agent, or the endpoint that describes it.
 	File string
 
+	text    string       // of the declaration, as JSON
 	own     []agent.Tool // without the tools of MCP servers
 	without []string     // names of own tools with a mistake, which no MCP server replaces
 	mounts  []*Mount
 }
+
+// Equals reports whether another declaration of the agent has the same text.
+func (a Agent) Equals(other Agent) bool { return a.text == other.text }
 
 // WaitsFor says which required MCP server or tool is not there yet; "" if the agent can be served.
 func (a Agent) WaitsFor() string {
@@ -133,20 +140,24 @@ type Set struct {
 	Problems []Problem
 	// Incomplete has the names of agents with a mistake. Those among Agents lack tools or fallbacks.
 	Incomplete map[string]bool
-	// Unread are the files with an agent that could not be read.
+	// Unread are the files with an agent that could not be read, and the endpoints whose description could not.
 	Unread []string
 }
 
-// Load reads agents from files. Each path is a file, a folder or a pattern. The versions are returned with
-// every error too.
+// Load reads agents from files, and from the descriptions of endpoints that no file names. Each path is a file, a folder or
+// a pattern. The versions are returned with every error too.
 //
 // Faults: NotFound (AGENTS_NOT_FOUND) if there is no file at all; Invalid (AGENTS_INVALID) with all mistakes of all
 // files, one per line of the detail as file:line:column: text. With mistakes there is a set too: of everything that
 // does not have them.
-func Load(ctx context.Context, paths []string, known Known) (*Set, *Versions, error) {
+func Load(ctx context.Context, paths []string, described []Described, known Known) (*Set, *Versions, error) {
 	r := newReader(known)
 	if err := r.load(paths); err != nil {
 		return nil, r.versions, err
+	}
+	r.awaits = len(described) > 0
+	for _, d := range described {
+		r.takeDescription(d)
 	}
 	set, err := r.set(ctx)
 	return set, r.versions, err

@@ -82,7 +82,7 @@ func TestDefaultsAreForTheAgentsOfTheirFile(t *testing.T) {
 		"a.yaml": "defaults: {model: mine/x, maxSteps: 5}\nagents:\n  - {name: a}\n  - {name: b, maxSteps: 6}\n",
 		"b.yaml": "agents:\n  - {name: c, model: mine/y}\n",
 	})
-	set, _, err := Load(t.Context(), []string{dir}, testKnown())
+	set, _, err := Load(t.Context(), []string{dir}, nil, testKnown())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestAnAgentMayHaveNoLimitOnItsSteps(t *testing.T) {
 	t.Parallel()
 	for _, infinity := range []string{"Infinity", ".inf"} {
 		dir := writeFiles(t, map[string]string{"a.yaml": "agents:\n  - {name: a, model: mine/x, maxSteps: " + infinity + "}\n"})
-		set, _, err := Load(t.Context(), []string{dir}, testKnown())
+		set, _, err := Load(t.Context(), []string{dir}, nil, testKnown())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -122,7 +122,7 @@ func TestAnAgentMayHaveNoLimitOnItsSteps(t *testing.T) {
 		}
 	}
 	dir := writeFiles(t, map[string]string{"a.yaml": "agents:\n  - {name: a, model: mine/x, maxSteps: -.inf}\n"})
-	if _, _, err := Load(t.Context(), []string{dir}, testKnown()); err == nil {
+	if _, _, err := Load(t.Context(), []string{dir}, nil, testKnown()); err == nil {
 		t.Error("a cap below every number was taken")
 	}
 }
@@ -138,7 +138,7 @@ func TestSeveralFilesFoldersPatternsAndIncludesAreOneSet(t *testing.T) {
 		"more/two.json":       `{"type": "object", "properties": {"a": {"type": "string"}}}`,
 		"other/three.yaml":    "agents:\n  - {name: three, model: mine/x}\n",
 	})
-	set, trail, err := Load(t.Context(), []string{filepath.Join(dir, "main.yaml"), filepath.Join(dir, "oth*", "*.yaml")}, testKnown())
+	set, trail, err := Load(t.Context(), []string{filepath.Join(dir, "main.yaml"), filepath.Join(dir, "oth*", "*.yaml")}, nil, testKnown())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +169,7 @@ func TestMistakesInSeveralFilesNameTheirFile(t *testing.T) {
 		"bad.json": "{\n  \"type\": \"objekt\"\n}\n",
 		"c.yaml":   "agents: [\n",
 	})
-	_, _, err := Load(t.Context(), []string{filepath.Join(dir, "a.yaml"), filepath.Join(dir, "c.yaml")}, testKnown())
+	_, _, err := Load(t.Context(), []string{filepath.Join(dir, "a.yaml"), filepath.Join(dir, "c.yaml")}, nil, testKnown())
 	wantMistakes(t, err,
 		"a.yaml:1: there is no file",
 		"a.yaml:2: the provider \"local\" is declared differently",
@@ -179,7 +179,7 @@ func TestMistakesInSeveralFilesNameTheirFile(t *testing.T) {
 		`agent "y": outputSchema: `,
 		"c.yaml:1: ",
 	)
-	if _, _, err := Load(t.Context(), []string{filepath.Join(dir, "nothing.yaml")}, testKnown()); fault.ReasonOf(err) != "AGENTS_NOT_FOUND" {
+	if _, _, err := Load(t.Context(), []string{filepath.Join(dir, "nothing.yaml")}, nil, testKnown()); fault.ReasonOf(err) != "AGENTS_NOT_FOUND" {
 		t.Errorf("error = %v, want AGENTS_NOT_FOUND", err)
 	}
 }
@@ -294,7 +294,7 @@ func TestATrailNoticesWrittenAndNewFiles(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := writeFiles(t, files)
-			_, trail, err := Load(t.Context(), []string{filepath.Join(dir, "agents")}, testKnown())
+			_, trail, err := Load(t.Context(), []string{filepath.Join(dir, "agents")}, nil, testKnown())
 			if err != nil || trail.Changed() {
 				t.Fatalf("Load = %v, changed %v", err, trail.Changed())
 			}

@@ -31,11 +31,12 @@ var grammar = sync.OnceValue(func() *jsonschema.Schema {
 	return &s
 })
 
-// definition returns the definition that a schema refers to, with its name. A schema without a reference is its own.
-func definition(s *jsonschema.Schema) (name string, of *jsonschema.Schema) {
+// definition returns the definition that a schema of a grammar refers to, with its name. A schema without a reference is its
+// own.
+func definition(grammar, s *jsonschema.Schema) (name string, of *jsonschema.Schema) {
 	for s.Ref != "" {
 		name = strings.TrimPrefix(s.Ref, "#/$defs/")
-		s = grammar().Defs[name]
+		s = grammar.Defs[name]
 	}
 	return name, s
 }
@@ -45,8 +46,7 @@ func isSection(s *jsonschema.Schema) bool {
 	if s.AnyOf != nil { // a provider may be null
 		s = s.AnyOf[0]
 	}
-	name, _ := definition(s)
-	return slices.Contains([]string{"agent", "declaredTool", "mcpServer", "provider", "tool"}, name)
+	return slices.Contains([]string{"agent", "declaredTool", "endpoint", "mcpServer", "provider", "tool"}, strings.TrimPrefix(s.Ref, "#/$defs/"))
 }
 
 // section is a part of a file, checked by its definition.
@@ -64,7 +64,7 @@ type section struct {
 // {file: schema.json}, agent.NoMaxSteps for Infinity, and a list where the file may have a single item.
 func read(v value, name, what string, into any) *section {
 	s := &section{value: v, what: what, wrong: map[string]bool{}}
-	schema := grammar()
+	schema := v.file.grammar()
 	if name != "" {
 		schema = schema.Defs[name]
 	}
@@ -154,7 +154,7 @@ func (c *checker) mistake(v value, at spot, format string, args ...any) (any, bo
 // check returns a value in its plain form, with what fits the schema. ok is false if nothing does. It knows the keywords
 // that schema.json has; another one fails a test.
 func (c *checker) check(v value, s *jsonschema.Schema, at spot) (plain any, ok bool) {
-	name, s := definition(s)
+	name, s := definition(c.file.grammar(), s)
 	kind := v.kind()
 	switch {
 	case c.bytes > maxSectionBytes:
@@ -219,7 +219,7 @@ func (c *checker) checkAlternatives(v value, s *jsonschema.Schema, at spot) (any
 	var fits *jsonschema.Schema
 	hasList := false
 	for _, alternative := range s.AnyOf {
-		_, resolved := definition(alternative)
+		_, resolved := definition(c.file.grammar(), alternative)
 		switch {
 		case resolved.Const != nil && (text == "Infinity" || infinity != nil && infinity.Value > 0): // of maxSteps
 			return agent.NoMaxSteps, true
@@ -232,7 +232,7 @@ func (c *checker) checkAlternatives(v value, s *jsonschema.Schema, at spot) (any
 	case fits == nil && s.Extra["errorMessage"] != nil:
 		return c.wrongForm(v, s, at)
 	case fits == nil:
-		_, first := definition(s.AnyOf[0])
+		_, first := definition(c.file.grammar(), s.AnyOf[0])
 		return c.wrongForm(v, first, at)
 	case !hasList || kind == "array":
 		return c.check(v, fits, at)
@@ -261,7 +261,7 @@ func (c *checker) checkObject(v value, s *jsonschema.Schema, at spot) (any, bool
 				m.node = &ast.MappingNode{}
 			}
 		case property == nil:
-			c.mistake(m.value, inner, "there is no field %q%s", m.name, suggest(m.name, slices.Sorted(maps.Keys(s.Properties))))
+			c.mistake(m.value, inner, "%s", c.file.unknownField(s, m.name))
 			continue
 		case m.node == nil:
 			continue
@@ -293,6 +293,18 @@ func (c *checker) checkObject(v value, s *jsonschema.Schema, at spot) (any, bool
 		return c.mistake(v, inner, "%s", message)
 	}
 	return plain, true
+}
+
+// unknownField says why an object has no field of a name.
+func (f *file) unknownField(s *jsonschema.Schema, name string) string {
+	_, ofFile := grammar().Properties[name]
+	switch {
+	case f.binding != nil && s == f.grammar() && ofFile:
+		return fmt.Sprintf("the description of an endpoint has no field %q; it is for files of agents", name)
+	case f.binding == nil && (name == "callbacks" || name == "methods"):
+		return fmt.Sprintf("there is no field %q; it is for the descriptions of endpoints", name)
+	}
+	return fmt.Sprintf("there is no field %q%s", name, suggest(name, slices.Sorted(maps.Keys(s.Properties))))
 }
 
 // checkList checks the items of a list. A wrong text is left out. Any other wrong item becomes null, so that the items behind
@@ -389,6 +401,10 @@ func (c *checker) checkSchema(v value, s *jsonschema.Schema, at spot) (any, bool
 // content reads the file that an object names.
 func (c *checker) content(v value, at spot) (s Source, ok bool) {
 	at.what = at.inside()
+	if v.file.binding != nil {
+		c.mistake(v.at("file"), at, "the description of an endpoint cannot name files; send the text itself")
+		return Source{}, false
+	}
 	path, ok := v.field("file").text()
 	if !ok {
 		c.mistake(v.at("file"), at, "file must be a string; put it in quotes")

@@ -74,7 +74,7 @@ type drawn struct {
 
 // draw draws a value that fits a schema. With all it has every field.
 func draw(t *rapid.T, s *jsonschema.Schema, all bool) *drawn {
-	name, s := definition(s)
+	name, s := definition(grammar(), s)
 	d := &drawn{schema: s}
 	switch {
 	case name == "prose":

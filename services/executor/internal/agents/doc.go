@@ -5,6 +5,14 @@
 // struct lacks it. Then the rules that no schema can state are checked: names that refer to each other, addresses,
 // secrets, fields that contradict each other.
 //
+// # Descriptions of endpoints
+//
+// An endpoint is an application that describes its agents in the grammar of a file, as JSON (docs/endpoint.md). A description
+// is one more document of the set. It has a few more fields (description.json), for the functions that the application has,
+// and package endpoint makes these functions. A description uses the models of the executor, and its own and the built-in tools. It
+// can neither read files nor name environment variables, providers or MCP servers. A mistake in it names the place in the
+// application's code, if the description says where that is.
+//
 // # Security
 //
 // Three lists outside of the files (Known) restrict them: the commands of MCP servers, the hosts of

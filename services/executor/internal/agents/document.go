@@ -12,6 +12,9 @@ import (
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/holdfast-run/holdfast/services/executor/internal/endpoint"
 )
 
 // maxDepth bounds the nesting of a file, and of its values with aliases expanded.
@@ -30,6 +33,16 @@ type file struct {
 	dir     string // base of its relative paths
 	root    value
 	anchors map[string]ast.Node
+	tools   *tools            // that its agents use by name
+	binding *endpoint.Binding // of the description of an endpoint; nil for a file
+}
+
+// grammar is what the fields of the file must fit. It must not be modified.
+func (f *file) grammar() *jsonschema.Schema {
+	if f.binding != nil {
+		return describing()
+	}
+	return grammar()
 }
 
 // value is a value of a file. Aliases, anchors and tags are resolved.
@@ -104,6 +117,9 @@ func shownLine(data []byte, number int) string {
 }
 
 func (f *file) at(line, column int) value { return value{file: f, position: position{line, column}} }
+
+// place says where the value is.
+func (v value) place() string { return v.file.placeOf(v.file.name, v.position, v.file.part) }
 
 // at returns the value at a path such as http.url or tools.0, for its position. It returns the value around one that is
 // missing. Item 0 of what is no list is the value itself.

@@ -81,7 +81,7 @@ func TestTwoFilesDeclareTheSameLimits(t *testing.T) {
 		dir := writeFiles(t, map[string]string{
 			"a.yaml": declare("a", "limits: {concurrency: 1}, modelLimits: {x: {concurrency: 2}}"), "b.yaml": declare("b", limits),
 		})
-		set, _, err := Load(t.Context(), []string{dir}, testKnown())
+		set, _, err := Load(t.Context(), []string{dir}, nil, testKnown())
 		if same && (err != nil || len(set.Agents) != 2) {
 			t.Errorf("%s: %v, want two agents", limits, err)
 		}

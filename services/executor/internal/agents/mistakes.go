@@ -28,6 +28,7 @@ type mistake struct {
 // Kinds of parts.
 const (
 	FilePart     = "file"
+	EndpointPart = "endpoint"
 	ProviderPart = "provider"
 	ServerPart   = "mcpServer"
 	ToolPart     = "tool"
@@ -37,7 +38,7 @@ const (
 // Part is what a mistake takes out of service.
 type Part struct {
 	Kind string
-	// Name is the path of a file, and the name of anything else. It may be empty: an agent may lack a name.
+	// Name is the path of a file, the URL of an endpoint, and the name of anything else. It may be empty: an agent may lack a name.
 	Name string
 	// Agent has the tool or the fallback; empty for a part of its own.
 	Agent string
@@ -57,6 +58,9 @@ type mistakes struct {
 	list  []mistake
 	order map[string]int // file name to its number, in the order of reading
 	part  Part           // what is read now
+	// described has the sources of descriptions, by the name of the endpoint: the places of agents (NAME) and of tools
+	// (AGENT/TOOL) in the code of the application.
+	described map[string]map[string]string
 }
 
 func (m *mistakes) add(file string, at position, format string, args ...any) {
@@ -72,18 +76,40 @@ func (m *mistakes) within(p Part) (leave func()) {
 	return func() { m.part = outer }
 }
 
+// line is a mistake with its place.
+func (m *mistakes) line(found mistake) string {
+	return m.placeOf(found.file, found.position, found.part) + ": " + found.text
+}
+
+// placeOf says where a part is: in a file, or in the code behind the description of an endpoint, as far as it says so.
+func (m *mistakes) placeOf(file string, at position, part Part) string {
+	sources, described := m.described[file]
+	if !described {
+		return fmt.Sprintf("%s:%v", file, at)
+	}
+	owner := part.Name
+	if part.Kind != AgentPart {
+		owner = part.Agent
+	}
+	return cmp.Or(sources[part.Agent+"/"+part.Name], sources[owner], file)
+}
+
 // problems returns the mistakes as problems of their parts, one for each part.
 func (m *mistakes) problems() []Problem {
-	var problems []Problem
+	var parts []Part
+	lines := map[Part][]string{}
 	for _, found := range m.list {
-		line := fmt.Sprintf("%s:%v: %s", found.file, found.position, found.text)
-		i := slices.IndexFunc(problems, func(p Problem) bool { return p.Part == found.part })
-		switch {
-		case i < 0:
-			problems = append(problems, Problem{Part: found.part, Text: line})
-		case !slices.Contains(strings.Split(problems[i].Text, "\n"), line):
-			problems[i].Text += "\n" + line
+		before := lines[found.part]
+		if before == nil {
+			parts = append(parts, found.part)
 		}
+		if line := m.line(found); len(before) < maxMistakes && !slices.Contains(before, line) {
+			lines[found.part] = append(before, line)
+		}
+	}
+	problems := make([]Problem, len(parts))
+	for i, part := range parts {
+		problems[i] = Problem{Part: part, Text: strings.Join(lines[part], "\n")}
 	}
 	return problems
 }
@@ -99,7 +125,7 @@ func (m *mistakes) err() error {
 	var lines []string
 	seen := map[string]bool{}
 	for _, at := range m.list {
-		line := fmt.Sprintf("%s:%v: %s", at.file, at.position, at.text)
+		line := m.line(at)
 		if !seen[line] {
 			lines = append(lines, line)
 		}

@@ -19,9 +19,12 @@ type reader struct {
 	taken map[string]bool // absolute paths
 	files []*file
 
+	known     Known
 	providers *providers
 	tools     *tools
 	servers   *servers
+	endpoints []*declaredEndpoint
+	awaits    bool // agents of an endpoint that no file names
 	agents    []value
 	unread    []string  // files
 	implied   []Problem // of agents that need a part with a mistake
@@ -29,10 +32,13 @@ type reader struct {
 
 func newReader(known Known) *reader {
 	return &reader{
-		sources:   &sources{mistakes: mistakes{order: map[string]int{}}, versions: newVersions()},
+		sources: &sources{
+			mistakes: mistakes{order: map[string]int{}, described: map[string]map[string]string{}}, versions: newVersions(),
+		},
 		taken:     map[string]bool{},
+		known:     known,
 		providers: &providers{known: known, declared: map[string]*provider{}},
-		tools:     &tools{builtIn: known.Tools, peers: known.HTTP, declared: map[string]*declaredTool{}},
+		tools:     newTools(known.Tools, known.HTTP),
 		servers:   &servers{known: known, declared: map[string]*server{}},
 	}
 }
@@ -112,6 +118,7 @@ func (r *reader) take(s Source, path string) {
 		r.unread = append(r.unread, s.Name)
 		return
 	}
+	f.tools = r.tools
 	r.files = append(r.files, f)
 	r.declare(f)
 }
@@ -119,30 +126,15 @@ func (r *reader) take(s Source, path string) {
 // declare collects the declarations of a file.
 func (r *reader) declare(f *file) {
 	read(f.root, "", "", nil)
-	included, _ := f.root.field("include").items()
-	for _, item := range included {
-		if pattern, _ := item.text(); pattern != "" {
-			r.include(item, pattern)
-		}
-	}
-	models, _ := f.root.field("models").members()
-	for _, m := range models {
-		leave := r.within(Part{Kind: ProviderPart, Name: m.name})
-		r.providers.declare(m)
-		leave()
+	if f.binding == nil {
+		r.declareForAll(f)
 	}
 	tools, _ := f.root.field("tools").items()
 	for _, item := range tools {
-		r.tools.declare(item)
-	}
-	servers, _ := f.root.field("mcpServers").members()
-	for _, m := range servers {
-		leave := r.within(Part{Kind: ServerPart, Name: m.name})
-		r.servers.declare(m)
-		leave()
+		f.tools.declare(item)
 	}
 	defaults, _ := f.root.field("defaults").members()
-	known := grammar().Defs["agent"].Properties
+	known := f.grammar().Defs["agent"].Properties
 	for _, m := range defaults {
 		if _, ok := known[m.name]; !ok {
 			m.mistake("defaults: there is no field %q%s", m.name, suggest(m.name, slices.Sorted(maps.Keys(known))))
@@ -159,9 +151,36 @@ func (r *reader) declare(f *file) {
 	}
 }
 
+// declareForAll collects what the agents of all files and descriptions use.
+func (r *reader) declareForAll(f *file) {
+	included, _ := f.root.field("include").items()
+	for _, item := range included {
+		if pattern, _ := item.text(); pattern != "" {
+			r.include(item, pattern)
+		}
+	}
+	models, _ := f.root.field("models").members()
+	for _, m := range models {
+		leave := r.within(Part{Kind: ProviderPart, Name: m.name})
+		r.providers.declare(m)
+		leave()
+	}
+	servers, _ := f.root.field("mcpServers").members()
+	for _, m := range servers {
+		leave := r.within(Part{Kind: ServerPart, Name: m.name})
+		r.servers.declare(m)
+		leave()
+	}
+	endpoints, _ := f.root.field("endpoints").items()
+	for _, item := range endpoints {
+		r.declareEndpoint(item)
+	}
+}
+
 // set makes the agents of all files.
 func (r *reader) set(ctx context.Context) (*Set, error) {
-	if len(r.agents) == 0 && len(r.files) > 0 {
+	r.describe(ctx)
+	if len(r.agents) == 0 && len(r.files) > 0 && len(r.endpoints) == 0 && !r.awaits {
 		r.files[0].at(1, 1).mistake(`no agents: name at least one under "agents"`)
 	}
 	r.servers.connect(ctx)
@@ -173,7 +192,7 @@ func (r *reader) set(ctx context.Context) (*Set, error) {
 		former, twice := seen[a.Name]
 		if twice && a.Name != "" {
 			leave := r.within(Part{Kind: AgentPart, Name: a.Name})
-			at.mistake("the agent %q is declared twice, first at %s:%v", a.Name, former.file.name, former.position)
+			at.mistake("the agent %q is declared twice, first at %s", a.Name, former.place())
 			leave()
 		}
 		if len(r.implied)+r.count() > before || !usable {

@@ -23,6 +23,10 @@ type tools struct {
 	declared map[string]*declaredTool
 }
 
+func newTools(builtIn map[string]agent.Tool, peers httptool.Peers) *tools {
+	return &tools{builtIn: builtIn, peers: peers, declared: map[string]*declaredTool{}}
+}
+
 // placedTool is a tool of an agent.
 type placedTool struct {
 	tool    agent.Tool
@@ -30,6 +34,8 @@ type placedTool struct {
 	mounted bool             // from an MCP server
 	wrong   bool             // has a mistake
 	request *httptool.Config // of an HTTP tool
+	// callbacks are what the endpoint is called for.
+	callbacks []string
 
 	setState []stateSetter
 }
@@ -50,7 +56,7 @@ func (ts *tools) declare(v value) {
 	text := string(v.json())
 	if former, ok := ts.declared[t.tool.Name]; ok {
 		if former.text != text {
-			t.at.mistake("the tool %q is declared differently at %s:%v", t.tool.Name, former.at.file.name, former.at.position)
+			t.at.mistake("the tool %q is declared differently at %s", t.tool.Name, former.at.place())
 		}
 		return
 	}
@@ -127,9 +133,12 @@ func (r *reader) readTool(what string, item value) ([]placedTool, *Mount) {
 	switch kind := item.kind(); {
 	case kind == "string":
 		name, _ := item.text()
-		return r.tools.find(what, item, name), nil
+		return item.file.tools.find(what, item, name), nil
 	case kind != "object":
 		item.mistake("%s: %s", what, grammar().Defs["tool"].Extra["errorMessage"])
+		return nil, nil
+	case item.has("mcp") && item.file.binding != nil:
+		item.at("mcp").mistake("%s: mcp: the description of an endpoint cannot use MCP servers; name them in a file of agents", what)
 		return nil, nil
 	case item.has("mcp"):
 		return r.mount(what, item)
@@ -139,9 +148,9 @@ func (r *reader) readTool(what string, item value) ([]placedTool, *Mount) {
 		s := read(item, "subAgent", named(what, "sub-agent", name), &t)
 		return []placedTool{{tool: t, at: item.at("subAgent"), wrong: len(s.wrong) > 0}}, nil
 	case item.has("use"):
-		return r.tools.use(what, item), nil
+		return item.file.tools.use(what, item), nil
 	}
-	return []placedTool{r.tools.read(item, what)}, nil
+	return []placedTool{item.file.tools.read(item, what)}, nil
 }
 
 // named begins the mistakes of an entry under the tools of an agent.
@@ -177,6 +186,9 @@ func (ts *tools) use(what string, item value) []placedTool {
 		if t.request != nil && !t.wrong {
 			t.tool, _ = httptool.New(t.tool, *t.request, ts.peers) // the declaration was made with the same request
 		}
+		if slices.Contains(t.callbacks, "execute") {
+			t.tool = item.file.binding.Tool(t.tool, []string{"execute"}) // it may be repeatable now, or no longer
+		}
 	}
 	return used
 }
@@ -184,7 +196,7 @@ func (ts *tools) use(what string, item value) []placedTool {
 // find returns a list with the tool of a name, or an empty list with a mistake.
 func (ts *tools) find(what string, at value, name string) []placedTool {
 	if t, ok := ts.declared[name]; ok {
-		return []placedTool{{tool: t.tool, at: at, wrong: t.wrong, request: t.request, setState: t.setState}}
+		return []placedTool{{tool: t.tool, at: at, wrong: t.wrong, request: t.request, callbacks: t.callbacks, setState: t.setState}}
 	}
 	if t, ok := ts.builtIn[name]; ok {
 		return []placedTool{{tool: t, at: at}}
@@ -196,7 +208,7 @@ func (ts *tools) find(what string, at value, name string) []placedTool {
 	return nil
 }
 
-// read reads the declaration of a client tool or an HTTP tool.
+// read reads the declaration of a client tool, an HTTP tool or a tool of an endpoint.
 func (ts *tools) read(v value, what string) placedTool {
 	before := v.file.count()
 	var f struct {
@@ -207,7 +219,8 @@ func (ts *tools) read(v value, what string) placedTool {
 			httptool.Config
 			Body json.RawMessage
 		}
-		SetState json.RawMessage
+		SetState  json.RawMessage
+		Callbacks []string
 		behaviour
 	}
 	name, _ := v.field("name").text()
@@ -226,12 +239,16 @@ func (ts *tools) read(v value, what string) placedTool {
 	f.rule = readApproval(s, f.Approval)
 	f.apply(&t)
 	f.rule.checkArguments(s, t)
-	read := placedTool{tool: t, at: v.at("name")}
+	read := placedTool{tool: t, at: v.at("name"), callbacks: f.Callbacks}
 	if f.SetState != nil {
 		read.setState = readSetState(s)
 	}
+	executes := slices.Contains(f.Callbacks, "execute")
 	switch {
-	case s.wrong["client"] || s.wrong["http"] && f.HTTP == nil:
+	case s.wrong["client"] || s.wrong["callbacks"] || s.wrong["http"] && f.HTTP == nil:
+	case executes && !f.Client && f.HTTP == nil: // below
+	case v.file.binding != nil && (executes || !f.Client && f.HTTP == nil):
+		s.mistakeAt("callbacks", "a tool has either the callback execute, and the endpoint runs it, or client: true, or http with a request")
 	case f.Client == (f.HTTP != nil):
 		s.mistakeAt("http", "a declared tool has either client: true, and a client answers it, or http with a request")
 	case f.HTTP != nil:
@@ -244,6 +261,12 @@ func (ts *tools) read(v value, what string) placedTool {
 			read.tool = made
 		}
 		s.reportFields("http", err)
+	}
+	if slices.Contains(f.Callbacks, "approval") && f.Approval != nil {
+		s.mistakeAt("approval", "give either approval or the callback approval")
+	}
+	if v.file.binding != nil {
+		read.tool = v.file.binding.Tool(read.tool, f.Callbacks)
 	}
 	read.wrong = v.file.count() > before
 	return read
