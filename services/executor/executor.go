@@ -43,6 +43,8 @@ type (
 	Registry = registry.Registry
 	// RegistryPeers is what Registry.Load works with.
 	RegistryPeers = registry.Peers
+	// RegistryChange is what a later reading of the agents of a Registry has changed.
+	RegistryChange = registry.Change
 	// Factory makes the agent of one run. It is called each time an executor claims the run, and
 	// may be called by many goroutines at once. Its error or panic fails the run.
 	Factory = registry.Factory

@@ -22,9 +22,16 @@ import (
 // AgentsConfig names the YAML files of agents, and limits what agents in YAML may use. Files
 // cannot raise these limits.
 type AgentsConfig struct {
-	AgentsFiles string        `env:"HOLDFAST_EXECUTOR_AGENTS" doc:"YAML files, folders and patterns of agents, separated by ;. Needed where no agent is registered in Go"`
+	AgentsFiles string        `env:"HOLDFAST_EXECUTOR_AGENTS" doc:"YAML files, folders and patterns of agents, separated by ;. Needed where no agent is registered in Go and no endpoint is named"`
 	AgentsPoll  time.Duration `env:"HOLDFAST_EXECUTOR_AGENTS_POLL" envDefault:"2s" doc:"interval at which the files of agents are checked for changes; 0 never checks"`
 	NotesDir    string        `env:"HOLDFAST_EXECUTOR_NOTES_DIR" doc:"folder where the tools note and note_once write; without it they do not exist"`
+
+	Endpoints            string        `env:"HOLDFAST_EXECUTOR_ENDPOINTS" doc:"URLs of agent endpoints, separated by ;. See docs/endpoint.md"`
+	EndpointSecrets      []string      `env:"HOLDFAST_EXECUTOR_ENDPOINT_SECRETS" secret:"true" doc:"secrets that sign the requests to these endpoints, separated by commas: whsec_ and base64. Only an endpoint on this machine needs none"`
+	EndpointPoll         time.Duration `env:"HOLDFAST_EXECUTOR_ENDPOINT_POLL" envDefault:"30s" doc:"interval at which endpoints are asked whether their agents have changed"`
+	EndpointCalls        int           `env:"HOLDFAST_EXECUTOR_ENDPOINT_CALLS" envDefault:"256" doc:"calls in progress at one endpoint; others wait"`
+	EndpointHosts        []string      `env:"HOLDFAST_EXECUTOR_ENDPOINT_HOSTS" doc:"hosts that endpoints in YAML may be on, separated by commas: names, *.suffix or addresses, each with :port or for all ports; none when empty"`
+	EndpointPrivateHosts []string      `env:"HOLDFAST_EXECUTOR_ENDPOINT_PRIVATE_HOSTS" doc:"hosts like those of HOLDFAST_EXECUTOR_ENDPOINT_HOSTS that may have private addresses"`
 
 	FileEnv    []string `env:"HOLDFAST_EXECUTOR_FILE_ENV" envDefault:"*_KEY,*_TOKEN" doc:"environment variables that YAML may name, separated by commas: names, with * for any part; never those of Holdfast"`
 	ModelHosts []string `env:"HOLDFAST_EXECUTOR_MODEL_HOSTS" doc:"hosts that a baseURL or the url of a remote agent in YAML may be on, separated by commas: names, *.suffix or addresses, each with :port or for all ports; when empty the provider's own and this machine"`
@@ -46,13 +53,14 @@ const separator = ";"
 
 // Agents is a set of agents in YAML, with their open MCP servers.
 type Agents struct {
-	list    []agents.Agent // by name
-	servers []*lease
-	once    sync.Once
+	list      []agents.Agent // by name
+	servers   []*lease
+	endpoints []*followed
+	once      sync.Once
 
 	problems   []agents.Problem // in the files
 	incomplete map[string]bool  // names of agents with a mistake
-	unread     []string         // files of which not all agents could be read
+	unread     []string         // files and endpoints of which not all agents could be read
 }
 
 // ParseAgents reads agents in YAML (see docs/agents-yaml.md). Relative
@@ -99,7 +107,7 @@ func (a *Agents) With(others *Agents) *Agents {
 		}
 	}
 	sortByName(list)
-	return &Agents{list: list, servers: slices.Concat(a.servers, others.servers)}
+	return &Agents{list: list, servers: slices.Concat(a.servers, others.servers), endpoints: slices.Concat(a.endpoints, others.endpoints)}
 }
 
 // Definitions returns the agents without their models, by name.
@@ -116,6 +124,9 @@ func (a *Agents) Close() {
 	a.once.Do(func() {
 		for _, s := range a.servers {
 			s.release()
+		}
+		for _, e := range a.endpoints {
+			e.release()
 		}
 	})
 }
@@ -145,9 +156,11 @@ type loader struct {
 	models    map[string]model.Model // the host's, by provider
 	log       *slog.Logger
 	servers   *mcpServers
+	endpoints *endpoints // nil if nobody follows them
 
-	mu     sync.Mutex
-	leases []*lease // of the new set
+	mu       sync.Mutex
+	leases   []*lease    // of the new set
+	followed []*followed // of the new set
 }
 
 // load makes a set of the agents from read. Beside AGENTS_INVALID there may be a set, of everything without a mistake;
@@ -157,7 +170,7 @@ func (l *loader) load(read func(agents.Known) (*agents.Set, error)) (*Agents, er
 		return nil, err
 	}
 	set, err := read(l.known())
-	loaded := &Agents{servers: l.leases}
+	loaded := &Agents{servers: l.leases, endpoints: l.followed}
 	if set == nil {
 		loaded.Close()
 		return nil, err
@@ -178,6 +191,7 @@ func (l *loader) known() agents.Known {
 		Models:    l.models,
 		Open:      l.openModel,
 		Remote:    l.openRemote,
+		Describe:  l.describeNamed,
 		HTTP:      httptool.Peers{Policy: l.config.toolHosts(), Lookup: l.lookupNamed},
 		MCP:       allowed,
 		Connect: func(ctx context.Context, c mcptool.Config) (agents.Server, error) {

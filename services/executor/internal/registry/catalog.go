@@ -60,6 +60,7 @@ func (c *Catalog) Run(ctx context.Context, live func() []string, log *slog.Logge
 	var following sync.WaitGroup
 	defer following.Wait()
 	following.Go(func() { c.registry.follow(ctx, log) })
+	following.Go(func() { c.registry.endpoints.run(ctx, log) })
 	ticks := time.NewTicker(releaseInterval)
 	defer ticks.Stop()
 	for {

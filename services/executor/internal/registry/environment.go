@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"net/netip"
 	"net/url"
 	"path"
 	"regexp"
@@ -28,7 +27,7 @@ func (c AgentsConfig) check() error {
 				"HOLDFAST_EXECUTOR_FILE_ENV has %q; write names of environment variables, with * for any part", pattern)
 		}
 	}
-	if err := c.modelHosts().Check(); err != nil {
+	if err := errors.Join(c.modelHosts().Check(), c.endpointHosts().Check()); err != nil {
 		return err
 	}
 	return c.toolHosts().Check()
@@ -123,8 +122,7 @@ func (c AgentsConfig) checkHost(field, inFile, providersOwn string) error {
 	if err != nil {
 		return err
 	}
-	address, _ := netip.ParseAddr(u.Hostname()) // the zero address for a name: no loopback
-	if u.Scheme == own.Scheme && u.Host == own.Host || address.Unmap().IsLoopback() || strings.EqualFold(u.Hostname(), "localhost") {
+	if u.Scheme == own.Scheme && u.Host == own.Host || outbound.IsLoopback(u.Hostname()) {
 		return nil
 	}
 	if err := c.modelHosts().Allows(u); err != nil {

@@ -5,6 +5,8 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"reflect"
+	"slices"
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
@@ -15,6 +17,16 @@ import (
 type Peers struct {
 	LookupEnv func(string) (string, bool) // finds the variables that files name; nil finds none
 	Log       *slog.Logger                // nil is slog.Default
+	// Changed is called after each later reading of the agents that has changed something, for people who watch. Nil is
+	// called for none.
+	Changed func(Change)
+}
+
+// Change is what a reading of the agents has changed.
+type Change struct {
+	Added, Changed, Removed []string // names of agents
+	// Problems are the lines of what is out of service now.
+	Problems []string
 }
 
 // files is the source of a registry's agents in YAML. The registry's loading guards it.
@@ -23,6 +35,7 @@ type files struct {
 	config    AgentsConfig
 	lookupEnv func(string) (string, bool)
 	log       *slog.Logger
+	tell      func(Change) // nil for nobody
 
 	loaded  *agents.Versions // the files as last read, also when they were invalid
 	changed *agents.Versions // as last seen, when they have changed since; nil otherwise
@@ -39,12 +52,15 @@ type files struct {
 // with the file's name and the line in it. NotFound (AGENTS_NOT_FOUND): there is no file at all. Invalid (CONFIG_INVALID,
 // HOSTS_INVALID). TooLarge (TOO_MANY_AGENTS).
 func (r *Registry) Load(ctx context.Context, c AgentsConfig, p Peers) error {
-	f := &files{registry: r, config: c, lookupEnv: p.LookupEnv, log: cmp.Or(p.Log, slog.Default())}
+	f := &files{registry: r, config: c, lookupEnv: p.LookupEnv, log: cmp.Or(p.Log, slog.Default()), tell: p.Changed}
 	if f.lookupEnv == nil {
 		f.lookupEnv = noVariables
 	}
-	if len(splitPaths(c.AgentsFiles)) == 0 {
-		return fault.New(fault.Invalid, "CONFIG_INVALID", "HOLDFAST_EXECUTOR_AGENTS names no file")
+	if len(splitPaths(c.AgentsFiles))+len(splitPaths(c.Endpoints)) == 0 {
+		return fault.New(fault.Invalid, "CONFIG_INVALID", "HOLDFAST_EXECUTOR_AGENTS names no file, and HOLDFAST_EXECUTOR_ENDPOINTS no endpoint")
+	}
+	if c.EndpointPoll < 0 || c.EndpointCalls < 0 {
+		return fault.New(fault.Invalid, "CONFIG_INVALID", "HOLDFAST_EXECUTOR_ENDPOINT_POLL and HOLDFAST_EXECUTOR_ENDPOINT_CALLS must be above 0")
 	}
 	if c.AgentsPoll < 0 {
 		return fault.New(fault.Invalid, "CONFIG_INVALID", "HOLDFAST_EXECUTOR_AGENTS_POLL must not be below 0")
@@ -65,9 +81,15 @@ func (f *files) read(ctx context.Context) error {
 	f.registry.mu.Lock()
 	models := maps.Clone(f.registry.models)
 	f.registry.mu.Unlock()
-	l := &loader{config: f.config, lookupEnv: f.lookupEnv, models: models, log: f.log, servers: f.registry.servers}
+	l := &loader{
+		config: f.config, lookupEnv: f.lookupEnv, models: models, log: f.log, servers: f.registry.servers, endpoints: f.registry.endpoints,
+	}
 	set, err := l.load(func(known agents.Known) (*agents.Set, error) {
-		set, versions, err := agents.Load(ctx, splitPaths(f.config.AgentsFiles), known)
+		described, err := l.describeAll(ctx)
+		if err != nil {
+			return nil, err
+		}
+		set, versions, err := agents.Load(ctx, splitPaths(f.config.AgentsFiles), described, known)
 		f.loaded = versions
 		f.changed = nil
 		return set, err
@@ -84,7 +106,42 @@ func (f *files) read(ctx context.Context) error {
 		former.Close()
 	}
 	f.registry.report(ctx, f.log)
+	if c := set.since(former); f.tell != nil && former != nil && !reflect.ValueOf(c).IsZero() {
+		c.Problems = f.registry.Diagnose()
+		f.tell(c)
+	}
 	return nil
+}
+
+// since returns what differs from a former set, without the problems that are the same.
+func (a *Agents) since(former *Agents) (c Change) {
+	if former == nil {
+		return c
+	}
+	find := func(list []agents.Agent, name string) (agents.Agent, bool) {
+		i := slices.IndexFunc(list, func(a agents.Agent) bool { return a.Name == name })
+		if i < 0 {
+			return agents.Agent{}, false
+		}
+		return list[i], true
+	}
+	for _, now := range a.list {
+		switch before, had := find(former.list, now.Name); {
+		case !had:
+			c.Added = append(c.Added, now.Name)
+		case !now.Equals(before):
+			c.Changed = append(c.Changed, now.Name)
+		}
+	}
+	for _, before := range former.list {
+		if _, has := find(a.list, before.Name); !has {
+			c.Removed = append(c.Removed, before.Name)
+		}
+	}
+	if !slices.Equal(a.problems, former.problems) {
+		c.Problems = []string{}
+	}
+	return c
 }
 
 // check compares the files with the loaded ones, and reports whether to log the result. It reads changed files
@@ -135,6 +192,11 @@ func (r *Registry) follow(ctx context.Context, log *slog.Logger) {
 		select {
 		case <-ctx.Done():
 			return
+		case <-r.endpoints.changed:
+			if err := r.Reload(ctx); ctx.Err() == nil {
+				r.logReload(ctx, log, err)
+			}
+			continue
 		case <-time.After(interval):
 		}
 		if report, err := r.check(ctx, f); report && ctx.Err() == nil {
@@ -161,8 +223,8 @@ func ReloadAndLog(ctx context.Context, r *Registry, log *slog.Logger) {
 // logReload logs the result of a reload.
 func (r *Registry) logReload(ctx context.Context, log *slog.Logger, err error) {
 	if err != nil {
-		log.ErrorContext(ctx, "the files of agents cannot be used; the former agents stay", "error", err)
+		log.ErrorContext(ctx, "the agents cannot be read again; the former ones stay", "error", err)
 		return
 	}
-	log.InfoContext(ctx, "the files of agents were reloaded", "agents", r.Types())
+	log.InfoContext(ctx, "the agents were read again", "agents", r.Types())
 }

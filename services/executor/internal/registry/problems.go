@@ -20,7 +20,7 @@ func (r *Registry) Problems() []Problem {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var problems []Problem
-	for _, p := range append(r.ownProblems(), r.serverProblems()...) {
+	for _, p := range slices.Concat(r.ownProblems(), r.endpointProblems(), r.serverProblems()) {
 		problems = append(problems, Problem{Kind: p.Kind, Name: p.Name, Agent: p.Agent, Text: p.Text})
 	}
 	return problems
@@ -32,7 +32,7 @@ func (r *Registry) Diagnose() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var texts []string
-	for _, p := range append(r.ownProblems(), r.serverProblems()...) {
+	for _, p := range slices.Concat(r.ownProblems(), r.endpointProblems(), r.serverProblems()) {
 		text := p.Text
 		if p.Output != "" {
 			text += fmt.Sprintf("; its standard error ends with %q", p.Output)
@@ -55,6 +55,20 @@ func (r *Registry) ownProblems() []agents.Problem {
 	problems := slices.Clone(r.used.problems)
 	for _, a := range r.used.list {
 		problems = append(problems, a.Problems()...)
+	}
+	return sorted(problems)
+}
+
+// endpointProblems returns the endpoints that do not describe their agents. The caller holds mu.
+func (r *Registry) endpointProblems() []agents.Problem {
+	if r.used == nil {
+		return nil
+	}
+	var problems []agents.Problem
+	for _, e := range r.used.endpoints {
+		if text := e.problem(); text != "" {
+			problems = append(problems, agents.Problem{Part: agents.Part{Kind: agents.EndpointPart, Name: e.client.Name()}, Text: text})
+		}
 	}
 	return sorted(problems)
 }
@@ -122,7 +136,7 @@ func (r *Registry) serve(set *Agents, mistakes error) (former *Agents, err error
 		}
 		return inGo
 	})
-	if r.countInGo()+len(set.list) == 0 && mistakes != nil {
+	if r.countInGo()+len(set.list) == 0 && mistakes != nil && len(set.endpoints) == 0 { // an endpoint may have agents later
 		return nil, mistakes
 	}
 	return r.replace(set)

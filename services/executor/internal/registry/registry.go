@@ -1,6 +1,6 @@
 // Package registry holds the agents of an executor: those registered in Go, their
-// factories, and those declared in YAML files, with their models and MCP servers. It follows the
-// files, and gives the worker the agent of each run.
+// factories, those declared in YAML files, and those that endpoints describe, with their models and MCP servers. It
+// follows the files and the endpoints, and gives the worker the agent of each run.
 package registry
 
 import (
@@ -38,6 +38,8 @@ type Registry struct {
 	servers *mcpServers                     // of files
 	pools   map[*mcpServers]bool            // servers, and those of all used sets
 
+	endpoints *endpoints // of files and of the configuration
+
 	reported map[agents.Problem]bool // problems in the log
 }
 
@@ -53,7 +55,7 @@ func New() *Registry {
 	s := &mcpServers{}
 	return &Registry{
 		entries: map[string]entry{}, models: map[string]model.Model{}, limits: map[string]model.ProviderLimits{}, changed: make(chan struct{}),
-		servers: s, pools: map[*mcpServers]bool{s: true},
+		servers: s, pools: map[*mcpServers]bool{s: true}, endpoints: newEndpoints(),
 	}
 }
 
@@ -190,12 +192,13 @@ func (r *Registry) Clear() {
 	}
 }
 
-// Close ends the MCP servers of the agents in YAML. The executor that serves the registry calls
+// Close ends the MCP servers of the agents in YAML, and the idle connections to endpoints. The executor that serves the registry calls
 // it when it is closed. It may be called many times.
 func (r *Registry) Close() error {
 	for _, pool := range r.connected() {
 		pool.closeAll()
 	}
+	r.endpoints.close()
 	return nil
 }
 
