@@ -63,12 +63,18 @@ const NoListen = "none"
 
 // Options configure a Runtime. The zero Options are valid.
 type Options struct {
-	// Agents are the agents in Go. Without any agent here, in Registry, in AgentFiles and in Env, the runtime serves the
-	// demo agents.
+	// Agents are the agents in Go. Without any agent here, in Registry, in AgentFiles, at Endpoints and in Env, the runtime
+	// serves the demo agents.
 	Agents []agent.Agent
 	// AgentFiles are agents in YAML: files, folders and patterns. Changes of the files apply to new runs.
 	// Variable: HOLDFAST_EXECUTOR_AGENTS.
 	AgentFiles []string
+	// Endpoints are URLs of applications with agents of their own (docs/endpoint.md). Their secrets are in
+	// HOLDFAST_EXECUTOR_ENDPOINT_SECRETS. Variable: HOLDFAST_EXECUTOR_ENDPOINTS.
+	Endpoints []string
+	// AgentsChanged is called after each change of the agents in files and at endpoints, one call at a time, for people who
+	// watch. Nil is called for none.
+	AgentsChanged func(executor.RegistryChange)
 	// Models are models of the program, by provider: agents name them as provider/name.
 	Models map[string]executor.Model
 	// Registry has further agents, models and limits, and may change while the runtime runs. Start adds Agents, AgentFiles
@@ -335,8 +341,9 @@ func (r *Runtime) loadAgents(ctx context.Context) error {
 		}
 	}
 	find := config.Lookup(r.options.Env)
-	if r.settings.Agents.AgentsFiles != "" {
-		if err := r.agents.Load(ctx, r.settings.Agents, executor.RegistryPeers{LookupEnv: find, Log: r.log}); err != nil {
+	if r.settings.Agents.AgentsFiles != "" || r.settings.Agents.Endpoints != "" {
+		peers := executor.RegistryPeers{LookupEnv: find, Log: r.log, Changed: r.options.AgentsChanged}
+		if err := r.agents.Load(ctx, r.settings.Agents, peers); err != nil {
 			return err
 		}
 	} else if len(r.agents.Types()) == 0 {

@@ -110,7 +110,8 @@ func (r *Runtime) run(ctx context.Context, up func() error) error {
 const awaitPause = 10 * time.Millisecond
 
 // awaitReady returns once the gateway is ready and the executor serves all agents, so that a first message is answered.
-// The agents alone would not do: the store knows those of former starts.
+// The agents alone would not do: the store knows those of former starts. Without agents, as while an endpoint is down, the
+// gateway is not ready, and nobody waits for it.
 func (r *Runtime) awaitReady(ctx context.Context) error {
 	conn, err := rpc.Dial(r.network, stateAddress, rpc.ClientConfig{})
 	if err != nil {
@@ -120,7 +121,7 @@ func (r *Runtime) awaitReady(ctx context.Context) error {
 	sessions := statev1.NewSessionServiceClient(conn)
 	for {
 		answer, err := sessions.ListAgents(ctx, &statev1.ListAgentsRequest{})
-		if err == nil && r.serves(answer) && len(r.gateway.NotReady(ctx)) == 0 {
+		if err == nil && r.serves(answer) && (len(r.agents.Types()) == 0 || len(r.gateway.NotReady(ctx)) == 0) {
 			return nil
 		}
 		if err != nil && !errors.Is(err, fault.Unavailable) {

@@ -64,6 +64,7 @@ func (o Options) settings() (settings, error) {
 		"HOLDFAST_STREAM_BUS=" + stream.BusEmbedded,
 		"HOLDFAST_STREAM_DATA_DIR=" + filepath.Join(data, "stream"),
 		"HOLDFAST_EXECUTOR_AGENTS=" + strings.Join(o.AgentFiles, ";"),
+		"HOLDFAST_EXECUTOR_ENDPOINTS=" + strings.Join(o.Endpoints, ";"),
 		"HOLDFAST_EXECUTOR_STATE_ADDRESS=" + stateAddress,
 		"HOLDFAST_EXECUTOR_STREAM_ADDRESS=" + streamAddress,
 		"HOLDFAST_GATEWAY_STATE_ADDRESS=" + stateAddress,

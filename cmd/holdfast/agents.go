@@ -18,18 +18,25 @@ import (
 
 // newAgents returns the commands on agents, those of executors and those in files.
 func newAgents(t *cli.Terminal, g *cli.Gateway) *cobra.Command {
+	var endpoints []string
+	sources := func(c *cobra.Command, args []string) error { // files, or endpoints alone
+		return cli.Arguments(1-min(len(endpoints), 1), maxAgentFiles)(c, args)
+	}
 	check := &cobra.Command{
-		Use: "check FILE…", Short: "Check files of agents, and print each mistake with its file and line",
-		Args: cli.Arguments(1, maxAgentFiles),
+		Use: "check FILE…", Short: "Check files of agents, and print each mistake with its file and line", Args: sources,
 		Long: `Check files of agents as an executor in this environment reads them, with its API keys and permitted hosts:
 files, folders or patterns. Each mistake has a line with its file, line and column, and the command then
 ends with 1. An executor serves what has no mistake; the command asks for everything. It connects the MCP servers
-that the files name and the environment permits; a server that does not answer is a mistake too.`,
-		RunE: func(c *cobra.Command, args []string) error { return checkAgents(c.Context(), t, args) },
+that the files name and the environment permits; a server that does not answer is a mistake too. With --endpoint it
+checks the description of an endpoint as well, and names the places in its application's code.`,
+		RunE: func(c *cobra.Command, args []string) error { return checkAgents(c.Context(), t, args, endpoints) },
 	}
 	describe := &cobra.Command{
-		Use: "describe FILE…", Short: "Show the agents in files: models, tools, approvals, limits", Args: cli.Arguments(1, maxAgentFiles),
-		RunE: func(c *cobra.Command, args []string) error { return describeAgents(c.Context(), t, args) },
+		Use: "describe FILE…", Short: "Show the agents in files: models, tools, approvals, limits", Args: sources,
+		RunE: func(c *cobra.Command, args []string) error { return describeAgents(c.Context(), t, args, endpoints) },
+	}
+	for _, c := range []*cobra.Command{check, describe} {
+		c.Flags().StringArrayVar(&endpoints, "endpoint", nil, "the URL of an agent endpoint; may be given several times")
 	}
 	schema := &cobra.Command{
 		Use: "schema", Short: "Print the JSON Schema of files of agents, for editors", Args: cli.NoArguments,
@@ -45,21 +52,22 @@ that the files name and the environment permits; a server that does not answer i
 // maxAgentFiles is the most arguments of agents check, as many as an executor reads files.
 const maxAgentFiles = 1000
 
-// readAgents reads files of agents as an executor does. Close the registry.
-func readAgents(ctx context.Context, t *cli.Terminal, files []string) (*executor.Registry, error) {
+// readAgents reads files of agents and the descriptions of endpoints as an executor does. Close the registry.
+func readAgents(ctx context.Context, t *cli.Terminal, files, endpoints []string) (*executor.Registry, error) {
 	var c executor.AgentsConfig
 	if err := config.Load(&c, t.Environ); err != nil {
 		return nil, err
 	}
 	c.AgentsFiles = strings.Join(files, ";")
+	c.Endpoints = strings.Join(endpoints, ";")
 	registry := executor.NewRegistry()
 	err := registry.Load(ctx, c, executor.RegistryPeers{LookupEnv: t.Lookup, Log: slog.New(slog.DiscardHandler)})
 	return registry, err
 }
 
 // checkAgents prints the mistakes of files. cli.ErrFailed: there are some.
-func checkAgents(ctx context.Context, t *cli.Terminal, files []string) (err error) {
-	registry, err := readAgents(ctx, t, files)
+func checkAgents(ctx context.Context, t *cli.Terminal, files, endpoints []string) (err error) {
+	registry, err := readAgents(ctx, t, files, endpoints)
 	if registry != nil {
 		defer func() { _ = registry.Close() }()
 	}
@@ -105,8 +113,8 @@ type toolView struct {
 	Traits      []string `json:"traits,omitempty"` // what sets it apart: client, approval, read-only, sub-agent
 }
 
-func describeAgents(ctx context.Context, t *cli.Terminal, files []string) error {
-	registry, err := readAgents(ctx, t, files)
+func describeAgents(ctx context.Context, t *cli.Terminal, files, endpoints []string) error {
+	registry, err := readAgents(ctx, t, files, endpoints)
 	if registry != nil {
 		defer func() { _ = registry.Close() }()
 	}

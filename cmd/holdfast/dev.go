@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -20,7 +19,9 @@ type devOptions struct {
 	listen string
 	data   string
 	agents []string
-	expose bool
+	// endpoints are URLs of agent endpoints.
+	endpoints []string
+	expose    bool
 }
 
 // newDev returns the command that runs the whole system.
@@ -29,7 +30,8 @@ func newDev(t *cli.Terminal) *cobra.Command {
 	c := &cobra.Command{
 		Use: "dev", Short: "Run all four services in this process, for development", Args: cli.NoArguments,
 		Long: `Run all four services in this process, on SQLite and an embedded JetStream whose files survive restarts.
-Files of agents that change are read again. Without files there are demo agents, which need no API key.`,
+Files of agents that change are read again, and endpoints are asked every half second whether their agents have
+changed. Without files and endpoints there are demo agents, which need no API key.`,
 		RunE: func(c *cobra.Command, _ []string) error { return dev(c.Context(), o, t) },
 	}
 	c.Flags().StringVar(&o.listen, "listen", "127.0.0.1:8080", "the address of the gateway")
@@ -38,6 +40,9 @@ Files of agents that change are read again. Without files there are demo agents,
 		"let executors of other processes join, at HOLDFAST_STATE_LISTEN and HOLDFAST_STREAM_LISTEN")
 	c.Flags().StringArrayVar(&o.agents, "agents", nil,
 		"a YAML file of agents, a folder or a pattern; may be given several times; the demo agents without")
+	c.Flags().StringArrayVar(&o.endpoints, "endpoint", nil,
+		"the URL of an application with agents of its own (docs/endpoint.md); may be given several times. Requests to it are\n"+
+			"signed with HOLDFAST_EXECUTOR_ENDPOINT_SECRETS, and unsigned without")
 	return c
 }
 
@@ -46,7 +51,7 @@ func dev(ctx context.Context, o devOptions, t *cli.Terminal) error {
 	lines := &runLines{out: t.Out}
 	err := holdfast.Run(ctx, holdfast.Options{
 		Data: o.data, Expose: o.expose, Env: o.environ(t.Environ), Hooks: agent.Hooks{AfterRun: lines.print}, ServiceName: "holdfast-dev",
-		LogOutput: t.Err,
+		LogOutput: t.Err, AgentsChanged: lines.printChange,
 		Ready: func(r *holdfast.Runtime) error {
 			lines.mu.Lock()
 			defer lines.mu.Unlock()
@@ -69,9 +74,13 @@ var flagsForOptions = strings.NewReplacer("Options.Listen", "--listen", "Options
 
 // environ returns the environment with what the flags say.
 func (o devOptions) environ(environ []string) []string {
-	environ = append(slices.Clone(environ), "HOLDFAST_GATEWAY_LISTEN="+o.listen)
+	environ = append([]string{"HOLDFAST_EXECUTOR_ENDPOINT_POLL=500ms"}, environ...)
+	environ = append(environ, "HOLDFAST_GATEWAY_LISTEN="+o.listen)
 	if len(o.agents) > 0 {
 		environ = append(environ, "HOLDFAST_EXECUTOR_AGENTS="+strings.Join(o.agents, ";"))
+	}
+	if len(o.endpoints) > 0 {
+		environ = append(environ, "HOLDFAST_EXECUTOR_ENDPOINTS="+strings.Join(o.endpoints, ";"))
 	}
 	return environ
 }
