@@ -122,7 +122,7 @@ func (x *ListAgentsResponse) GetProblems() []*AgentProblem {
 // AgentProblem is a part of the agents that is out of service, or that lacks something.
 type AgentProblem struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// file, provider, mcpServer, tool or agent.
+	// file, endpoint, provider, mcpServer, tool or agent.
 	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
 	// The name of a file or of anything else.
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`

@@ -719,7 +719,7 @@ func (x *ListAgentsResponse) GetProblems() []*Problem {
 // Problem is a part of an executor's agents that is out of service, or that lacks something.
 type Problem struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// file, provider, mcpServer, tool or agent.
+	// file, endpoint, provider, mcpServer, tool or agent.
 	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
 	// The path of a file, and the name of anything else.
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`

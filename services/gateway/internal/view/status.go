@@ -60,7 +60,7 @@ type agentList struct {
 }
 
 type problem struct {
-	Kind      string `json:"kind" doc:"file, provider, mcpServer, tool or agent"`
+	Kind      string `json:"kind" doc:"file, endpoint, provider, mcpServer, tool or agent"`
 	Name      string `json:"name"`
 	AgentType string `json:"agentType,omitempty" doc:"the agent that has the tool or the fallback"`
 	Text      string `json:"text,omitempty" doc:"the reason; only for the scope operate"`

@@ -130,7 +130,7 @@ type Agent struct {
 
 // Problem is a part of an executor's agents that is out of service or incomplete.
 type Problem struct {
-	Kind  string `json:"kind"` // file, provider, mcpServer, tool or agent
+	Kind  string `json:"kind"` // file, endpoint, provider, mcpServer, tool or agent
 	Name  string `json:"name"`
 	Agent string `json:"agent,omitempty"` // that has the tool or the fallback; empty for a part of its own
 	Text  string `json:"text"`
