@@ -112,6 +112,8 @@ test('an application without a secret refuses everything, unless its author allo
   assert.deepEqual(await refusal(await handlerWith([])(request(body))), [401, 'SECRET_MISSING']);
   assert.deepEqual(await refusal(await handlerWith(['', ' '])(get({}))), [401, 'SECRET_MISSING']);
   assert.equal((await handlerWith([], { allowUnsigned: true })(get({}))).status, 200);
+  // Pages in a browser are not allowed to: they could reach the machine of a developer.
+  assert.deepEqual(await refusal(await handlerWith([], { allowUnsigned: true })(post({ origin: 'https://evil.example' }))), [401, 'SIGNATURE_MISSING']);
   // A secret is never ignored.
   assert.deepEqual(await refusal(await handlerWith(secret, { allowUnsigned: true })(get({}))), [401, 'SIGNATURE_MISSING']);
 });

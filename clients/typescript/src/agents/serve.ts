@@ -18,7 +18,7 @@ export interface ServeOptions {
   /** Without a secret, everybody who reaches the URL may call: for development. HOLDFAST_ENDPOINT_ALLOW_UNSIGNED=1 by default. */
   allowUnsigned?: boolean;
   /** A name for the code, for example its revision; at most 128 bytes. HOLDFAST_ENDPOINT_BUILD by default. */
-  build?: string;
+  build?: string | undefined;
   /** Where `log` of the context and errors go. `console` by default. */
   log?: Log;
   /** The largest body of a request, in bytes. 32 MiB by default; the runtime sends up to 16 MiB. */

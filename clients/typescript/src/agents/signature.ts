@@ -18,6 +18,7 @@ export interface Refusal {
 }
 
 const missing = 'The request has no signature. Sign it with webhook-id, webhook-timestamp and webhook-signature, as Standard Webhooks has it.';
+const fromPage = 'A page in a browser has sent the request. Without a secret, such requests are refused.';
 const invalid = 'No signature fits. The application and the executor must have a secret in common (HOLDFAST_EXECUTOR_ENDPOINT_SECRETS).';
 const noSecret =
   'The application has no secret. Set HOLDFAST_ENDPOINT_SECRET, or give serve the secrets; for development, allowUnsigned: true.';
@@ -38,7 +39,9 @@ export class Verifier {
 
   /** refusal says why a request without its body is refused already. */
   early(headers: Headers): Refusal | undefined {
-    if (this.#keys.length === 0) return this.allowUnsigned ? undefined : { status: 401, code: 'SECRET_MISSING', message: noSecret };
+    if (this.#keys.length === 0 && !this.allowUnsigned) return { status: 401, code: 'SECRET_MISSING', message: noSecret };
+    // Any page that the developer opens can send requests to this machine, and its browser names the page.
+    if (this.#keys.length === 0) return headers.has('origin') ? { status: 401, code: 'SIGNATURE_MISSING', message: fromPage } : undefined;
     const complete = ['webhook-id', 'webhook-timestamp', 'webhook-signature'].every((name) => headers.get(name));
     return complete ? undefined : { status: 401, code: 'SIGNATURE_MISSING', message: missing };
   }
