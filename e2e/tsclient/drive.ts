@@ -83,6 +83,69 @@ const scenarios: Record<string, () => Promise<unknown>> = {
     };
   },
 
+  async answers() {
+    const ask = async (sessionId: string, message: string) => {
+      const { pendingCalls, run } = await holdfast.ask({ sessionId, agentType: 'clerk', message, userId: 'bob' });
+      const [call] = pendingCalls;
+      if (!call) throw new Error(`no call waits: ${JSON.stringify(run)}`);
+      return call;
+    };
+    const end = async (sessionId: string, answered: { status: string; runId?: string }) => {
+      const run = await holdfast.wait(sessionId, answered.runId ? { runId: answered.runId } : {});
+      return [answered.status, run.output];
+    };
+    const [approved, denied, answered, failed] = await Promise.all([ask('approved', 'sum'), ask('denied', 'sum'), ask('answered', 'ask'), ask('failed', 'ask')]);
+    const waiting = await all(holdfast.calls.list({ userId: 'bob', limit: 1 }));
+    const approvals = await all(holdfast.calls.list({ userId: 'bob', kind: 'approval' }));
+    const out = {
+      waiting: waiting.map((call) => call.rootSessionId).sort(),
+      approvals: approvals.map((call) => call.sessionId).sort(),
+      approved: await end('approved', await holdfast.calls.approve(approved)),
+      denied: await end('denied', await holdfast.calls.deny(denied, 'too much')),
+      answered: await end('answered', await holdfast.calls.answer(answered, { choice: 'red' })),
+      failed: await end('failed', await holdfast.calls.fail(failed, 'nobody there')),
+    };
+    const again = await holdfast.calls.deny(approved);
+    const unknown = await refusal(holdfast.calls.approve({ sessionId: 'approved', toolCallId: 'nothing', approvalId: 'nothing' }));
+    return { ...out, again: again.status, unknown, left: (await all(holdfast.calls.list({ userId: 'bob' }))).length };
+  },
+
+  async lists() {
+    for (let i = 0; i < 3; i++) await holdfast.ask({ sessionId: 'long', agentType: 'talker', message: `number ${i}`, userId: 'cleo' });
+    const messages = await all(holdfast.sessions.messages('long', { limit: 1 }));
+    const runs = await all(holdfast.sessions.runs('long'));
+    const usage = await holdfast.sessions.usage('long');
+    const first = runs.at(-1);
+    const ofRun = await holdfast.sessions.usage('long', { runId: first?.runId ?? '' });
+    const buckets = await holdfast.usage({ userId: 'cleo', bucketMs: 0 });
+    const counted = (tokens?: { totalTokens?: number }) => (tokens?.totalTokens ?? 0) > 0;
+    return {
+      messages: messages.map(({ role, parts }) => `${role}: ${parts.map((part) => ('text' in part ? part.text : '')).join('')}`),
+      turns: runs.map((run) => run.turn),
+      usage: [usage.entryCount, ofRun.entryCount, buckets.length, counted(usage.tokens) && counted(buckets[0]?.rollup?.tokens)],
+      missing: await refusal(all(holdfast.sessions.runs('nobody'))),
+    };
+  },
+
+  async files() {
+    const bytes = Uint8Array.from({ length: 20_000 }, (_, i) => i % 251);
+    const raw = await holdfast.files.upload(bytes);
+    const text = await holdfast.files.upload(new Blob(['hello'], { type: 'text/plain' }));
+    const named = await holdfast.files.upload(new TextEncoder().encode('a,b').buffer, { mediaType: 'text/csv' });
+    const answer = await holdfast.ask({
+      sessionId: 'with-file', agentType: 'talker', messages: [{ text: 'look', parts: [{ file: { url: text.url, mediaType: text.mediaType, filename: 'hello.txt' } }] }],
+    });
+    const read = new Uint8Array(await (await holdfast.files.download(raw.id)).arrayBuffer());
+    return {
+      raw: [raw.size, raw.mediaType, read.length === bytes.length && read.every((byte, i) => byte === bytes[i])],
+      text: [text.size, text.mediaType, await (await holdfast.files.download(text.url)).text()],
+      named: [named.size, named.mediaType],
+      answer: answer.text,
+      missing: await refusal(holdfast.files.download('file_0')),
+      image: await refusal(holdfast.files.upload(new Blob(['no'], { type: 'image/png' }))),
+    };
+  },
+
   async key() {
     return { list: await refusal(all(holdfast.sessions.list())), stream: await refusal(all(holdfast.stream({ sessionId: 'talk' }))) };
   },

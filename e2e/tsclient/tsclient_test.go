@@ -27,8 +27,26 @@ models:
             - when: {lastUser: '^tell me a story$'}
               reply: [{text: 'STORY', chunk: 1 word, delay: 10ms}]
             - reply: 'You said: {{.LastUser}}'
+        clerk:
+          rules:
+            - when: {toolFailed: calculate}
+              reply: 'Denied: {{.LastResult}}'
+            - when: {toolResult: calculate}
+              reply: 'It is {{field .LastResult "value"}}.'
+            - when: {toolFailed: ask}
+              reply: 'No answer: {{.LastResult}}'
+            - when: {toolResult: ask}
+              reply: 'You chose {{field .LastResult "choice"}}.'
+            - when: {lastUser: '^sum$'}
+              reply: [{call: {name: calculate, arguments: {expression: 6 * 7}}}]
+            - reply: [{call: {name: ask}}]
 agents:
   - {name: talker, description: Talks., model: scripted/talker}
+  - name: clerk
+    model: scripted/clerk
+    tools:
+      - {use: calculate, approval: always}
+      - {name: ask, description: Asks., client: true}
 `
 
 var story = strings.TrimSpace(strings.Repeat("once upon a time ", 40))
@@ -116,6 +134,35 @@ func TestTheInstalledClientDrivesAGateway(t *testing.T) {
 		want := `{"state":{"plan":null,"seen":[1,2]},"warnings":[],"stale":{"status":409,"code":"VERSION_STALE","said":true},"status":"paused",` +
 			`"refused":["completed",true],"set":true}`
 		if got := drive(t, folder, "writes", d.URL); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	})
+
+	t.Run("answers calls", func(t *testing.T) {
+		t.Parallel()
+		want := `{"waiting":["answered","approved","denied","failed"],"approvals":["approved","denied"],"approved":["accepted","It is 42."],` +
+			`"denied":["accepted","Denied: {\"error\":\"a human has refused this call, so it was not made: too much\"}"],"answered":["accepted","You chose red."],` +
+			`"failed":["accepted","No answer: {\"error\":\"nobody there\"}"],"again":"already_completed",` +
+			`"unknown":{"status":404,"code":"UNKNOWN_TOOL_CALL","kind":"tool_call","said":true},"left":0}`
+		if got := drive(t, folder, "answers", d.URL); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	})
+
+	t.Run("lists messages, runs and usage", func(t *testing.T) {
+		t.Parallel()
+		want := `{"messages":["user: number 0","assistant: You said: number 0","user: number 1","assistant: You said: number 1","user: number 2",` +
+			`"assistant: You said: number 2"],"turns":[3,2,1],"usage":[3,1,1,true],"missing":{"status":404,"code":"SESSION_NOT_FOUND","kind":"session","said":true}}`
+		if got := drive(t, folder, "lists", d.URL); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	})
+
+	t.Run("stores and reads files", func(t *testing.T) {
+		t.Parallel()
+		want := `{"raw":[20000,"application/octet-stream",true],"text":[5,"text/plain","hello"],"named":[3,"text/csv"],"answer":"You said: look",` +
+			`"missing":{"status":404,"code":"FILE_NOT_FOUND","kind":"file","said":true},"image":{"status":400,"code":"FILE_INVALID","said":true}}`
+		if got := drive(t, folder, "files", d.URL); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
 	})

@@ -3,12 +3,16 @@
  * methods add what a description cannot: waiting, pages, and streams that survive a broken connection.
  */
 import createClient, { type Client } from 'openapi-fetch';
+import { Calls } from './calls.js';
 import { HoldfastError, RunFailedError } from './errors.js';
 import { events, type Frame, type ServerEvent } from './events.js';
+import { Files } from './files.js';
 import { Retry } from './retry.js';
 import type { components, paths } from './schema.js';
 
+export { Calls, type ApprovalName, type CallFilter, type CallName, type Submitted } from './calls.js';
 export { HoldfastError, RunFailedError } from './errors.js';
+export { Files, type Uploaded } from './files.js';
 export type { Chunk, Frame } from './events.js';
 export type { components, paths } from './schema.js';
 
@@ -17,15 +21,22 @@ export type Session = Schemas['Session'];
 export type Run = Schemas['Run'];
 export type RunResult = Schemas['RunResult'];
 export type PendingCall = Schemas['PendingCall'];
+/** A message as useChat has it. */
+export type UIMessage = Schemas['UIMessage'];
+export type UsageRollup = Schemas['UsageRollup'];
+export type UsageQuery = NonNullable<paths['/usage/query']['get']['parameters']['query']>;
 export type StartRequest = Schemas['StartRequest'];
 /** What `setStatus` did: the new version, or the status and the version of a session that was not as expected. */
 export type StatusAnswer = Schemas['StatusSet'] | Schemas['StatusConflict'];
 export type SessionFilter = Omit<NonNullable<paths['/sessions']['get']['parameters']['query']>, 'cursor' | 'offset'>;
 
+/** `limit` is the size of a page. */
+export type MessageFilter = Omit<NonNullable<paths['/messages']['get']['parameters']['query']>, 'sessionId' | 'offset'>;
+
 export interface Options {
   /** The gateway's address, such as https://agents.example.com. */
   baseUrl: string;
-  apiKey?: string;
+  apiKey?: string | undefined;
   fetch?: typeof globalThis.fetch;
   /** How long an outage may last before a call fails, in milliseconds. */
   patience?: number;
@@ -38,7 +49,7 @@ export interface Answer {
   text: string;
   output: unknown;
   run: RunResult;
-  /** The calls that the run waits for; see `http.POST('/submit-tool-result')`. */
+  /** The calls that the run waits for; see `calls`. */
   pendingCalls: PendingCall[];
 }
 
@@ -65,6 +76,8 @@ export class Holdfast {
   /** All routes. An error is a value here; see `unwrap`. */
   readonly http: Client<paths>;
   readonly sessions: Sessions;
+  readonly calls: Calls;
+  readonly files: Files;
   readonly #options: Required<Omit<Options, 'apiKey'>>;
   readonly #headers: Record<string, string>;
 
@@ -79,6 +92,8 @@ export class Holdfast {
     if (options.apiKey) this.#headers.Authorization = `Bearer ${options.apiKey}`;
     this.http = createClient<paths>({ baseUrl: this.#options.baseUrl, headers: this.#headers, fetch: (request) => this.#options.fetch(request) });
     this.sessions = new Sessions(this);
+    this.calls = new Calls(this);
+    this.files = new Files(this);
   }
 
   /** start begins the next run of a session. It is repeated after a broken connection, and starts one run only. */
@@ -160,6 +175,11 @@ export class Holdfast {
     }
   }
 
+  /** usage sums the usage of sessions, in buckets of `bucketMs`. */
+  async usage(query: UsageQuery = {}, signal?: AbortSignal): Promise<Schemas['UsageBucket'][]> {
+    return (await this.retry(() => this.http.GET('/usage/query', { params: { query }, signal: signal ?? null }), signal)).buckets;
+  }
+
   /** retry repeats a request that changes nothing twice, while the gateway is away. */
   async retry<T>(call: () => Promise<{ data?: T; error?: unknown; response: Response }>, signal?: AbortSignal): Promise<T> {
     const retry = new Retry(this.#options.patience, signal);
@@ -197,6 +217,35 @@ export class Sessions {
 
   async get(id: string): Promise<Schemas['GetSessionResponse']> {
     return this.client.retry(() => this.client.http.GET('/sessions/{id}', { params: { path: { id } } }));
+  }
+
+  /** messages yields the conversation from its beginning, as messages of useChat. It loads pages as they are needed. */
+  async *messages(id: string, filter: MessageFilter = {}, signal?: AbortSignal): AsyncGenerator<UIMessage, void, void> {
+    for (let offset = 0; ; ) {
+      const query = { ...filter, sessionId: id, offset };
+      const page = await this.client.retry(() => this.client.http.GET('/messages', { params: { query }, signal: signal ?? null }), signal);
+      yield* page.messages;
+      if (!page.hasMore) return;
+      offset = page.offset + page.limit;
+    }
+  }
+
+  /** runs yields the runs of a session, newest first. It loads pages as they are needed. */
+  async *runs(id: string, signal?: AbortSignal): AsyncGenerator<Run, void, void> {
+    for (let beforeTurn = 0; ; ) {
+      const query = { sessionId: id, beforeTurn, limit: 200 };
+      const page = await this.client.retry(() => this.client.http.GET('/runs', { params: { query }, signal: signal ?? null }), signal);
+      yield* page.runs;
+      const last = page.runs.at(-1);
+      if (!page.hasMore || !last) return;
+      beforeTurn = last.turn;
+    }
+  }
+
+  /** usage sums the usage of a session, or of one of its runs. */
+  async usage(id: string, options: { runId?: string } = {}): Promise<UsageRollup> {
+    const query = { ...options, sessionId: id, mode: 'rollup' as const };
+    return (await this.client.retry(() => this.client.http.GET('/usage', { params: { query } }))) as UsageRollup;
   }
 
   async update(id: string, body: Schemas['UpdateSessionRequest']): Promise<Schemas['UpdateSessionResponse']> {
