@@ -2,40 +2,35 @@ package api
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
-	"buf.build/go/protovalidate"
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/api/contract"
 )
 
 // requestInvalid is the reason of a broken rule without a reason of its own.
 const requestInvalid = "REQUEST_INVALID"
 
-// Validate checks a request by the rules of its contract, which are compiled at the first request of
-// its type. Invalid, with the reason of the first broken rule and the metadata "field" and "rule";
-// REQUEST_INVALID for a rule without a reason.
+// Validate checks a request by the rules of its contract, which are read at the first request of its type. Invalid, with the
+// reason of the first broken rule and the metadata "field" and "rule"; REQUEST_INVALID for a rule without a reason.
 func Validate(request proto.Message) error {
-	err := protovalidate.GlobalValidator.Validate(request, protovalidate.WithFailFast())
-	broken, ok := errors.AsType[*protovalidate.ValidationError](err)
-	if !ok {
-		return err // nil, or a rule that does not compile
+	broken, err := contract.Check(request.ProtoReflect())
+	if broken == nil {
+		return err // nil, or a rule that cannot be checked
 	}
-	violation := broken.Violations[0].Proto
-	rule, field := violation.GetRuleId(), protovalidate.FieldPathString(violation.GetField())
-	reason := rule
-	if rule != strings.ToUpper(rule) || rule == "" { // one of protovalidate
+	reason := broken.Rule
+	if broken.Rule != strings.ToUpper(broken.Rule) || broken.Rule == "" {
 		reason = requestInvalid
 	}
-	text := violation.GetMessage()
-	if field != "" {
-		text = fmt.Sprintf("%s %s", field, text)
+	text := broken.Text
+	if broken.Field != "" {
+		text = fmt.Sprintf("%s %s", broken.Field, text)
 	}
-	return fault.New(fault.Invalid, reason, "%s", text).With("field", field).With("rule", rule)
+	return fault.New(fault.Invalid, reason, "%s", text).With("field", broken.Field).With("rule", broken.Rule)
 }
 
 // rules checks the requests of clients before the service sees them.
