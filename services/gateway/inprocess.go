@@ -14,7 +14,7 @@ import (
 
 // Caller is on whose behalf a program calls the gateway in its own process: see Transport and Peers.Authenticate.
 type Caller struct {
-	// Tenant is the tenant of the caller's sessions. Empty is "default", which is that of gateways without credentials.
+	// Tenant owns the caller's sessions. Empty is "default", the tenant of gateways without credentials.
 	Tenant string
 	// User is the user; empty for a caller that acts for no user. A user without the scope operate reaches only its own
 	// sessions.
