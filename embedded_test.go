@@ -313,16 +313,24 @@ func TestWrongOptionsSayWhatToChange(t *testing.T) {
 		reason string
 		says   string
 	}{
-		"a taken port":      {func(o *holdfast.Options) { o.Listen = taken.Addr().String() }, fault.Unavailable, "LISTEN_FAILED", "Options.Listen"},
-		"an open port":      {func(o *holdfast.Options) { o.Listen = "0.0.0.0:0" }, fault.Invalid, "INSECURE_LISTEN", "Options.Listen"},
-		"two places":        {func(o *holdfast.Options) { o.Data = "d" }, fault.Invalid, "OPTIONS_INVALID", "Options.InMemory"},
-		"a wrong variable":  {func(o *holdfast.Options) { o.Env = []string{"HOLDFAST_EXECUTOR_SLOTS=many"} }, fault.Invalid, "CONFIG_INVALID", "HOLDFAST_EXECUTOR_SLOTS"},
-		"no such file":      {func(o *holdfast.Options) { o.AgentFiles = []string{"none.yaml"} }, fault.NotFound, "AGENTS_NOT_FOUND", "none.yaml"},
-		"no such keys":      {func(o *holdfast.Options) { o.APIKeys = "none.yaml" }, fault.Invalid, "API_KEYS_INVALID", "none.yaml"},
-		"an agent twice":    {func(o *holdfast.Options) { o.Agents = append(o.Agents, clerk(nothing)) }, fault.Conflict, "AGENT_EXISTS", "clerk"},
-		"a wrong agent":     {func(o *holdfast.Options) { o.Agents[0].Name = "" }, fault.Invalid, "AGENT_INVALID", "name"},
-		"an unknown model":  {func(o *holdfast.Options) { o.Models = nil }, fault.Invalid, "MODEL_INVALID", `the provider "script"`},
-		"a model without":   {func(o *holdfast.Options) { o.Models = map[string]executor.Model{"script": nil} }, fault.Invalid, "MODEL_INVALID", "script"},
+		"a taken port":     {func(o *holdfast.Options) { o.Listen = taken.Addr().String() }, fault.Unavailable, "LISTEN_FAILED", "Options.Listen"},
+		"an open port":     {func(o *holdfast.Options) { o.Listen = "0.0.0.0:0" }, fault.Invalid, "INSECURE_LISTEN", "Options.Listen"},
+		"two places":       {func(o *holdfast.Options) { o.Data = "d" }, fault.Invalid, "OPTIONS_INVALID", "Options.InMemory"},
+		"a wrong variable": {func(o *holdfast.Options) { o.Env = []string{"HOLDFAST_EXECUTOR_SLOTS=many"} }, fault.Invalid, "CONFIG_INVALID", "HOLDFAST_EXECUTOR_SLOTS"},
+		"no such file":     {func(o *holdfast.Options) { o.AgentFiles = []string{"none.yaml"} }, fault.NotFound, "AGENTS_NOT_FOUND", "none.yaml"},
+		"no such keys":     {func(o *holdfast.Options) { o.APIKeys = "none.yaml" }, fault.Invalid, "API_KEYS_INVALID", "none.yaml"},
+		"an agent twice":   {func(o *holdfast.Options) { o.Agents = append(o.Agents, clerk(nothing)) }, fault.Conflict, "AGENT_EXISTS", "clerk"},
+		"a wrong agent":    {func(o *holdfast.Options) { o.Agents[0].Name = "" }, fault.Invalid, "AGENT_INVALID", "name"},
+		"an unknown model": {func(o *holdfast.Options) { o.Models = nil }, fault.Invalid, "MODEL_INVALID", `the provider "script"`},
+		"a model without":  {func(o *holdfast.Options) { o.Models = map[string]executor.Model{"script": nil} }, fault.Invalid, "MODEL_INVALID", "script"},
+		"all origins": {func(o *holdfast.Options) {
+			o.Authenticate = func(*http.Request) (*holdfast.Caller, error) { return nil, nil }
+			o.Env = []string{"HOLDFAST_GATEWAY_CORS_ORIGINS=*"}
+		}, fault.Invalid, "CORS_ORIGIN_INVALID", "HOLDFAST_GATEWAY_CORS_ORIGINS"},
+		"two kinds of callers": {func(o *holdfast.Options) {
+			o.Authenticate = func(*http.Request) (*holdfast.Caller, error) { return nil, nil }
+			o.Env = []string{"HOLDFAST_GATEWAY_INSECURE_NO_AUTH=true"}
+		}, fault.Invalid, "CONFIG_INVALID", "HOLDFAST_GATEWAY_INSECURE_NO_AUTH"},
 		"a missing API key": {func(o *holdfast.Options) { o.Agents[0].Model = "anthropic/claude" }, fault.Invalid, "MODEL_INVALID", "Options.Env"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -177,7 +177,7 @@ func Start(ctx context.Context, o Options) (_ *Runtime, err error) {
 	}
 	running, stop := context.WithCancel(ctx)
 	r.stop = stop
-	ready := make(chan error, 1) // for the single result
+	ready := make(chan struct{})
 	go func() {
 		defer close(r.ended)
 		err := r.run(running, func() error {
@@ -186,7 +186,7 @@ func Start(ctx context.Context, o Options) (_ *Runtime, err error) {
 					return err
 				}
 			}
-			ready <- nil
+			close(ready)
 			return nil
 		})
 		stop()

@@ -89,7 +89,7 @@ func loopbackOrigin(origin string) bool {
 // CheckOrigins validates Allowed. Invalid (CORS_ORIGIN_INVALID).
 func (o Origins) CheckOrigins() error {
 	for _, origin := range o.Allowed {
-		if origin == "*" && !o.Loopback {
+		if origin == "*" && !o.Loopback && !o.Cookies {
 			continue
 		}
 		u, err := url.Parse(origin)
@@ -97,7 +97,7 @@ func (o Origins) CheckOrigins() error {
 			return fault.New(
 				fault.Invalid,
 				"CORS_ORIGIN_INVALID",
-				"HOLDFAST_GATEWAY_CORS_ORIGINS: %q is no origin: write a scheme and a host, such as https://app.example.com (\"*\" only together with API keys)",
+				"HOLDFAST_GATEWAY_CORS_ORIGINS: %q is no origin: write a scheme and a host, such as https://app.example.com (\"*\" only for callers with API keys or tokens)",
 				origin,
 			)
 		}
