@@ -175,7 +175,9 @@ func (r *runner) execute(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	refusal := r.hooks.beforeRun(ctx, r.claimed.run.GetStepCount() > 0 || start.Journal != nil)
+	interruptible, end := r.stopper.interruptible(ctx) // the hook may wait for its application
+	refusal := r.hooks.beforeRun(interruptible, r.claimed.run.GetStepCount() > 0 || start.Journal != nil)
+	end()
 	r.planner = loop.New(start)
 	if refusal != nil {
 		return r.fail(ctx, *refusal)
