@@ -1237,7 +1237,7 @@ export interface components {
              * @description the connected executors that have the problem
              */
             executors: number;
-            /** @description file, provider, mcpServer, tool or agent */
+            /** @description file, endpoint, provider, mcpServer, tool or agent */
             kind: string;
             name: string;
             /** @description the reason; only for the scope operate */
