@@ -1,4 +1,4 @@
-// Compiles and runs the examples of docs/agents-typescript.md, and compiles that of the README.
+// Compiles and runs the examples of docs/agents-typescript.md, and compiles those of the two READMEs.
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -30,6 +30,16 @@ before(async () => {
   }
   const [, readme = ''] = readFileSync(join(root, 'README.md'), 'utf8').match(/```ts\n([^]*?)```/) ?? [];
   writeFileSync(join(folder, 'readme.ts'), readme);
+  // The front page shows the middle of a program.
+  const [, front = ''] = readFileSync(join(root, '../../README.md'), 'utf8').match(/```ts\n([^]*?)```/) ?? [];
+  assert.match(front, /agent\(/);
+  const beginning = [
+    "import { createServer } from 'node:http';",
+    "import { agent, serve, tool, toNode } from '@holdfast/sdk/agents';",
+    "import { z } from 'zod';",
+    'declare const bank: { refund(user: { id: string } | null, order: string, amount: number, key: string): Promise<string> };',
+  ];
+  writeFileSync(join(folder, 'front.ts'), [...beginning, front].join('\n'));
   const config = { extends: '../tsconfig.json', compilerOptions: { rootDir: '.', outDir: 'out', declaration: false }, include: ['.'], exclude: ['out'] };
   writeFileSync(join(folder, 'tsconfig.json'), JSON.stringify(config));
   await run(process.execPath, [join(root, 'node_modules/typescript/bin/tsc'), '-p', folder]).catch(({ stdout }) => assert.fail(stdout));

@@ -569,11 +569,13 @@ test('a mistake in a definition says what to change', () => {
     ['an input that is none', () => tool({ name: 'a', description: 'A.', input: { type: 'object' } as never, execute: () => 1 }), /is not a schema/],
     ['agents of one name', () => serve({ agents: [agent({ name: 'a', model: 'a/b' }), agent({ name: 'a', model: 'a/b' })] }), /Two agents have the name "a"/],
     ['agents that are none', () => serve({ agents: [{} as never] }), /needs agents that agent/],
+    ['a long description', () => serve({ agents: [agent({ name: 'a', model: 'a/b', systemPrompt: 'x'.repeat(1 << 20) })] }), /at most 1048576 are allowed\. Serve them at two URLs/],
     ['a long build', () => serve({ agents: [], build: 'x'.repeat(129) }), /more than 128 bytes/],
   ];
   for (const [what, make, want] of rows) assert.throws(make, want, what);
   named('x'.repeat(64));
   serve({ agents: [], build: 'x'.repeat(128) });
+  serve({ agents: [agent({ name: 'a', model: 'a/b', systemPrompt: 'x'.repeat((1 << 20) - 1000) })] });
 });
 
 test('the version of the package is in the description', async () => {

@@ -1,7 +1,6 @@
 /** Checks of names, which tell at once what the runtime would refuse later. */
 
 const encoder = new TextEncoder();
-// biome-ignore lint/suspicious/noControlCharactersInRegex: they are what it looks for
 const control = /[\u0000-\u001f\u007f-\u009f]/;
 const mostBytes = 256;
 

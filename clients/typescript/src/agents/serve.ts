@@ -8,6 +8,8 @@ import { answer, refuse, version } from './wire.js';
 export const packageVersion = '0.1.0';
 const defaultRequestBytes = 32 << 20;
 const mostBuildBytes = 128;
+/** The executor refuses larger descriptions as a whole. */
+const mostDescriptionBytes = 1 << 20;
 const encoder = new TextEncoder();
 
 /** ServeOptions describe an endpoint. */
@@ -48,6 +50,9 @@ export function serve(options: ServeOptions): Handler {
   const verifier = new Verifier(secretsOf(options.secrets), allowUnsigned);
   const largest = options.maxRequestBytes ?? defaultRequestBytes;
   const description = describe([...agents.values()], build);
+  if (description.length > mostDescriptionBytes) {
+    throw new TypeError(`The agents have a description of ${description.length} bytes; at most ${mostDescriptionBytes} are allowed. Serve them at two URLs.`);
+  }
   const tag = crypto.subtle.digest('SHA-256', description).then((hash) => `"${hex(new Uint8Array(hash))}"`);
 
   const handle = async (request: Request): Promise<Response> => {

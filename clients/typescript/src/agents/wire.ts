@@ -5,8 +5,8 @@ import type { Refusal } from './signature.js';
 /** version is that of docs/endpoint.md. */
 export const version = 1;
 /** maxLine bounds a line, maxAnswer all lines of an answer, in bytes. */
-export const maxLine = 2 << 20;
-export const maxAnswer = 16 << 20;
+const maxLine = 2 << 20;
+const maxAnswer = 16 << 20;
 /** reserve is what earlier lines leave for the last line and for pings. */
 const reserve = maxLine + (64 << 10);
 /** silenceMs is how long an answer may be silent before a ping. The executor expects one in 15 s. */
@@ -30,9 +30,6 @@ export type Line =
   | { usage: { kind: string; name: string; value: number } }
   | { send: unknown }
   | { ping: Record<string, never> };
-
-/** LineKind names what a call may send beside pings. */
-export type LineKind = Exclude<Line extends infer L ? (L extends L ? keyof L : never) : never, 'ping'>;
 
 /** Last is the last line. */
 export type Last = { result: unknown } | { error: { message: string; publicMessage?: string; code?: string } };

@@ -46,13 +46,13 @@ export class Runtime {
   readonly #killAtExit = () => void this.#process?.kill('SIGKILL');
 
   private constructor(
-    readonly options: Options,
+    private readonly options: Options,
     /** The address of the gateway. */
     readonly url: string,
-    readonly folder: string,
-    readonly secret: string,
-    readonly server: http.Server,
-    readonly port: number,
+    private readonly folder: string,
+    private readonly secret: string,
+    private readonly server: http.Server,
+    private readonly port: number,
   ) {
     this.client = new Holdfast({ baseUrl: url });
     process.on('exit', this.#killAtExit);
@@ -182,6 +182,7 @@ export class Runtime {
     this.#moments.push(moment);
     if (!this.#crash || this.#moment++ !== this.#crash.at) return false;
     this.#crashed = this.#crash.victim === 'runtime' ? this.crash() : this.crashApplication();
+    this.#crashed.catch(() => undefined); // crashing waits for it, after the scenario
     return true;
   }
 
