@@ -250,7 +250,8 @@ func TestFunctionsKnowTheUserInSubAgentsAfterDaysAndAfterATakeover(t *testing.T)
 				p := newSystem(t)
 				p.config.HeartbeatInterval = 5 * time.Minute // days pass
 				p.environ = []string{
-					"HOLDFAST_STATE_SILENT_AFTER=20m", "HOLDFAST_STATE_BROKEN_AFTER=10m", "HOLDFAST_STATE_SWEEP_EVERY=1m", "HOLDFAST_STATE_CLAIM_POLL=10m",
+					"HOLDFAST_STATE_SILENT_AFTER=20m", "HOLDFAST_STATE_BROKEN_AFTER=10m", "HOLDFAST_STATE_SWEEP_EVERY=10m", "HOLDFAST_STATE_CLAIM_POLL=1h",
+					"HOLDFAST_STATE_STOP_POLL=1h", "HOLDFAST_STATE_EXPIRE_EVERY=1h",
 				}
 				log := &factLog{p: p, seen: map[string]map[string]bool{}, runs: map[string]bool{}}
 				calls := func(pairs ...string) modelFunc {
