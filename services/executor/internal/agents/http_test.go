@@ -8,8 +8,10 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/pkg/webhook"
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool/httptool"
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool/outbound"
 )
@@ -79,5 +81,49 @@ func TestADeclaredToolIsEitherAClientToolOrAnHTTPTool(t *testing.T) {
 	for _, tool := range []string{"{name: t}", "{name: t, client: true, http: {url: 'https://a.example'}}"} {
 		_, err := Parse(t.Context(), Source{Name: "a.yaml", Data: []byte("agents:\n  - name: a\n    model: mine/x\n    tools:\n      - " + tool + "\n")}, testKnown())
 		wantMistakes(t, err, `a.yaml:5: agent "a": tool "t": a declared tool has either client: true`)
+	}
+}
+
+func TestARequestOfAFileSaysWhoseItIsAndIsSigned(t *testing.T) {
+	t.Parallel()
+	const secret = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz"
+	known, err := webhook.ParseSecret(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		err := webhook.Verifier{Secrets: []webhook.Secret{known}}.Verify(r.Header, body, time.Now())
+		fmt.Fprintf(w, "%s %s %s %v", r.RequestURI, r.Header.Get("X-User"), body, err)
+	}))
+	t.Cleanup(server.Close)
+	peers := testKnown()
+	peers.HTTP = httptool.Peers{
+		Policy: outbound.Policy{Hosts: []string{"127.0.0.1"}}, Lookup: func(string) (string, error) { return secret, nil },
+	}
+	file := "tools:\n  - name: t\n    http:\n      method: POST\n      url: " + server.URL + "/{{tenant}}\n      headers: {X-User: '{{user.id}}'}\n" +
+		"      body: {plan: '{{session.metadata.plan}}'}\n      sign: SIGN\nagents: [{name: a, model: mine/x, tools: [t]}]\n"
+	call := &agent.Call{Tenant: "acme", UserID: "ann", Metadata: map[string]string{"plan": "gold"}, Input: []byte(`{}`)}
+	for _, sign := range []string{"{secret: '${S}'}", "{secret: ['${S}', '${OTHER}']}"} {
+		set, err := Parse(t.Context(), Source{Name: "a.yaml", Data: []byte(strings.Replace(file, "SIGN", sign, 1))}, peers)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := set.Agents[0].Tools[0].Execute(t.Context(), call)
+		if want := `/acme ann {"plan":"gold"} <nil>`; err != nil || got != want {
+			t.Errorf("sign: %s: the server says %v, %v, want %s", sign, got, err, want)
+		}
+	}
+	for change, want := range map[string]string{
+		"{{user.id}} {{user.name}}": `a.yaml:6:7: tools: tool "t": http: headers.X-User: {{user.name}} is not one of {{user.id}}`,
+		"SIGN {}":                   `a.yaml:8:`,
+		"SIGN {secret: x}":          `a.yaml:8:`,
+	} {
+		from, to, _ := strings.Cut(change, " ")
+		changed := strings.Replace(strings.Replace(file, from, to, 1), "SIGN", "{secret: '${S}'}", 1)
+		_, err := Parse(t.Context(), Source{Name: "a.yaml", Data: []byte(changed)}, peers)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want a mistake with %s", change, err, want)
+		}
 	}
 }

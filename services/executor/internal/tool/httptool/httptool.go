@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/webhook"
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool/outbound"
 )
 
@@ -54,6 +55,8 @@ type Config struct {
 	Query map[string]string
 	// Headers have no arguments. {{name}} is a value of the runtime. ${NAME} is resolved.
 	Headers map[string]string
+	// Sign, if not nil, signs each request.
+	Sign *Sign
 	// Body defaults to BodyInput for POST, PUT and PATCH and to BodyNone for other methods.
 	Body Body
 	// BodyTemplate replaces Body: JSON with {name} in its texts for arguments. A text that is {name} alone
@@ -68,6 +71,12 @@ type Config struct {
 	// ShowErrors shows users the same failures as the model, with the beginning of a failed response.
 	// Without it, users see at most its HTTP status.
 	ShowErrors bool
+}
+
+// Sign signs requests according to Standard Webhooks 1.0.0, as endpoints are called. Each request has an id of its own.
+type Sign struct {
+	// Secret lists secrets, each of which makes a signature: whsec_ and the base64 of 24 to 64 bytes. ${NAME} is resolved.
+	Secret []string
 }
 
 // Peers are the dependencies of tools.
@@ -90,7 +99,8 @@ func New(t agent.Tool, c Config, p Peers) (agent.Tool, error) {
 	if len(b.mistakes) > 0 {
 		return t, fault.New(fault.Invalid, "HTTP_TOOL_INVALID", "%s", strings.Join(b.mistakes, "\n"))
 	}
-	r.client = p.Policy.Client(slices.Collect(maps.Keys(r.headers)))
+	own := slices.Collect(maps.Keys(r.headers))
+	r.client = p.Policy.Client(append(own, signatureHeaders...))
 	r.jitter = rand.Float64
 	t.Execute = r.execute
 	return t, nil
@@ -104,6 +114,7 @@ type request struct {
 	query    []field
 	fixed    string // the query of the URL
 	headers  map[string]template
+	secrets  []webhook.Secret // sign requests
 	body     Body
 	template any // of the body; nil without one
 	success  []string
@@ -152,9 +163,38 @@ func (b *builder) request() *request {
 	for _, name := range slices.Sorted(maps.Keys(c.Headers)) {
 		b.header(r, name, c.Headers[name])
 	}
+	b.sign(r)
 	b.bodyOf(r)
 	b.resultOf(r)
 	return r
+}
+
+// signatureHeaders are the headers of a signed request.
+var signatureHeaders = []string{webhook.IDHeader, webhook.TimestampHeader, webhook.SignatureHeader}
+
+// sign reads the secrets.
+func (b *builder) sign(r *request) {
+	const field = "sign.secret"
+	if b.config.Sign == nil {
+		return
+	}
+	if len(b.config.Sign.Secret) == 0 {
+		b.mistake(field, "it is missing")
+	}
+	for _, given := range b.config.Sign.Secret {
+		before := len(b.mistakes)
+		var text strings.Builder
+		write := func(piece string) { text.WriteString(piece) }
+		b.expand(field, given, write, write)
+		secret, err := webhook.ParseSecret(text.String())
+		switch f, ok := fault.From(err); {
+		case len(b.mistakes) > before: // the text is incomplete
+		case ok:
+			b.mistake(field, "%s", f.Detail)
+		default:
+			r.secrets = append(r.secrets, secret)
+		}
+	}
 }
 
 func (b *builder) url(r *request) {
@@ -257,6 +297,9 @@ func (b *builder) header(r *request, name, value string) {
 	case "", "Host", "Content-Length", "Transfer-Encoding", "Connection", "Idempotency-Key", "Traceparent", "Tracestate":
 		b.mistake(field, "the header is reserved; leave it out")
 		return
+	}
+	if b.config.Sign != nil && slices.Contains(signatureHeaders, canonical) {
+		b.mistake(field, "the header is of the signature; leave it out")
 	}
 	var t template
 	valid := isValidName(name)

@@ -3,16 +3,19 @@ package httptool
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/telemetry"
+	"github.com/holdfast-run/holdfast/pkg/webhook"
 	"github.com/holdfast-run/holdfast/services/executor/internal/trusted"
 )
 
@@ -49,6 +52,7 @@ func (r *request) build(ctx context.Context, call *agent.Call) (*http.Request, e
 	for name, value := range headers {
 		request.Header.Set(name, value)
 	}
+	webhook.Sign(request.Header, rand.Text(), time.Now(), body, r.secrets...)
 	if call.IdempotencyKey != "" {
 		request.Header[r.keyHeader()] = []string{call.IdempotencyKey}
 	}

@@ -7,10 +7,13 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/webhook"
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool/httptool"
 )
 
@@ -108,6 +111,56 @@ func TestACallWithoutTheValueOfAPlaceholder(t *testing.T) {
 		}
 		if want == "" && (err != nil || len(requests) != 1 || requests[0].uri != "/?user=" || requests[0].header.Get("X-User") != "") {
 			t.Errorf("got %v after %v, want a request without the user", err, requests)
+		}
+	}
+}
+
+func TestASignedRequestCanBeVerified(t *testing.T) {
+	t.Parallel()
+	const former, current = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz", "whsec_QUJDREVGR0hJSktMTU5PUFFSU1RVVldY"
+	p := peers()
+	p.Lookup = func(name string) (string, error) {
+		return map[string]string{"FORMER": former, "CURRENT": current}[name], nil
+	}
+	base, seen := observe(t)
+	for _, config := range []httptool.Config{{URL: base}, {Method: "POST", URL: base}, {Method: "PUT", URL: base, BodyTemplate: json.RawMessage(`{"a":"{a}"}`)}} {
+		config.Sign = &httptool.Sign{Secret: []string{"${CURRENT}", "${FORMER}"}}
+		tool := define(t, agent.Tool{}, config, p)
+		for range 2 {
+			if _, err := tool.Execute(t.Context(), trustedCall(`{"a":"b"}`)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		requests := seen()
+		if len(requests) != 2 || requests[0].header.Get(webhook.IDHeader) == requests[1].header.Get(webhook.IDHeader) {
+			t.Fatalf("requests = %+v, want two with different ids", requests)
+		}
+		for text, want := range map[string]string{former: "", current: "", "whsec_" + strings.Repeat("A", 32): "SIGNATURE_INVALID"} {
+			secret, err := webhook.ParseSecret(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			verifier := webhook.Verifier{Secrets: []webhook.Secret{secret}}
+			got := verifier.Verify(requests[0].header, []byte(requests[0].body), time.Now())
+			if fault.ReasonOf(got) != want {
+				t.Errorf("%s %s: Verify = %v, want %q", config.Method, requests[0].body, got, want)
+			}
+		}
+	}
+}
+
+func TestASecretThatCannotSignIsAMistake(t *testing.T) {
+	t.Parallel()
+	for want, config := range map[string]httptool.Config{
+		"sign.secret: it is missing":                 {Sign: &httptool.Sign{}},
+		"sign.secret: the environment variable NOPE": {Sign: &httptool.Sign{Secret: []string{"${NOPE}"}}},
+		"sign.secret: a secret":                      {Sign: &httptool.Sign{Secret: []string{"hush-hush"}}},
+		"headers.webhook-id: the header is of the":   {Sign: &httptool.Sign{Secret: []string{"x"}}, Headers: map[string]string{"webhook-id": "x"}},
+	} {
+		config.URL = "http://127.0.0.1"
+		_, err := httptool.New(agent.Tool{}, config, peers())
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hush") {
+			t.Errorf("%+v: %v, want %s without the secret", config, err, want)
 		}
 	}
 }
