@@ -13,8 +13,12 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/trusted"
 )
 
-// maxCuts is how often the answer to one call may be cut before the call is not repeated any more.
-const maxCuts = 5
+// A call whose answer was cut is repeated until its answers were cut minCuts times and cutPatience has passed since the first
+// cut. Behind a proxy, an application that restarts is a series of cuts.
+const (
+	minCuts     = 5
+	cutPatience = time.Minute
+)
 
 // The delay before a repetition grows from firstDelay to maxDelay.
 const (
@@ -61,6 +65,7 @@ var errTimedOut = errors.New("the call has not ended in time")
 // *cutError if it is not known whether the call was executed, errTimedOut, an error of the sink, or the cause of the end of ctx.
 func (p *pending) run(ctx context.Context) (json.RawMessage, error) {
 	cuts := 0
+	var firstCut time.Time
 	waited := false
 	delay := firstDelay
 	for attempt := 1; ; attempt++ {
@@ -81,8 +86,10 @@ func (p *pending) run(ctx context.Context) (json.RawMessage, error) {
 			}
 			waited = true
 		case wasCut:
-			cuts++
-			if !p.repeatable || cuts == maxCuts {
+			if cuts++; cuts == 1 {
+				firstCut = time.Now()
+			}
+			if !p.repeatable || cuts >= minCuts && time.Since(firstCut) >= cutPatience {
 				return nil, cut
 			}
 			p.log(ctx, "the answer of an endpoint was cut; the call is repeated", err)

@@ -10,7 +10,7 @@
 // Each attempt is one request. What became of it decides about the next one:
 //
 //	unsent    no connection, or 429 or 503: repeated with a growing delay, as long as the call lives
-//	cut       no last line: repeated if the call may run twice, up to maxCuts times
+//	cut       no last line: repeated for a minute if the call may run twice
 //	anything  the result or the failure of the call
 //
 // A request counts as sent when its headers were written to a connection. net/http repeats a POST by itself only if nothing of
