@@ -134,7 +134,12 @@ func (r *reader) takeDescription(d Described) {
 		r.unread = append(r.unread, name)
 		return
 	}
-	if agents, _ := f.root.field("agents").items(); len(agents) > maxDescribed {
+	agents, isList := f.root.field("agents").items()
+	if !isList { // an answer of something else must not take all agents out of service
+		f.root.mistake("the description has no agents: give the member \"agents\", a list")
+		r.unread = append(r.unread, name)
+	}
+	if len(agents) > maxDescribed {
 		f.root.mistake("the description has %d agents; at most %d are allowed", len(agents), maxDescribed)
 		r.unread = append(r.unread, name)
 		return

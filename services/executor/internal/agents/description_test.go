@@ -136,6 +136,8 @@ func TestMistakesInADescriptionNameTheirSource(t *testing.T) {
 		`{"endpoint":1,"endpoints":[],"agents":[]}`:                                            `http://localhost/1: the description of an endpoint has no field "endpoints"`,
 		`{"endpoint":1,"agnets":[]}`:                                                           `http://localhost/1: there is no field "agnets"; did you mean "agents"?`,
 		`{"endpoint":2,"agents":[]}`:                                                           `http://localhost/1: the description follows version 2 of the wire, and this executor knows version 1`,
+		`{"endpoint":1}`:                                                                       `http://localhost/1: the description has no agents: give the member "agents", a list`,
+		`{"endpoint":1,"agents":{}}`:                                                           `http://localhost/1: the description has no agents: give the member "agents", a list`,
 		`{"agents":[]}`:                                                                        `http://localhost/1: the description follows version 0 of the wire, and this executor knows version 1: give the member "endpoint": 1`,
 		`{"endpoint":1,"build":"` + strings.Repeat("x", 129) + `"}`:                            `http://localhost/1: build has 129 bytes; at most 128 are allowed`,
 		`[]`:            `http://localhost/1: the description is no JSON object: it is not an object`,
