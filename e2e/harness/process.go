@@ -152,6 +152,9 @@ func (p *Process) Restart() {
 	p.Start()
 }
 
+// Setenv sets variables, NAME=value, for the next start.
+func (p *Process) Setenv(env ...string) { p.env = append(p.env, env...) }
+
 // Terminate sends SIGTERM unless the process has exited, and does not wait. See Ended.
 func (p *Process) Terminate() {
 	p.t.Helper()

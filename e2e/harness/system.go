@@ -351,10 +351,14 @@ func (s *System) Live(p *Process) int {
 func keysFile(tenantsAndKeys ...string) string {
 	var b strings.Builder
 	for i := 0; i < len(tenantsAndKeys); i += 2 {
-		digest := sha256.Sum256([]byte(tenantsAndKeys[i+1]))
-		fmt.Fprintf(&b, "- {name: e2e, tenant: %s, scopes: [operate], sha256: %s}\n", tenantsAndKeys[i], hex.EncodeToString(digest[:]))
+		b.WriteString(keyLine("e2e", tenantsAndKeys[i], tenantsAndKeys[i+1]))
 	}
 	return b.String()
+}
+
+func keyLine(name, tenant, key string) string {
+	digest := sha256.Sum256([]byte(key))
+	return fmt.Sprintf("- {name: %s, tenant: %s, scopes: [operate], sha256: %s}\n", name, tenant, hex.EncodeToString(digest[:]))
 }
 
 func writeFile(t testing.TB, dir, name, text string) string {
