@@ -59,6 +59,7 @@ torture: setup ## Run the tests under faults and of random histories for long, u
 	go test -count=1 -timeout 60m ./services/executor/internal/model/openai ./services/executor/internal/model/anthropic ./services/executor/internal/model/gemini -run '^TestMutated' -mutations=10000
 	go test -count=1 -timeout 60m ./e2e/console -run '^TestALongRun' -console.steps=10000
 	go test -count=1 -timeout 60m ./e2e/crashmatrix -crashmatrix.every -ledger.kills=400 -ledger.window=0
+	go test -count=1 -timeout 60m ./e2e/endpoint -run '^TestTheOutsideWorld' -endpoint.kills=500 -endpoint.window=0
 	go test -count=1 -timeout 60m $$(grep -rl --include='*_test.go' 'rapid\.Check(' cmd pkg services | xargs -n1 dirname | sort -u | sed 's|^|./|') -rapid.checks=2000
 
 # The seeds of all fuzz targets run as tests in make test. An input that breaks a target is kept in its testdata/fuzz.
