@@ -19,7 +19,8 @@ func lockFolder(name string) (unlock func() error, err error) {
 	}
 	if err := tryLock(lock); err != nil {
 		_ = lock.Close()
-		return nil, fault.New(fault.Conflict, "DATA_IN_USE", "another Holdfast uses %s: stop it, or choose another folder with Options.Data", name)
+		return nil, fault.New(fault.Conflict, "DATA_IN_USE",
+			"another Holdfast uses %s: stop it, or choose another folder with Options.Data", name)
 	}
 	return lock.Close, nil
 }

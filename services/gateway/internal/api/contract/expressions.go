@@ -36,8 +36,10 @@ var conditions = map[string]func(protoreflect.Value) bool{
 	"this.cursor == '' || this.offset == 0": func(v protoreflect.Value) bool {
 		return member(v, "cursor").String() == "" || member(v, "offset").Int() == 0
 	},
-	"has(this.text) || has(this.file)":                          func(v protoreflect.Value) bool { return has(v, "text", "file") },
-	"has(this.replace) || has(this.append) || has(this.delete)": func(v protoreflect.Value) bool { return has(v, "replace", "append", "delete") },
+	"has(this.text) || has(this.file)": func(v protoreflect.Value) bool { return has(v, "text", "file") },
+	"has(this.replace) || has(this.append) || has(this.delete)": func(v protoreflect.Value) bool {
+		return has(v, "replace", "append", "delete")
+	},
 }
 
 // The texts that fields may have.
@@ -89,7 +91,8 @@ var problems = map[string]func(this, rule protoreflect.Value) string{
 	"this >= 0 && this <= rule ? '' : 'must be 0 to %d'.format([rule])": func(this, rule protoreflect.Value) string {
 		return upTo(this, rule, "must be 0 to %d")
 	},
-	"this >= 0 && this <= rule ? '' : 'must be 1 to %d milliseconds, or 0 for no limit'.format([rule])": func(this, rule protoreflect.Value) string {
+	"this >= 0 && this <= rule ? ''" +
+		" : 'must be 1 to %d milliseconds, or 0 for no limit'.format([rule])": func(this, rule protoreflect.Value) string {
 		return upTo(this, rule, "must be 1 to %d milliseconds, or 0 for no limit")
 	},
 }
