@@ -84,9 +84,16 @@ func TestTheInstalledPackage(t *testing.T) {
 		}
 	})
 
-	t.Run("has types that a strict check accepts", func(t *testing.T) {
+	t.Run("has types that mypy accepts in strict mode, also inside", func(t *testing.T) {
 		t.Parallel()
-		p.run(t, source, "-m", "mypy", "--strict", "--cache-dir", t.TempDir(), "src", "tests/typed.py")
+		p.run(t, source, "-m", "mypy", "--strict", "--python-version", "3.10", "--cache-dir", t.TempDir(), "src", "tests/typed.py")
+	})
+
+	t.Run("has types that pyright accepts in strict mode", func(t *testing.T) {
+		t.Parallel()
+		if out, err := exec.CommandContext(t.Context(), "node", "node_modules/pyright/index.js", "--pythonpath", interpreter).CombinedOutput(); err != nil {
+			t.Fatalf("pyright: %v\n%s", err, out)
+		}
 	})
 
 	t.Run("has the types of the current API", func(t *testing.T) {

@@ -31,8 +31,7 @@ class Level(enum.IntEnum):
 
 @dataclasses.dataclass
 class Item:
-    """An item of
-    an order."""
+    """An item of an order."""
 
     name: Annotated[str, "What it is."]
     count: int = 1
@@ -395,6 +394,37 @@ class TestSchemas(unittest.TestCase):
         )
         with self.assertRaisesRegex(Misfit, "^/a/age: .*greater than or equal to 0$"):
             made.load({"a": {"name": "Ada", "age": -1}})
+
+    def test_a_model_with_the_methods_of_pydantic_2_is_used_by_them(self) -> None:
+        class Model:
+            """Model has the methods of pydantic 2, whichever version is installed."""
+
+            def __init__(self, name: str) -> None:
+                self.name = name
+
+            @classmethod
+            def model_json_schema(cls, mode: str, ref_template: str) -> dict[str, Any]:
+                inner = {"type": "string", "description": mode}
+                reference = ref_template.format(model="Name")
+                return {"type": "object", "properties": {"name": {"$ref": reference}}, "$defs": {"Name": inner}}
+
+            @classmethod
+            def model_validate(cls, value: Any) -> Model:
+                if not value["name"]:
+                    raise ValueError("the name is empty")
+                return cls(value["name"])
+
+            def model_dump(self, mode: str, by_alias: bool) -> dict[str, Any]:
+                return {"name": self.name, "dumped": [mode, by_alias]}
+
+        made = codec(list[Model])
+        self.assertEqual(made.schema["$defs"], {"Model.Name": {"type": "string", "description": "validation"}})
+        self.assertEqual(made.schema["items"]["properties"]["name"], {"$ref": "#/$defs/Model.Name"})
+        self.assertEqual(codec(Model, output=True).schema["$defs"]["Model.Name"]["description"], "serialization")
+        [loaded] = made.load([{"name": "Ada"}])
+        self.assertEqual(to_json(loaded), {"name": "Ada", "dumped": ["json", True]})
+        with self.assertRaisesRegex(Misfit, "^/0: the name is empty$"):
+            made.load([{"name": ""}])
 
     def test_types_without_a_schema_are_refused_by_name(self) -> None:
         for hint, text in [

@@ -137,6 +137,16 @@ class TestServers(unittest.TestCase):
             self.check(executor)
             self.check_abort(executor)
 
+    def test_mounts_in_starlette_and_flask(self) -> None:
+        port = free_port()
+        with process("uvicorn", "tests.mounts:starlette", "--port", str(port), "--log-level", "warning", port=port):
+            for path in ("/holdfast", "/below/"):
+                self.check(Executor(f"http://127.0.0.1:{port}{path}"))
+        port = free_port()
+        bind = ("--bind", f"127.0.0.1:{port}", "--threads", "4", "--graceful-timeout", "1", "--log-level", "warning")
+        with process("gunicorn", "tests.mounts:flask", *bind, port=port):
+            self.check(Executor(f"http://127.0.0.1:{port}/holdfast"))
+
     def test_wsgiref(self) -> None:
         class Quiet(wsgiref.simple_server.WSGIRequestHandler):
             def log_message(self, *args: Any) -> None:

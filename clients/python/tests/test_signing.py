@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 import base64
+import json
+import os
 import random
 import threading
 import unittest
+import unittest.mock
 
 from holdfast import serve
+from holdfast.endpoint import Reply
 from holdfast.signing import REMEMBERED_SECONDS, Refused, Verifier, parse_secrets, sign
 
 from tests.executor import OTHER_SECRET, SECRET
@@ -136,10 +140,26 @@ class TestSignatures(unittest.TestCase):
     def test_without_a_secret_everything_is_refused_unless_the_author_allows_it(self) -> None:
         self.assertEqual(self.refusal(self.sign(), b"{}", Verifier([])), (401, "SECRET_MISSING"))
         Verifier([], allow_unsigned=True).check({}, b"{}")
+        # But a page in the author's browser may not call it.
+        from_page = {"origin": "http://evil.example"}
+        self.assertEqual(self.refusal(from_page, b"{}", Verifier([], allow_unsigned=True)), (401, "SIGNATURE_MISSING"))
         # With a secret, nothing unsigned is accepted.
         self.assertEqual(
             self.refusal({}, b"{}", Verifier(parse_secrets(SECRET), allow_unsigned=True)), (401, "SIGNATURE_MISSING")
         )
+
+    def test_the_environment_has_the_defaults_of_the_author(self) -> None:
+        for environ, headers, want in [
+            ({}, {}, "SECRET_MISSING"),
+            ({"HOLDFAST_ENDPOINT_SECRET": f"{OTHER_SECRET},{SECRET}"}, sign(SECRET, b""), None),
+            ({"HOLDFAST_ENDPOINT_SECRET": OTHER_SECRET}, sign(SECRET, b""), "SIGNATURE_INVALID"),
+            ({"HOLDFAST_ENDPOINT_ALLOW_UNSIGNED": "1"}, {}, None),
+            ({"HOLDFAST_ENDPOINT_ALLOW_UNSIGNED": "0"}, {}, "SECRET_MISSING"),
+        ]:
+            with self.subTest(environ=environ), unittest.mock.patch.dict(os.environ, environ):
+                answer = serve([]).open("GET", headers, b"")
+                assert isinstance(answer, Reply)
+                self.assertEqual(json.loads(answer.body).get("error", {}).get("code"), want)
 
     def test_a_wrong_secret_is_refused_without_repeating_it(self) -> None:
         for text in (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextvars
 import dataclasses
 import datetime
@@ -45,7 +46,9 @@ from holdfast import (
     tool,
 )
 
-from tests.executor import SECRET, Executor, Serving, context
+from holdfast.endpoint import Reply
+from tests.executor import SECRET, Executor, Serving, context, request
+from tests.test_schema import Types
 
 logging.getLogger("holdfast").setLevel(logging.CRITICAL)
 
@@ -925,6 +928,7 @@ class TestRefusals(unittest.TestCase):
             self.assertEqual(len(raw), 16 << 20)
             self.assertEqual(executor.send("POST", raw).lines()[-1], {"result": (16 << 20) - overhead})
             self.assertEqual(executor.send("POST", raw + b" ").status, 413)
+            self.assertEqual(executor.send("POST", raw + raw).status, 413)
 
     def test_unsigned_requests_are_refused_over_http_too(self) -> None:
         with Serving(endpoint()) as signed:
@@ -948,6 +952,62 @@ class TestRefusals(unittest.TestCase):
                 (answer.status, answer.headers["Retry-After"], answer.body()["error"]["code"]), (503, "1", "STOPPING")
             )
             self.assertEqual(executor.send("GET").status, 200)
+
+
+class TestHostileRequests(unittest.TestCase):
+    def test_random_requests_are_refused_or_end_with_one_last_line(self) -> None:
+        @tool(approval=lambda call: call.state.refunds > 0)
+        def refund(amount: float, items: list[Receipt], call: Call[State]) -> Receipt:
+            call.emit("amount", amount)
+            call.state.refunds += 1
+            return Receipt(call.id, amount)
+
+        everything = {field.name: lambda call: None for field in dataclasses.fields(Hooks)}
+        made = endpoint(
+            refund, state=State, secrets="", allow_unsigned=True, methods=[reset], prompt=lambda call: "p",
+            stop_when=lambda call: True, compact=lambda call: "c", hooks=Hooks(**everything),
+            guard=Guard(on_reply=lambda call: None),
+        )  # fmt: skip
+        requests = [
+            request("tool", "refund", input={"amount": 1, "items": [{"id": "a", "amount": 1}]}, state={"refunds": 1}),
+            request("approval", "refund", input={"amount": 1, "items": []}),
+            request("prompt"),
+            request("stopWhen", steps=1, reply={"id": "m", "role": "assistant", "parts": []}, results=[]),
+            request("guard", "onReply", steps=1, output="x", reply={}),
+            request("compact", messages=[]),
+            request("method", "reset", args=[1]),
+            request("hook", "beforeTool", toolCall={"callId": "c", "name": "t", "arguments": {}}),
+            request("hook", "afterRun", status="failed", durationMs=5),
+        ]
+        types = Types(7)
+        statuses: collections.Counter[int] = collections.Counter()
+
+        async def send(body: Any) -> None:
+            answer = made.open("POST", {}, json.dumps(body).encode())
+            if isinstance(answer, Reply):
+                statuses[answer.status] += 1
+                self.assertIn("error", json.loads(answer.body))
+                return
+            lines: list[bytes] = []
+            await answer.run(lines.append)
+            kinds = [next(iter(json.loads(line))) for line in lines]
+            self.assertIn(kinds[-1], ("result", "error"))
+            self.assertFalse({"result", "error"} & set(kinds[:-1]))
+            statuses[200] += 1
+
+        async def send_all() -> None:
+            for body in requests:
+                await send(body)
+            self.assertEqual(statuses, {200: len(requests)})
+            for _ in range(400):
+                for body in requests:
+                    spoiled = types.spoil(types.spoil(body))
+                    with self.subTest(body=str(spoiled)):
+                        await send(spoiled)
+
+        asyncio.run(send_all())
+        self.assertEqual(set(statuses), {200, 400, 404})
+        self.assertGreater(min(statuses.values()), 50)
 
 
 class TestAborts(unittest.TestCase):

@@ -151,8 +151,7 @@ def tool(
     timeout: of one execution; default the executor's.
     strict: asks the provider to constrain the arguments to their schema.
     finish_with: a successful call ends the run, and its result is the output.
-    extra: further members of the tool, as in agents files.
-    """
+    extra: further members of the tool, as in agents files."""
     names = _names_of_caller()
 
     def make(function: Callable[..., Any]) -> Tool[..., Any]:
@@ -271,8 +270,8 @@ def sub_agent(
     finish_with: bool = False,
     extra: Mapping[str, Any] | None = None,
 ) -> Tool[..., Any]:
-    """sub_agent is a tool that another agent answers, in a session of its own. The default of input is an object with a
-    `message`; timeout limits the time from the call to the answer, default no limit."""
+    """sub_agent is a tool that another agent answers, in a session of its own. The default of input is an object with
+    a `message`; timeout limits the time from the call to the answer, default no limit."""
     names = _names_of_caller()
     name = agent if isinstance(agent, str) else agent.name
     definition: dict[str, Any] = {"subAgent": name}
@@ -411,8 +410,7 @@ def agent(
         in order, converted by their hints, and a parameter of type `MethodCall` is the call itself.
     extra: further fields, as in agents files.
 
-    ValueError or TypeError for what can be seen to be wrong here; the executor checks the rest.
-    """
+    ValueError or TypeError for what can be seen to be wrong here; the executor checks the rest."""
     names = _names_of_caller()
     definition: dict[str, Any] = {"name": name}
     callbacks: dict[str, Callable[[Any], Any]] = {}
@@ -628,8 +626,7 @@ def _split(
     parameters: Sequence[inspect.Parameter], hints: Mapping[str, Any], kind: type[Context[Any]]
 ) -> tuple[str | None, Any, list[inspect.Parameter]]:
     """_split finds the parameter with the call: its name, the type of the state in its hint, and the other
-    parameters.
-    """
+    parameters."""
     call_name, state = None, None
     arguments = []
     for parameter in parameters:
@@ -713,8 +710,7 @@ def _camel_keys(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def _names_of_caller() -> Mapping[str, Any]:
     """_names_of_caller returns the local names where a tool or an agent is defined: hints may be about types of a
-    function.
-    """
+    function."""
     frame = _frame_of_caller()
     return {} if frame is None or frame.f_locals is frame.f_globals else dict(frame.f_locals)
 
@@ -742,8 +738,7 @@ def _source(function: Any) -> str | None:
 
 def _place(path: str, line: int) -> str:
     """_place names a line of a file, relative to the working folder or to the nearest folder that is searched for
-    modules.
-    """
+    modules."""
     path = os.path.abspath(path)
     folders = [os.getcwd(), *sorted((os.path.abspath(folder) for folder in sys.path if folder), key=len, reverse=True)]
     for folder in folders:

@@ -88,8 +88,7 @@ class _Message(TypedDict):
 
 class Message(_Message, total=False):
     """Message is a message of the conversation. Each part has a `type`: text, reasoning, tool-call, tool-result or
-    file.
-    """
+    file."""
 
     metadata: dict[str, str]
 
@@ -131,8 +130,7 @@ class Lines:
 
     def send(self, kind: str, value: Any) -> None:
         """send writes a line before the last one. ValueError for a line that exceeds a limit, CallEnded after the
-        end.
-        """
+        end."""
         line = encode_line({kind: value})
         with self._lock:
             if self._ended:
@@ -221,8 +219,7 @@ class Draft:
 
     def take_ops(self) -> list[dict[str, Any]]:
         """take_ops returns the writes since the last call of take_ops. TypeError or ValueError for a state without
-        JSON.
-        """
+        JSON."""
         with self._lock:
             if not self._is_loaded:
                 return []
@@ -305,8 +302,8 @@ class Context(Generic[S]):
 
     @property
     def cancelled(self) -> bool:
-        """Whether the runtime no longer waits: the run was stopped, or the time is up. The task of an async function is
-        cancelled then; other functions should ask now and then."""
+        """Whether the runtime no longer waits: the run was stopped, or the time is up. The task of an async function
+        is cancelled then; other functions should ask now and then."""
         return self._cancelled.is_set()
 
     def raise_if_cancelled(self) -> None:
@@ -316,8 +313,7 @@ class Context(Generic[S]):
 
     def wait_cancelled(self, timeout: float | None = None) -> bool:
         """Waits until the call is cancelled, at most timeout seconds, and returns whether it is: a sleep that a stop
-        ends.
-        """
+        ends."""
         return self._cancelled.wait(timeout)
 
 
@@ -351,8 +347,7 @@ class _Writing(Context[S]):
 
     def record_usage(self, kind: str, name: str, value: float) -> None:
         """Adds a value to the usage of the session, which is summed by kind and name. Usage of failed calls counts
-        too.
-        """
+        too."""
         check_name("kind of usage", kind)
         check_name("name of usage", name)
         if isinstance(value, bool) or not math.isfinite(value) or abs(value) > MAX_USAGE:

@@ -30,8 +30,7 @@ OnBusy = Literal["reject", "enqueue", "interrupt", "rollback"]
 
 class HoldfastError(Exception):
     """HoldfastError is a refused request. `code` is stable; `detail` is for developers; `body` has facts for
-    programs.
-    """
+    programs."""
 
     def __init__(self, status: int, body: Mapping[str, Any]) -> None:
         super().__init__(body.get("error") or f"The gateway answered {status}.")
@@ -118,8 +117,7 @@ Frame = Union[ChunkFrame, CaughtUpFrame, RewoundFrame, EndFrame, FailFrame]
 @dataclass(frozen=True)
 class Answer:
     """Answer is what a run has answered. `text` is the output if it is a text, else its JSON. `pending_calls` are the
-    calls
-    that the run waits for: see `Holdfast.approve`, `deny` and `answer`."""
+    calls that the run waits for: see `Holdfast.approve`, `deny` and `answer`."""
 
     text: str
     output: Any
@@ -206,9 +204,8 @@ class Holdfast:
         )
 
     def wait(self, session_id: str, run_id: str | None = None) -> api.RunResult:
-        """wait returns a run that has ended or waits for a client; without a run_id, the newest run at the time of the
-        call.
-        """
+        """wait returns a run that has ended or waits for a client; without a run_id, the newest run at the time of
+        the call."""
         while True:
             query = {"sessionId": session_id, "wait": WAIT_SECONDS * 1000, "runId": run_id}
             run = cast(api.RunResult, self.request("GET", "/result", query, repeat=True))
@@ -217,8 +214,8 @@ class Holdfast:
             run_id = run["runId"]
 
     def ask(self, message: str | None = None, **options: Any) -> Answer:
-        """ask sends a message and returns the answer. The options are those of `start`. RunFailedError: the run failed
-        or was interrupted."""
+        """ask sends a message and returns the answer. The options are those of `start`. RunFailedError: the run
+        failed or was interrupted."""
         started = self.start(message, **options)
         return Answer.of(self.wait(started["sessionId"], started["runId"]))
 
@@ -226,8 +223,8 @@ class Holdfast:
         self, session_id: str, run_id: str | None = None, *, from_sequence: int = 0, family: bool = True
     ) -> Iterator[Frame]:
         """stream yields the frames of a session, or of one run, the last one being `end` or `fail`. After a broken
-        connection it continues behind the last frame, so each frame comes once. The frames of a sub-agent begin again,
-        behind a `rewound`.
+        connection it continues behind the last frame, so each frame comes once. The frames of a sub-agent begin
+        again, behind a `rewound`.
 
         from_sequence: only what follows it. family=False leaves out the sessions of sub-agents."""
         retry = _Retry(self._patience)
@@ -361,9 +358,8 @@ class Holdfast:
         return cast(api.QueryUsageResponse, self.request("GET", "/usage/query", query, repeat=True))["buckets"]
 
     def upload(self, data: bytes, media_type: str) -> api.Uploaded:
-        """upload stores a file for messages: its `url` is for a file part. A file without a message is deleted after a
-        day.
-        """
+        """upload stores a file for messages: its `url` is for a file part. A file without a message is deleted after
+        a day."""
         return cast(api.Uploaded, self.request("POST", "/files", data=data, media_type=media_type, repeat=True))
 
     def download(self, file_id: str) -> bytes:
@@ -432,8 +428,7 @@ class Holdfast:
     ) -> Any:
         """request sends a request to any route, and returns the JSON of the answer (raw: its bytes). Members of query
         that are None are left out; lists are repeated. repeat: it is repeated while the gateway is away, so it must
-        change nothing twice.
-        """
+        change nothing twice."""
         content = data if data is not None else None if body is None else json.dumps(body, ensure_ascii=False).encode()
         retry = _Retry(self._patience if repeat else -1)
         while True:

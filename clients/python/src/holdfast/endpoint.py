@@ -112,8 +112,7 @@ class Work:
 
     async def run(self, write: Callable[[bytes], None]) -> None:
         """run executes the call and gives its lines to write, which must not wait, and which any thread may call. When
-        the
-        connection is closed, cancel it, and then the task of run: no line follows."""
+        the connection is closed, cancel it, and then the task of run: no line follows."""
         self._lines.start(write)
         try:
             await self._execute()
@@ -210,7 +209,10 @@ class Endpoint:
             build = os.environ.get("HOLDFAST_ENDPOINT_BUILD") or None
         if build is not None and len(build.encode()) > MAX_BUILD_BYTES:
             raise ValueError(f"the build has {len(build.encode())} bytes; at most {MAX_BUILD_BYTES} are allowed")
-        self._verifier = Verifier(parse_secrets(secrets), allow_unsigned=allow_unsigned, tolerance=tolerance)
+        keys = parse_secrets(secrets)
+        self.is_open = allow_unsigned and not keys
+        """Whether unsigned requests are accepted."""
+        self._verifier = Verifier(keys, allow_unsigned=allow_unsigned, tolerance=tolerance)
         self.max_body_bytes = max_body_bytes
         self.ping = ping
         self._threads = threads
@@ -243,14 +245,12 @@ class Endpoint:
 
     def close(self) -> None:
         """close refuses further calls with 503, so that the executor repeats them elsewhere or later. Calls in
-        progress go on.
-        """
+        progress go on."""
         self._closing = True
 
     def open(self, method: str, headers: Mapping[str, str], body: bytes) -> Reply | Work:
         """open answers a request. The names of headers are in lower case. The body may be cut behind max_body_bytes +
-        1.
-        """
+        1."""
         try:
             if len(body) > self.max_body_bytes:
                 raise Refused(413, "REQUEST_TOO_LARGE", f"The request has more than {self.max_body_bytes} bytes.")
@@ -426,8 +426,7 @@ def serve(
     tolerance: how far the clocks may be apart, in seconds; default 300.
     max_body_bytes: the largest request; default 16 MiB.
     threads: how many tools that are not async run at once; default 64. More wait.
-    ping: after how many seconds of silence a line is sent; default 15.
-    """
+    ping: after how many seconds of silence a line is sent; default 15."""
     return Endpoint(
         agents,
         secrets=secrets,

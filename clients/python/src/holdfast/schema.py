@@ -644,8 +644,8 @@ def _load_all(entries: collections.abc.Iterable[tuple[Loader, Any, str]]) -> lis
 
 
 def _excluded(schema: Schema, value: Any) -> bool:
-    """_excluded reports whether the type of the schema excludes the value, so that messages only speak of alternatives
-    that could be meant."""
+    """_excluded reports whether the type of the schema excludes the value, so that messages only speak of
+    alternatives that could be meant."""
     match schema.get("type"):
         case "string":
             return not isinstance(value, str)

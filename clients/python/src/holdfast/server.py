@@ -22,6 +22,9 @@ __all__ = ["Server", "run"]
 
 RELOAD_SECONDS = 0.3
 """How often `run` with `reload` looks for changes."""
+DROP_BYTES = 64 << 20
+DROP_SECONDS = 2.0
+"""How much of a body that is too large is read and dropped at most, and for how long."""
 IDLE_SECONDS = 120
 """How long a connection may wait for its next request, or for the rest of one."""
 
@@ -75,7 +78,9 @@ def run(
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _interrupt)
     if reload:
-        threading.Thread(target=_reload_when_changed, name="holdfast-reload", daemon=True).start()
+        threading.Thread(target=_reload_when_changed, args=(_module_times(),), daemon=True).start()
+    if endpoint.is_open and host not in ("127.0.0.1", "::1", "localhost"):
+        print(f"warning: whoever reaches {server.url} may call the agents without a signature", file=sys.stderr)
     print(f"Agents {', '.join(endpoint.names) or '(none)'} at {server.url}", flush=True)
     try:
         server.wait()
@@ -86,9 +91,8 @@ def run(
         os._exit(0)  # without waiting for tools that do not notice that they are cancelled
 
 
-def _reload_when_changed() -> None:
-    """_reload_when_changed starts the program again when one of its modules has changed."""
-    seen = _module_times()
+def _reload_when_changed(seen: dict[str, int]) -> None:
+    """_reload_when_changed starts the program again when one of its modules is no longer as it was seen."""
     while True:
         time.sleep(RELOAD_SECONDS)
         now = _module_times()
@@ -188,6 +192,8 @@ def _handler(endpoint: Endpoint) -> type[http.server.BaseHTTPRequestHandler]:
                 self.end_headers()
                 if self.command != "HEAD":
                     self.wfile.write(answer.body)
+                if len(body) > endpoint.max_body_bytes:
+                    self.drop_rest()
             else:
                 self.stream(answer)
 
@@ -213,6 +219,17 @@ def _handler(endpoint: Endpoint) -> type[http.server.BaseHTTPRequestHandler]:
                 self.close_connection = True
             finally:
                 lines.close()
+
+        def drop_rest(self) -> None:
+            """drop_rest reads some of a body that is too large, so that its client reads the answer before the end."""
+            try:
+                self.connection.shutdown(socket.SHUT_WR)
+                self.connection.settimeout(DROP_SECONDS)
+                deadline, rest = time.monotonic() + DROP_SECONDS, DROP_BYTES
+                while rest > 0 and time.monotonic() < deadline and (dropped := self.connection.recv(1 << 16)):
+                    rest -= len(dropped)
+            except OSError:
+                pass  # the client has gone, or sends nothing
 
         def is_closed(self) -> bool:
             """is_closed reports whether the client has closed the connection."""

@@ -100,10 +100,16 @@ class Verifier:
         self._lock = threading.Lock()
 
     def check(self, headers: Mapping[str, str], body: bytes) -> None:
-        """check returns for a request that the executor has signed. Refused for any other. The names of headers are in
-        lower case."""
+        """check returns for a request that the executor has signed. Refused for any other. The names of headers are
+        in lower case."""
         if not self._keys:
             if self._allow_unsigned:
+                if "origin" in headers:  # any page that its author opens could send it
+                    raise Refused(
+                        401,
+                        "SIGNATURE_MISSING",
+                        "Requests of browsers must be signed, also where other requests need no signature.",
+                    )
                 return
             raise Refused(
                 401,

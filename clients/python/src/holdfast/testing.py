@@ -193,6 +193,8 @@ class Runtime:
                 assert self._reader is not None
                 self._reader.join()
                 raise AssertionError(f"holdfast has ended with {process.returncode}:\n{self.output}")
+            if "kind=provider name=scripted" in self.output:
+                raise AssertionError(f"the script of the models has a mistake:\n{self.output}")
             if not self._address.endswith(":0"):
                 try:
                     listed = Holdfast(self.url, patience=0).request("GET", "/agents")
@@ -226,8 +228,7 @@ def runtime(
         without a script keep their models.
     environ, arguments: further variables and arguments of `holdfast dev`.
 
-    FileNotFoundError without the program holdfast; AssertionError if it does not serve the agents.
-    """
+    FileNotFoundError without the program holdfast; AssertionError if it does not serve the agents."""
     started = Runtime(agents, script or {}, environ or {}, arguments)
     try:
         yield started
@@ -280,6 +281,7 @@ class LocalCall(Call[S]):
 
     def cancel(self) -> None:
         """cancel cancels the call, as a stop of the run does."""
+        self._lines.close()
         self._cancelled.set()
 
 

@@ -70,8 +70,7 @@ class Stream(Iterator[bytes]):
 
 class WSGIApp:
     """WSGIApp is a WSGI app. A closed connection cancels the call when the server notices it, at the latest with the
-    next line.
-    """
+    next line."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -114,8 +113,7 @@ _loops: dict[int, asyncio.AbstractEventLoop] = {}
 
 def _loop() -> asyncio.AbstractEventLoop:
     """_loop returns the loop in which the calls of this process run. It begins with the first call, because servers
-    fork.
-    """
+    fork."""
     with _lock:
         loop = _loops.get(os.getpid())
         if loop is None:
