@@ -84,6 +84,12 @@ func TestTheInstalledPackage(t *testing.T) {
 		}
 	})
 
+	t.Run("runs agents in the real runtime, as the documents say", func(t *testing.T) {
+		t.Parallel()
+		p.run(t, source, "-W", "error", "-m", "unittest", "discover", "--start-directory", "e2e", "--top-level-directory", ".")
+		p.run(t, "../../examples/support-python", "-W", "error", "-m", "unittest")
+	})
+
 	t.Run("has types that mypy accepts in strict mode, also inside", func(t *testing.T) {
 		t.Parallel()
 		p.run(t, source, "-m", "mypy", "--strict", "--python-version", "3.10", "--cache-dir", t.TempDir(), "src", "tests/typed.py")
