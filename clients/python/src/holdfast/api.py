@@ -506,7 +506,7 @@ class _Problem(TypedDict):
     executors: int
     """the connected executors that have the problem"""
     kind: str
-    """file, provider, mcpServer, tool or agent"""
+    """file, endpoint, provider, mcpServer, tool or agent"""
     name: str
 
 
