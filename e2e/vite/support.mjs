@@ -1,5 +1,5 @@
-// node support.mjs CHROMIUM HOLDFAST FOLDER APP-PORT GATEWAY-PORT DATA: starts the example support-typescript with its two commands, and uses
-// its page like a person. Both programs are killed and started again while an approval waits.
+// node support.mjs CHROMIUM HOLDFAST FOLDER APP-PORT GATEWAY-PORT DATA: starts the example support-typescript with its
+// two commands, and uses its page like a person. Both programs are killed and started again while an approval waits.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -14,7 +14,12 @@ const running = new Set();
 
 /** start starts a program in a process group of its own, and returns what kills it. */
 function start(...command) {
-  const child = spawn(command[0], command.slice(1), { cwd: folder, env, stdio: ['ignore', 'inherit', 'inherit'], detached: true });
+  const child = spawn(command[0], command.slice(1), {
+    cwd: folder,
+    env,
+    stdio: ['ignore', 'inherit', 'inherit'],
+    detached: true,
+  });
   const ended = once(child, 'exit');
   const kill = async () => {
     running.delete(kill);
@@ -26,14 +31,29 @@ function start(...command) {
 }
 
 async function until(what, holds) {
-  for (const end = Date.now() + patience; !(await holds().catch(() => false)); await new Promise((r) => setTimeout(r, 20))) {
+  for (
+    const end = Date.now() + patience;
+    !(await holds().catch(() => false));
+    await new Promise((r) => setTimeout(r, 20))
+  ) {
     assert.ok(Date.now() < end, `waited for ${what}`);
   }
 }
 
 const startApp = () => start('npm', 'start', '--silent');
 const startRuntime = () =>
-  start(holdfast, 'dev', '--listen', `127.0.0.1:${gatewayPort}`, '--data', data, '--agents', 'models.yaml', '--endpoint', `${app}/holdfast`);
+  start(
+    holdfast,
+    'dev',
+    '--listen',
+    `127.0.0.1:${gatewayPort}`,
+    '--data',
+    data,
+    '--agents',
+    'models.yaml',
+    '--endpoint',
+    `${app}/holdfast`,
+  );
 const ready = () =>
   until('the agent to be served', async () => {
     await fetch(app);

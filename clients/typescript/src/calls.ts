@@ -18,7 +18,10 @@ export interface ApprovalName extends CallName {
   approvalId: string;
 }
 
-/** Calls lists and answers the calls that wait for a client or a human. The first answer is final; a repetition changes nothing. */
+/**
+ * Calls lists and answers the calls that wait for a client or a human. The first answer is final; a repetition changes
+ * nothing.
+ */
 export class Calls {
   constructor(readonly client: Holdfast) {}
 
@@ -26,7 +29,10 @@ export class Calls {
   async *list(filter: CallFilter = {}, signal?: AbortSignal): AsyncGenerator<Schemas['PendingCall'], void, void> {
     for (let cursor = ''; ; ) {
       const query = cursor ? { ...filter, cursor } : filter;
-      const page = await this.client.retry(() => this.client.http.GET('/calls', { params: { query }, signal: signal ?? null }), signal);
+      const page = await this.client.retry(
+        () => this.client.http.GET('/calls', { params: { query }, signal: signal ?? null }),
+        signal,
+      );
       yield* page.calls;
       if (!page.nextCursor) return;
       cursor = page.nextCursor;
@@ -55,10 +61,17 @@ export class Calls {
 
   #decide(call: ApprovalName, approved: boolean, reason: string | undefined): Promise<Submitted> {
     const { approvalId } = call;
-    return this.#submit(call, { kind: 'approval-response', approvalId, approved, ...(reason === undefined ? {} : { reason }) });
+    return this.#submit(call, {
+      kind: 'approval-response',
+      approvalId,
+      approved,
+      ...(reason === undefined ? {} : { reason }),
+    });
   }
 
   #submit({ sessionId, toolCallId }: CallName, answer: Omit<Schemas['Submission'], 'toolCallId'>): Promise<Submitted> {
-    return this.client.retry(() => this.client.http.POST('/submit-tool-result', { body: { sessionId, toolCallId, ...answer } }));
+    return this.client.retry(() =>
+      this.client.http.POST('/submit-tool-result', { body: { sessionId, toolCallId, ...answer } }),
+    );
   }
 }

@@ -11,7 +11,10 @@ export class Files {
   constructor(readonly client: Holdfast) {}
 
   /** upload stores a file. The media type is that of a Blob, unless `mediaType` names another. */
-  async upload(content: Blob | Uint8Array<ArrayBuffer> | ArrayBuffer, options: { mediaType?: string; signal?: AbortSignal } = {}): Promise<Uploaded> {
+  async upload(
+    content: Blob | Uint8Array<ArrayBuffer> | ArrayBuffer,
+    options: { mediaType?: string; signal?: AbortSignal } = {},
+  ): Promise<Uploaded> {
     const type = options.mediaType ?? (content instanceof Blob && content.type !== '' ? content.type : unknownType);
     // A repetition stores a second file, which goes with the day.
     return this.client.retry(
@@ -29,7 +32,12 @@ export class Files {
   /** download reads a file by its id or its URL. Whoever knows the id may read it. */
   async download(file: string, signal?: AbortSignal): Promise<Blob> {
     const id = file.slice(file.lastIndexOf('/') + 1);
-    const call = () => this.client.http.GET('/files/{id}', { params: { path: { id } }, parseAs: 'blob' as const, signal: signal ?? null });
+    const call = () =>
+      this.client.http.GET('/files/{id}', {
+        params: { path: { id } },
+        parseAs: 'blob' as const,
+        signal: signal ?? null,
+      });
     return this.client.retry(async () => {
       const answer = await call();
       return { data: answer.data as unknown as Blob, error: answer.error, response: answer.response };

@@ -15,7 +15,12 @@ function application(): { handler: ReturnType<typeof serve>; aborted: Promise<st
   const aborted = new Promise<string>((resolve) => {
     tell = resolve;
   });
-  const echo = tool({ name: 'echo', description: 'Echoes.', input: jsonSchema<{ text: string }>({ type: 'object' }), execute: ({ text }) => text });
+  const echo = tool({
+    name: 'echo',
+    description: 'Echoes.',
+    input: jsonSchema<{ text: string }>({ type: 'object' }),
+    execute: ({ text }) => text,
+  });
   const wait = tool({
     name: 'wait',
     description: 'Waits for its end.',
@@ -39,7 +44,12 @@ async function listening(server: http.Server): Promise<{ url: string; close: () 
 const adapters: Record<string, (handler: ReturnType<typeof serve>) => http.Server> = {
   'http of Node': (handler) => http.createServer(toNode(handler)),
   Express: (handler) => http.createServer(express().use('/holdfast', toNode(handler)).use(express.json())),
-  'Express with the raw body': (handler) => http.createServer(express().use(express.raw({ type: '*/*', limit: '32mb' })).use('/holdfast', toNode(handler))),
+  'Express with the raw body': (handler) =>
+    http.createServer(
+      express()
+        .use(express.raw({ type: '*/*', limit: '32mb' }))
+        .use('/holdfast', toNode(handler)),
+    ),
   Hono: (handler) => {
     const app = new Hono();
     app.all('/holdfast', (c) => handler(c.req.raw));
@@ -47,7 +57,9 @@ const adapters: Record<string, (handler: ReturnType<typeof serve>) => http.Serve
   },
   'a Next route handler': ({ GET, POST }) =>
     // Next calls the named function of a route with the request and its parameters.
-    http.createServer(toNode((request) => (request.method === 'GET' ? GET : POST)(request, { params: Promise.resolve({}) }))),
+    http.createServer(
+      toNode((request) => (request.method === 'GET' ? GET : POST)(request, { params: Promise.resolve({}) })),
+    ),
 };
 
 for (const [name, start] of Object.entries(adapters)) {
@@ -60,7 +72,12 @@ for (const [name, start] of Object.entries(adapters)) {
 
       const run = (tool: string, input: object, signal: AbortSignal | null = null) => {
         const body = bodyOf({ type: 'tool', name: tool, input });
-        return fetch(server.url, { method: 'POST', body, signal, headers: { 'content-type': 'application/json', ...signed(body) } });
+        return fetch(server.url, {
+          method: 'POST',
+          body,
+          signal,
+          headers: { 'content-type': 'application/json', ...signed(body) },
+        });
       };
       const large = 'ä'.repeat(500_000); // more than one chunk in both directions
       assert.deepEqual(await all(lines(await run('echo', { text: large }))), [{ result: large }]);
@@ -84,7 +101,11 @@ test('a body that another handler has parsed cannot be verified, and the answer 
   const server = await listening(http.createServer(express().use(express.json()).use('/holdfast', toNode(handler))));
   try {
     const body = bodyOf({ type: 'tool', name: 'echo', input: { text: 'x' } });
-    const response = await fetch(server.url, { method: 'POST', body, headers: { 'content-type': 'application/json', ...signed(body) } });
+    const response = await fetch(server.url, {
+      method: 'POST',
+      body,
+      headers: { 'content-type': 'application/json', ...signed(body) },
+    });
     const { error } = (await response.json()) as { error: { code: string; message: string } };
     assert.deepEqual([response.status, error.code], [500, 'BODY_CONSUMED']);
     assert.match(error.message, /before express\.json\(\)/);
@@ -107,6 +128,7 @@ test('agents need no other package and no module of Node', () => {
   const folder = new URL('../dist/agents/', import.meta.url);
   for (const file of readdirSync(folder).filter((name) => name.endsWith('.js'))) {
     const text = readFileSync(new URL(file, folder), 'utf8');
-    for (const [, from] of text.matchAll(/(?:from|import)\s*\(?['"]([^'"]+)['"]/g)) assert.match(from ?? '', /^\.\/[a-z]+\.js$/, file);
+    for (const [, from] of text.matchAll(/(?:from|import)\s*\(?['"]([^'"]+)['"]/g))
+      assert.match(from ?? '', /^\.\/[a-z]+\.js$/, file);
   }
 });

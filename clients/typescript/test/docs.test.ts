@@ -20,7 +20,9 @@ const files: string[] = [];
 
 before(async () => {
   rmSync(folder, { recursive: true, force: true });
-  const blocks = [...readFileSync(join(root, '../../docs/agents-typescript.md'), 'utf8').matchAll(/```ts\n([^]*?)```/g)];
+  const blocks = [
+    ...readFileSync(join(root, '../../docs/agents-typescript.md'), 'utf8').matchAll(/```ts\n([^]*?)```/g),
+  ];
   for (const [, text = ''] of blocks) {
     const [, file] = text.match(/^\/\/ ([\w./-]+\.ts)/) ?? [];
     assert.ok(file, `an example does not begin with the name of its file: ${text.slice(0, 80)}`);
@@ -37,12 +39,19 @@ before(async () => {
     "import { createServer } from 'node:http';",
     "import { agent, serve, tool, toNode } from '@holdfast/sdk/agents';",
     "import { z } from 'zod';",
-    'declare const bank: { refund(user: { id: string } | null, order: string, amount: number, key: string): Promise<string> };',
+    'declare const bank: { refund(user: { id: string } | null, order: string, amount: number, key: string): string };',
   ];
   writeFileSync(join(folder, 'front.ts'), [...beginning, front].join('\n'));
-  const config = { extends: '../tsconfig.json', compilerOptions: { rootDir: '.', outDir: 'out', declaration: false }, include: ['.'], exclude: ['out'] };
+  const config = {
+    extends: '../tsconfig.json',
+    compilerOptions: { rootDir: '.', outDir: 'out', declaration: false },
+    include: ['.'],
+    exclude: ['out'],
+  };
   writeFileSync(join(folder, 'tsconfig.json'), JSON.stringify(config));
-  await run(process.execPath, [join(root, 'node_modules/typescript/bin/tsc'), '-p', folder]).catch(({ stdout }) => assert.fail(stdout));
+  await run(process.execPath, [join(root, 'node_modules/typescript/bin/tsc'), '-p', folder]).catch(({ stdout }) =>
+    assert.fail(stdout),
+  );
 });
 
 test('each example compiles', () => assert.equal(files.length, 11));
@@ -50,7 +59,10 @@ test('each example compiles', () => assert.equal(files.length, 11));
 for (const server of ['server.ts', 'express.ts', 'hono.ts']) {
   test(`the example ${server} serves the agent`, async (t) => {
     const port = await freePort();
-    const app = spawn(process.execPath, [compiled(server)], { env: { ...process.env, PORT: String(port), HOLDFAST_ENDPOINT_SECRET: secret }, stdio: 'inherit' });
+    const app = spawn(process.execPath, [compiled(server)], {
+      env: { ...process.env, PORT: String(port), HOLDFAST_ENDPOINT_SECRET: secret },
+      stdio: 'inherit',
+    });
     t.after(() => app.kill());
     const url = `http://127.0.0.1:${port}/${server === 'server.ts' ? '' : 'holdfast'}`;
     for (;;) {
@@ -80,21 +92,33 @@ test('the other examples do what the page says', async () => {
   const { writer } = await load('callbacks.ts');
   const support = agent({ name: 'support', model: 'a/b', tools: [weather, report] });
   const handler = serve({ agents: [support, clerk as Agent, writer as Agent], secrets: secret, log: silent });
-  assert.deepEqual(await call(handler, { type: 'tool', name: 'weather', input: { city: 'Oslo' } }), [{ result: 'It rains in Oslo.' }]);
+  assert.deepEqual(await call(handler, { type: 'tool', name: 'weather', input: { city: 'Oslo' } }), [
+    { result: 'It rains in Oslo.' },
+  ]);
   assert.deepEqual(await call(handler, { type: 'tool', name: 'report', input: { orders: ['o-1'] } }), [
     { event: { name: 'progress', data: { order: 'o-1', percent: 0 }, id: 'bar', transient: true } },
     { usage: { kind: 'reports', name: 'orders', value: 1 } },
     { result: { lines: 1 } },
   ]);
-  const ending = { type: 'guard', name: 'onOutput', agent: 'writer', steps: 1, reply: {}, output: { headline: 'x'.repeat(61) } };
+  const ending = {
+    type: 'guard',
+    name: 'onOutput',
+    agent: 'writer',
+    steps: 1,
+    reply: {},
+    output: { headline: 'x'.repeat(61) },
+  };
   assert.deepEqual(await call(handler, ending), [{ result: { revise: 'At most 60 characters.' } }]);
   assert.deepEqual(await call(handler, { type: 'method', name: 'pause', agent: 'writer', args: [true] }), [
-    { state: [{ op: 'replace', key: 'paused', value: true }] }, { result: { paused: true } },
+    { state: [{ op: 'replace', key: 'paused', value: true }] },
+    { result: { paused: true } },
   ]);
 });
 
 test('the test of the page passes on the real runtime', async () => {
-  await run(process.execPath, ['--test', compiled('agents.test.ts')], { env: { ...process.env, NODE_TEST_CONTEXT: '' } }).catch(({ stdout, stderr }) => assert.fail(`${stdout}${stderr}`));
+  await run(process.execPath, ['--test', compiled('agents.test.ts')], {
+    env: { ...process.env, NODE_TEST_CONTEXT: '' },
+  }).catch(({ stdout, stderr }) => assert.fail(`${stdout}${stderr}`));
 });
 
 async function freePort(): Promise<number> {

@@ -21,7 +21,10 @@ export function signature(key: string, id: string, time: number | string, body: 
   return `v1,${createHmac('sha256', bytes).update(`${id}.${time}.${body}`).digest('base64')}`;
 }
 
-export function signed(body: string, { id = randomUUID(), time = Math.floor(Date.now() / 1000), secrets = [secret] }: Signing = {}): Headers {
+export function signed(
+  body: string,
+  { id = randomUUID(), time = Math.floor(Date.now() / 1000), secrets = [secret] }: Signing = {},
+): Headers {
   return {
     'webhook-id': id,
     'webhook-timestamp': String(time),
@@ -46,7 +49,12 @@ export function bodyOf(call: object): string {
 }
 
 export function request(body: string, init: RequestInit & { headers?: Headers } = {}): Request {
-  return new Request(url, { method: 'POST', body, ...init, headers: { 'content-type': 'application/json', ...signed(body), ...init.headers } });
+  return new Request(url, {
+    method: 'POST',
+    body,
+    ...init,
+    headers: { 'content-type': 'application/json', ...signed(body), ...init.headers },
+  });
 }
 
 export function get(headers: Headers = signed('')): Request {

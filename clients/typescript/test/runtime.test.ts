@@ -29,32 +29,73 @@ test('a tool sees who asks, an approval sees its arguments, and both the state',
       return input.amount > 100;
     },
     execute({ amount, note }, call) {
-      seen.push({ note, user: call.user, tags: call.session.tags, metadata: call.session.metadata, tenant: call.tenant, turn: call.run.turn, attempt: call.attempt });
+      seen.push({
+        note,
+        user: call.user,
+        tags: call.session.tags,
+        metadata: call.session.metadata,
+        tenant: call.tenant,
+        turn: call.run.turn,
+        attempt: call.attempt,
+      });
       call.state.paid += amount;
       return { paid: amount };
     },
   });
-  const treasurer = agent({ name: 'treasurer', model: 'a/b', state, tools: [pay], prompt: ({ state, user }) => `${user?.id} has paid ${state.paid}.` });
+  const treasurer = agent({
+    name: 'treasurer',
+    model: 'a/b',
+    state,
+    tools: [pay],
+    prompt: ({ state, user }) => `${user?.id} has paid ${state.paid}.`,
+  });
   const runtime = await started(t, [treasurer], {
-    treasurer: [call('pay', { amount: 50 }), 'Paid.', call('pay', { amount: 500, note: '{{.LastUser}}' }), 'Paid again.', call('pay', { amount: 101 }), 'Never mind.'],
+    treasurer: [
+      call('pay', { amount: 50 }),
+      'Paid.',
+      call('pay', { amount: 500, note: '{{.LastUser}}' }),
+      'Paid again.',
+      call('pay', { amount: 101 }),
+      'Never mind.',
+    ],
   });
   const chat = runtime.chat('treasurer', { userId: 'ann', tags: ['vip'], metadata: { plan: 'gold' } });
   assert.equal((await chat.say('Pay the small bill.')).text, 'Paid.');
   await chat.say('Pay the large bill.');
-  assert.deepEqual(chat.pending.map(({ toolName }) => toolName), ['pay']);
+  assert.deepEqual(
+    chat.pending.map(({ toolName }) => toolName),
+    ['pay'],
+  );
   await assert.rejects(chat.approve('refund'), /No call of refund waits\. Waiting: pay\./);
   assert.equal((await chat.approve('pay')).text, 'Paid again.');
   await chat.say('One more.');
   assert.equal((await chat.deny('pay', 'enough')).text, 'Never mind.');
   assert.deepEqual(await chat.state(), { paid: 550 });
   assert.deepEqual(await chat.transcript(), [
-    'user: Pay the small bill.', 'call: pay {"amount":50}', 'result: pay {"paid":50}', 'agent: Paid.',
-    'user: Pay the large bill.', 'call: pay {"amount":500,"note":"{{.LastUser}}"}', 'result: pay {"paid":500}', 'agent: Paid again.',
-    'user: One more.', 'call: pay {"amount":101}', 'error: pay denied', 'agent: Never mind.',
+    'user: Pay the small bill.',
+    'call: pay {"amount":50}',
+    'result: pay {"paid":50}',
+    'agent: Paid.',
+    'user: Pay the large bill.',
+    'call: pay {"amount":500,"note":"{{.LastUser}}"}',
+    'result: pay {"paid":500}',
+    'agent: Paid again.',
+    'user: One more.',
+    'call: pay {"amount":101}',
+    'error: pay denied',
+    'agent: Never mind.',
   ]);
   const user = { id: 'ann' };
   assert.deepEqual(seen[0], { asked: { amount: 50, note: 'none' }, user, state: { paid: 0 } });
-  assert.deepEqual(seen[1], { note: 'none', user, tags: ['vip'], metadata: { plan: 'gold' }, tenant: 'default', turn: 1, attempt: 1 });
+  assert.deepEqual(seen[1], {
+    note: 'none',
+    user,
+    tags: ['vip'],
+    metadata: { plan: 'gold' },
+    tenant: 'default',
+    turn: 1,
+    attempt: 1,
+  });
 });
 
 test('readers see events, metadata and usage of a tool as it runs', async (t) => {
@@ -68,12 +109,15 @@ test('readers see events, metadata and usage of a tool as it runs', async (t) =>
       return 'done';
     },
   });
-  const runtime = await started(t, [agent({ name: 'reporter', model: 'a/b', tools: [report] })], { reporter: [call('report'), 'Done.'] });
+  const runtime = await started(t, [agent({ name: 'reporter', model: 'a/b', tools: [report] })], {
+    reporter: [call('report'), 'Done.'],
+  });
   const chat = runtime.chat('reporter');
   await chat.say('Report.');
   const events: unknown[] = [];
   for await (const frame of runtime.client.stream({ sessionId: chat.sessionId })) {
-    if (frame.type === 'chunk' && frame.chunk.type === 'custom' && frame.chunk.eventName === 'progress') events.push(frame.chunk.data);
+    if (frame.type === 'chunk' && frame.chunk.type === 'custom' && frame.chunk.eventName === 'progress')
+      events.push(frame.chunk.data);
   }
   assert.deepEqual(events, [{ percent: 50 }]);
   const messages = [];
@@ -91,7 +135,9 @@ test('the model reads the message of an error, and users its public message', as
       throw new ToolError('The bank says 503.', { publicMessage: 'The bank is closed.' });
     },
   });
-  const script = 'models: {clerk: {rules: [{when: {toolFailed: fails}, reply: "I read: {{.LastResult}}"}, {reply: [{call: {name: fails}}]}]}}';
+  const script =
+    'models: {clerk: {rules: [{when: {toolFailed: fails}, reply: "I read: {{.LastResult}}"}, ' +
+    '{reply: [{call: {name: fails}}]}]}}';
   const runtime = await started(t, [agent({ name: 'clerk', model: 'a/b', tools: [fails] })], script);
   const chat = runtime.chat('clerk');
   assert.match((await chat.say('Go.')).text, /I read: .*The bank says 503\./);
@@ -103,7 +149,10 @@ test('a client answers, and another agent does', async (t) => {
   const boss = agent({
     name: 'boss',
     model: 'a/b',
-    tools: [clientTool({ name: 'ask', description: 'Asks.', input: z.object({ question: z.string() }) }), subAgent(reader)],
+    tools: [
+      clientTool({ name: 'ask', description: 'Asks.', input: z.object({ question: z.string() }) }),
+      subAgent(reader),
+    ],
   });
   const runtime = await started(t, [boss, reader], {
     boss: [call('ask', { question: 'Which?' }), call('subagent__reader', { message: 'Read it.' }), 'It is good.'],
@@ -112,7 +161,10 @@ test('a client answers, and another agent does', async (t) => {
   const chat = runtime.chat('boss');
   await chat.say('Read a book.');
   assert.equal((await chat.answer('ask', { title: 'Emma' })).text, 'It is good.');
-  assert.deepEqual((await chat.transcript()).filter((line) => line.startsWith('result')), ['result: ask {"title":"Emma"}', 'result: subagent__reader "A good book."']);
+  assert.deepEqual(
+    (await chat.transcript()).filter((line) => line.startsWith('result')),
+    ['result: ask {"title":"Emma"}', 'result: subagent__reader "A good book."'],
+  );
 });
 
 test('guards, rules, hooks and methods are those of the application', async (t) => {
@@ -154,7 +206,9 @@ test('a stopped run aborts its tool', async (t) => {
       aborted.open();
     },
   });
-  const runtime = await started(t, [agent({ name: 'clerk', model: 'a/b', tools: [waits] })], { clerk: [call('waits'), 'Done.'] });
+  const runtime = await started(t, [agent({ name: 'clerk', model: 'a/b', tools: [waits] })], {
+    clerk: [call('waits'), 'Done.'],
+  });
   const { sessionId } = await runtime.client.start({ agentType: 'clerk', message: 'Go.' });
   await running.passed;
   await runtime.client.http.POST('/interrupt', { params: { query: { sessionId } }, body: {} });
@@ -177,7 +231,9 @@ test('a run survives a crash of the runtime and of the application', async (t) =
       return 'too late';
     },
   });
-  const runtime = await started(t, [agent({ name: 'clerk', model: 'a/b', tools: [safe] })], { clerk: [call('safe'), 'Done.'] });
+  const runtime = await started(t, [agent({ name: 'clerk', model: 'a/b', tools: [safe] })], {
+    clerk: [call('safe'), 'Done.'],
+  });
   const chat = runtime.chat('clerk');
   const answer = chat.say('Go.');
   await interrupted.passed;
@@ -195,10 +251,15 @@ test('everyCrash crashes at each moment, and names the one at which a scenario f
   const ledger = new Map<string, number>();
   const pay = (safe: boolean) =>
     tool({
-      name: 'pay', description: 'Pays.', safe,
+      name: 'pay',
+      description: 'Pays.',
+      safe,
       execute: (_, { idempotencyKey }) => void ledger.set(idempotencyKey, (ledger.get(idempotencyKey) ?? 0) + 1),
     });
-  const options = (safe: boolean) => ({ agents: [agent({ name: 'clerk', model: 'a/b', tools: [pay(safe)] })], script: { clerk: [call('pay'), 'Paid.'] } });
+  const options = (safe: boolean) => ({
+    agents: [agent({ name: 'clerk', model: 'a/b', tools: [pay(safe)] })],
+    script: { clerk: [call('pay'), 'Paid.'] },
+  });
   let plays = 0;
   await everyCrash(options(true), async (runtime) => {
     plays++;
@@ -219,8 +280,14 @@ test('everyCrash crashes at each moment, and names the one at which a scenario f
 
 test('a mistake in the use of the kit says what to change', async () => {
   const clerk = agent({ name: 'clerk', model: 'a/b' });
-  await assert.rejects(holdfast({ agents: [clerk], script: { clark: ['Hi.'] } }), /has replies of "clark", which is not one of the agents/);
-  await assert.rejects(holdfast({ agents: [clerk], script: {}, binary: '/nowhere/holdfast' }), /\/nowhere\/holdfast does not start: .*HOLDFAST_BIN/);
+  await assert.rejects(
+    holdfast({ agents: [clerk], script: { clark: ['Hi.'] } }),
+    /has replies of "clark", which is not one of the agents/,
+  );
+  await assert.rejects(
+    holdfast({ agents: [clerk], script: {}, binary: '/nowhere/holdfast' }),
+    /\/nowhere\/holdfast does not start: .*HOLDFAST_BIN/,
+  );
   await assert.rejects(holdfast({ agents: [clerk], script: {}, binary: process.execPath }), /ended with /);
 });
 

@@ -12,7 +12,8 @@ const support = agent({
 const body = bodyOf({ type: 'tool', name: 'count', input: {} });
 const handlerWith = (secrets: string | string[], more = {}) => serve({ agents: [support], secrets, ...more });
 const now = () => Math.floor(Date.now() / 1000);
-const post = (headers: Record<string, string>, text = body) => new Request('http://app.test/', { method: 'POST', body: text, headers });
+const post = (headers: Record<string, string>, text = body) =>
+  new Request('http://app.test/', { method: 'POST', body: text, headers });
 
 test('a signed request is executed', async () => {
   const before = executed;
@@ -24,7 +25,10 @@ test('a signature is that of Standard Webhooks', async () => {
   // The values are the example of the specification's libraries.
   const key = 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw';
   const payload = '{"test": 2432232314}';
-  assert.equal(signature(key, 'msg_p5jXN8AQM9LWM0D4loKWxJek', 1614265330, payload), 'v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=');
+  assert.equal(
+    signature(key, 'msg_p5jXN8AQM9LWM0D4loKWxJek', 1614265330, payload),
+    'v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=',
+  );
 });
 
 test('while a secret rotates, either side may be first', async () => {
@@ -54,9 +58,17 @@ test('an unsigned, forged or changed request is refused, and nothing is executed
     ['another body', post(good, `${body} `), [401, 'SIGNATURE_INVALID']],
     ['another id', post({ ...good, 'webhook-id': 'another' }), [401, 'SIGNATURE_INVALID']],
     ['another time', post({ ...good, 'webhook-timestamp': String(now() + 1) }), [401, 'SIGNATURE_INVALID']],
-    ['another version of the signature', post({ ...good, 'webhook-signature': (good['webhook-signature'] ?? '').replace('v1', 'v2') }), [401, 'SIGNATURE_INVALID']],
+    [
+      'another version of the signature',
+      post({ ...good, 'webhook-signature': (good['webhook-signature'] ?? '').replace('v1', 'v2') }),
+      [401, 'SIGNATURE_INVALID'],
+    ],
     ['an empty signature', post({ ...good, 'webhook-signature': 'v1,' }), [401, 'SIGNATURE_INVALID']],
-    ['a shortened signature', post({ ...good, 'webhook-signature': (good['webhook-signature'] ?? '').slice(0, -1) }), [401, 'SIGNATURE_INVALID']],
+    [
+      'a shortened signature',
+      post({ ...good, 'webhook-signature': (good['webhook-signature'] ?? '').slice(0, -1) }),
+      [401, 'SIGNATURE_INVALID'],
+    ],
     ['an id of 65 bytes', post(signed(body, { id: 'x'.repeat(65) })), [401, 'SIGNATURE_INVALID']],
     ['a time that is none', post(signed(body, { time: 'soon' })), [401, 'TIMESTAMP_INVALID']],
     ['a time with a fraction', post(signed(body, { time: `${now()}.5` })), [401, 'TIMESTAMP_INVALID']],
@@ -75,7 +87,12 @@ test('a request may be five minutes old or early, and not more', async (t) => {
     const response = await handler(get(signed('', { time: now() + away })));
     assert.equal(response.status, 200, String(away));
   }
-  for (const away of [-301, 301]) assert.deepEqual(await refusal(await handler(get(signed('', { time: now() + away })))), [401, 'TIMESTAMP_INVALID'], String(away));
+  for (const away of [-301, 301])
+    assert.deepEqual(
+      await refusal(await handler(get(signed('', { time: now() + away })))),
+      [401, 'TIMESTAMP_INVALID'],
+      String(away),
+    );
 });
 
 test('a repeated request is refused, also when both arrive at once', async () => {
@@ -84,7 +101,8 @@ test('a repeated request is refused, also when both arrive at once', async () =>
   const headers = signed(body, { id: 'x'.repeat(64) });
   const responses = await Promise.all([handler(post(headers)), handler(post(headers)), handler(post(headers))]);
   assert.deepEqual(responses.map((response) => response.status).sort(), [200, 409, 409]);
-  for (const response of responses) if (response.status === 409) assert.deepEqual(await refusal(response), [409, 'REPLAYED']);
+  for (const response of responses)
+    if (response.status === 409) assert.deepEqual(await refusal(response), [409, 'REPLAYED']);
   assert.equal(executed, before + 1);
 });
 
@@ -113,9 +131,15 @@ test('an application without a secret refuses everything, unless its author allo
   assert.deepEqual(await refusal(await handlerWith(['', ' '])(get({}))), [401, 'SECRET_MISSING']);
   assert.equal((await handlerWith([], { allowUnsigned: true })(get({}))).status, 200);
   // Pages in a browser are not allowed to: they could reach the machine of a developer.
-  assert.deepEqual(await refusal(await handlerWith([], { allowUnsigned: true })(post({ origin: 'https://evil.example' }))), [401, 'SIGNATURE_MISSING']);
+  assert.deepEqual(
+    await refusal(await handlerWith([], { allowUnsigned: true })(post({ origin: 'https://evil.example' }))),
+    [401, 'SIGNATURE_MISSING'],
+  );
   // A secret is never ignored.
-  assert.deepEqual(await refusal(await handlerWith(secret, { allowUnsigned: true })(get({}))), [401, 'SIGNATURE_MISSING']);
+  assert.deepEqual(await refusal(await handlerWith(secret, { allowUnsigned: true })(get({}))), [
+    401,
+    'SIGNATURE_MISSING',
+  ]);
 });
 
 test('the environment has the secrets', async (t) => {
@@ -137,8 +161,10 @@ test('the environment has the secrets', async (t) => {
 
 test('a secret has 24 to 64 bytes', async () => {
   const of = (bytes: number) => `whsec_${Buffer.alloc(bytes, 7).toString('base64')}`;
-  for (const bytes of [24, 64]) assert.equal((await handlerWith(of(bytes))(get(signed('', { secrets: [of(bytes)] })))).status, 200);
-  for (const bad of [of(23), of(65), 'whsec_', 'whsec_!', of(32).slice(6), 'secret']) assert.throws(() => handlerWith(bad), /must be whsec_ and base64 of 24 to 64 bytes/, bad);
+  for (const bytes of [24, 64])
+    assert.equal((await handlerWith(of(bytes))(get(signed('', { secrets: [of(bytes)] })))).status, 200);
+  for (const bad of [of(23), of(65), 'whsec_', 'whsec_!', of(32).slice(6), 'secret'])
+    assert.throws(() => handlerWith(bad), /must be whsec_ and base64 of 24 to 64 bytes/, bad);
 });
 
 test('an application that speaks another version says which', async () => {
@@ -148,4 +174,3 @@ test('an application that speaks another version says which', async () => {
   const { error } = (await response.json()) as { error: { code: string; versions: number[] } };
   assert.deepEqual([error.code, error.versions], ['VERSION_UNSUPPORTED', [1]]);
 });
-

@@ -1,5 +1,14 @@
 /** What must compile, and what must not. The compiler is the test: an unused @ts-expect-error is an error. */
-import { agent, clientTool, jsonSchema, serve, subAgent, tool, type InputOf, type OutputOf } from '@holdfast/sdk/agents';
+import {
+  agent,
+  clientTool,
+  jsonSchema,
+  serve,
+  subAgent,
+  tool,
+  type InputOf,
+  type OutputOf,
+} from '@holdfast/sdk/agents';
 import { type } from 'arktype';
 import * as v from 'valibot';
 import { z } from 'zod';
@@ -12,7 +21,11 @@ function same<A, B>(_same: Equal<A, B>): void {}
 const state = z.object({ refunds: z.number().default(0), plan: z.enum(['free', 'pro']).default('free') });
 type State = { refunds: number; plan: 'free' | 'pro' };
 same<OutputOf<typeof state>, State>(true);
-const input = z.object({ order: z.string(), days: z.number().default(1), at: z.string().transform((text) => new Date(text)) });
+const input = z.object({
+  order: z.string(),
+  days: z.number().default(1),
+  at: z.string().transform((text) => new Date(text)),
+});
 same<InputOf<typeof input>, { order: string; at: string; days?: number | undefined }>(true);
 
 const refund = tool({
@@ -51,10 +64,25 @@ const refund = tool({
 // Without schemas, values are any JSON.
 tool({ name: 'free', description: 'Free.', execute: (given, { state }) => [given.any, state.any] });
 // The other libraries infer as well.
-tool({ name: 'a', description: 'A.', input: v.object({ n: v.number() }), execute: ({ n }) => same<typeof n, number>(true) });
+tool({
+  name: 'a',
+  description: 'A.',
+  input: v.object({ n: v.number() }),
+  execute: ({ n }) => same<typeof n, number>(true),
+});
 tool({ name: 'a', description: 'A.', input: type({ n: 'number' }), execute: ({ n }) => same<typeof n, number>(true) });
-tool({ name: 'a', description: 'A.', input: jsonSchema<{ n: number }>({}), execute: ({ n }) => same<typeof n, number>(true) });
-tool({ name: 'a', description: 'A.', input: jsonSchema({}, z3.object({ n: z3.number().default(1) })), execute: ({ n }) => same<typeof n, number>(true) });
+tool({
+  name: 'a',
+  description: 'A.',
+  input: jsonSchema<{ n: number }>({}),
+  execute: ({ n }) => same<typeof n, number>(true),
+});
+tool({
+  name: 'a',
+  description: 'A.',
+  input: jsonSchema({}, z3.object({ n: z3.number().default(1) })),
+  execute: ({ n }) => same<typeof n, number>(true),
+});
 
 // @ts-expect-error: the result lacks its id
 tool({ name: 'a', description: 'A.', output: z.object({ id: z.string() }), execute: () => ({}) });
@@ -84,7 +112,13 @@ const support = agent({
   },
   state,
   output: z.object({ answer: z.string() }),
-  tools: [refund, 'calculate', { use: 'note', approval: 'always' }, clientTool({ name: 'ask', description: 'Asks.' }), subAgent('reader')],
+  tools: [
+    refund,
+    'calculate',
+    { use: 'note', approval: 'always' },
+    clientTool({ name: 'ask', description: 'Asks.' }),
+    subAgent('reader'),
+  ],
   stopWhen: ({ state, steps, results }) => state.refunds > 3 || steps > 5 || results.some(({ success }) => !success),
   guard: {
     onOutput: ({ output }) => {

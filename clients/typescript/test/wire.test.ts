@@ -1,14 +1,47 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
-import { agent, clientTool, jsonSchema, serve, subAgent, textOf, tool, ToolError, type AgentOptions, type Call, type Message, type Tool } from '@holdfast/sdk/agents';
-import { all, bodyOf, call, context, get, lines, refusal, request, secret, signed, silent, url, type Handler, type Line } from './executor.js';
+import {
+  agent,
+  clientTool,
+  jsonSchema,
+  serve,
+  subAgent,
+  textOf,
+  tool,
+  ToolError,
+  type AgentOptions,
+  type Call,
+  type Message,
+  type Tool,
+} from '@holdfast/sdk/agents';
+import {
+  all,
+  bodyOf,
+  call,
+  context,
+  get,
+  lines,
+  refusal,
+  request,
+  secret,
+  signed,
+  silent,
+  url,
+  type Handler,
+  type Line,
+} from './executor.js';
 
 type Options = Omit<AgentOptions<any, any>, 'name' | 'model'>;
 
 /** serving serves the agent "support". */
 function serving(options: Options, more = {}): Handler {
-  return serve({ agents: [agent({ name: 'support', model: 'scripted/support', ...options })], secrets: secret, log: silent, ...more });
+  return serve({
+    agents: [agent({ name: 'support', model: 'scripted/support', ...options })],
+    secrets: secret,
+    log: silent,
+    ...more,
+  });
 }
 
 const withTool = (execute: (input: unknown, call: Call) => unknown) =>
@@ -28,7 +61,9 @@ const refund = tool({
   name: 'refund',
   description: 'Refunds an order.',
   input: jsonSchema<{ order: string; amount: number }>({
-    type: 'object', properties: { order: { type: 'string' }, amount: { type: 'number' } }, required: ['order', 'amount'],
+    type: 'object',
+    properties: { order: { type: 'string' }, amount: { type: 'number' } },
+    required: ['order', 'amount'],
   }),
   safe: true,
   approval: ({ input }) => input.amount > 100,
@@ -40,7 +75,10 @@ test('the description is that of the specification', async () => {
     name: 'support',
     model: 'anthropic/claude-sonnet-4-5',
     systemPrompt: 'You help customers.',
-    state: jsonSchema<{ refunds: number }>({ type: 'object', properties: { refunds: { type: 'integer', default: 0 } } }),
+    state: jsonSchema<{ refunds: number }>({
+      type: 'object',
+      properties: { refunds: { type: 'integer', default: 0 } },
+    }),
     guard: { onReply: () => null },
     hooks: { beforeRun: () => {} },
     methods: { reset: () => null },
@@ -54,21 +92,29 @@ test('the description is that of the specification', async () => {
     endpoint: 1,
     sdk: 'typescript/0.1.0',
     build: 'git:4f2c1e9',
-    agents: [{
-      name: 'support',
-      model: 'anthropic/claude-sonnet-4-5',
-      systemPrompt: 'You help customers.',
-      stateSchema: { type: 'object', properties: { refunds: { type: 'integer', default: 0 } } },
-      callbacks: ['guard.onReply', 'hooks.beforeRun'],
-      methods: ['reset'],
-      tools: [{
-        name: 'refund',
-        description: 'Refunds an order.',
-        inputSchema: { type: 'object', properties: { order: { type: 'string' }, amount: { type: 'number' } }, required: ['order', 'amount'] },
-        retry: 'safe',
-        callbacks: ['execute', 'approval'],
-      }],
-    }],
+    agents: [
+      {
+        name: 'support',
+        model: 'anthropic/claude-sonnet-4-5',
+        systemPrompt: 'You help customers.',
+        stateSchema: { type: 'object', properties: { refunds: { type: 'integer', default: 0 } } },
+        callbacks: ['guard.onReply', 'hooks.beforeRun'],
+        methods: ['reset'],
+        tools: [
+          {
+            name: 'refund',
+            description: 'Refunds an order.',
+            inputSchema: {
+              type: 'object',
+              properties: { order: { type: 'string' }, amount: { type: 'number' } },
+              required: ['order', 'amount'],
+            },
+            retry: 'safe',
+            callbacks: ['execute', 'approval'],
+          },
+        ],
+      },
+    ],
   });
   assert.deepEqual(Object.keys(sources), ['support', 'support/refund']);
   for (const source of Object.values(sources)) assert.match(source, /wire\.test\.[jt]s:[0-9]+$/);
@@ -80,10 +126,29 @@ test('every field of an agent and of its tools reaches the description', async (
   const handler = serve({
     agents: [
       agent({
-        name: 'support', model: 'a/b', description: 'Helps.', fallbacks: ['c/d'], prompt: 'You help {{state.name}}.', output: none, completion: 'native', strictOutput: true,
-        maxSteps: Number.POSITIVE_INFINITY, companions: [{ agent: 'critic', mode: 'blocking', timeout: '10m' }], maxCompanions: 2, maxSubAgents: 3, maxDepth: 4,
-        maxOutputTokens: 5, temperature: 0, maxRetries: 0, runTimeout: '1h30m', cache: 'auto', providerOptions: { a: { b: 1 } }, context: { maxTokens: 10, keepTokens: 5 },
-        compact: () => '', stopWhen: [{ tool: 'ask' }], onBusy: 'enqueue',
+        name: 'support',
+        model: 'a/b',
+        description: 'Helps.',
+        fallbacks: ['c/d'],
+        prompt: 'You help {{state.name}}.',
+        output: none,
+        completion: 'native',
+        strictOutput: true,
+        maxSteps: Number.POSITIVE_INFINITY,
+        companions: [{ agent: 'critic', mode: 'blocking', timeout: '10m' }],
+        maxCompanions: 2,
+        maxSubAgents: 3,
+        maxDepth: 4,
+        maxOutputTokens: 5,
+        temperature: 0,
+        maxRetries: 0,
+        runTimeout: '1h30m',
+        cache: 'auto',
+        providerOptions: { a: { b: 1 } },
+        context: { maxTokens: 10, keepTokens: 5 },
+        compact: () => '',
+        stopWhen: [{ tool: 'ask' }],
+        onBusy: 'enqueue',
         tools: [
           'calculate',
           { use: 'note', approval: 'always' },
@@ -92,8 +157,17 @@ test('every field of an agent and of its tools reaches the description', async (
           subAgent(researcher, { timeout: '1h' }),
           subAgent('writer', { description: 'Writes.', input: none, output: none, strict: true, finishWith: true }),
           tool({
-            name: 'work', description: 'Works.', output: jsonSchema({ type: 'string' }), strict: true, finishWith: true, answerWithin: '1h', readOnly: true, timeout: '30s',
-            approval: { when: [{ field: 'a', equals: 1 }] }, approvers: 'others', execute: () => '',
+            name: 'work',
+            description: 'Works.',
+            output: jsonSchema({ type: 'string' }),
+            strict: true,
+            finishWith: true,
+            answerWithin: '1h',
+            readOnly: true,
+            timeout: '30s',
+            approval: { when: [{ field: 'a', equals: 1 }] },
+            approvers: 'others',
+            execute: () => '',
           }),
           tool({ name: 'always', description: 'Asks first.', approval: true, execute: () => '' }),
         ],
@@ -105,20 +179,56 @@ test('every field of an agent and of its tools reaches the description', async (
   const { agents } = (await (await handler(get())).json()) as { agents: object[] };
   const object = { type: 'object', properties: {} };
   assert.deepEqual(agents[0], {
-    name: 'support', model: 'a/b', description: 'Helps.', fallbacks: ['c/d'], prompt: 'You help {{state.name}}.', outputSchema: object, completion: 'native',
-    strictOutput: true, maxSteps: 'Infinity', companions: [{ agent: 'critic', mode: 'blocking', timeout: '10m' }], maxCompanions: 2, maxSubAgents: 3, maxDepth: 4,
-    maxOutputTokens: 5, temperature: 0, maxRetries: 0, runTimeout: '1h30m', cache: 'auto', providerOptions: { a: { b: 1 } },
-    context: { maxTokens: 10, keepTokens: 5, compaction: 'summary' }, stopWhen: [{ tool: 'ask' }], onBusy: 'enqueue', callbacks: ['compact'],
+    name: 'support',
+    model: 'a/b',
+    description: 'Helps.',
+    fallbacks: ['c/d'],
+    prompt: 'You help {{state.name}}.',
+    outputSchema: object,
+    completion: 'native',
+    strictOutput: true,
+    maxSteps: 'Infinity',
+    companions: [{ agent: 'critic', mode: 'blocking', timeout: '10m' }],
+    maxCompanions: 2,
+    maxSubAgents: 3,
+    maxDepth: 4,
+    maxOutputTokens: 5,
+    temperature: 0,
+    maxRetries: 0,
+    runTimeout: '1h30m',
+    cache: 'auto',
+    providerOptions: { a: { b: 1 } },
+    context: { maxTokens: 10, keepTokens: 5, compaction: 'summary' },
+    stopWhen: [{ tool: 'ask' }],
+    onBusy: 'enqueue',
+    callbacks: ['compact'],
     tools: [
       'calculate',
       { use: 'note', approval: 'always' },
       { name: 'forecast', description: 'Forecasts.', http: { url: 'https://api.example/{city}' }, readOnly: true },
       { name: 'ask', description: 'Asks.', inputSchema: object, answerWithin: '24h', finishWith: true, client: true },
       { subAgent: 'researcher', description: 'Looks things up.', timeout: '1h' },
-      { subAgent: 'writer', description: 'Writes.', inputSchema: object, outputSchema: object, strict: true, finishWith: true },
       {
-        name: 'work', description: 'Works.', inputSchema: object, outputSchema: { type: 'string' }, strict: true, finishWith: true, answerWithin: '1h', readOnly: true,
-        timeout: '30s', approval: { when: [{ field: 'a', equals: 1 }] }, approvers: 'others', callbacks: ['execute'],
+        subAgent: 'writer',
+        description: 'Writes.',
+        inputSchema: object,
+        outputSchema: object,
+        strict: true,
+        finishWith: true,
+      },
+      {
+        name: 'work',
+        description: 'Works.',
+        inputSchema: object,
+        outputSchema: { type: 'string' },
+        strict: true,
+        finishWith: true,
+        answerWithin: '1h',
+        readOnly: true,
+        timeout: '30s',
+        approval: { when: [{ field: 'a', equals: 1 }] },
+        approvers: 'others',
+        callbacks: ['execute'],
       },
       { name: 'always', description: 'Asks first.', inputSchema: object, approval: 'always', callbacks: ['execute'] },
     ],
@@ -144,10 +254,18 @@ test('a request that cannot be executed is refused with a reason', async () => {
     ['null', 'null', [400, 'REQUEST_INVALID']],
     ['no context', JSON.stringify({ type: 'tool', agent: 'support', name: 'refund' }), [400, 'REQUEST_INVALID']],
     ['no run', bodyOf({ type: 'prompt', context: { ...context, run: undefined } }), [400, 'REQUEST_INVALID']],
-    ['no call', bodyOf({ type: 'tool', name: 'refund', context: { ...context, call: undefined } }), [400, 'REQUEST_INVALID']],
+    [
+      'no call',
+      bodyOf({ type: 'tool', name: 'refund', context: { ...context, call: undefined } }),
+      [400, 'REQUEST_INVALID'],
+    ],
     ['a state that is a list', bodyOf({ type: 'prompt', state: [] }), [400, 'REQUEST_INVALID']],
     ['arguments that are no list', bodyOf({ type: 'method', name: 'reset', args: {} }), [400, 'REQUEST_INVALID']],
-    ['a deadline that is no time', bodyOf({ type: 'prompt', context: { ...context, deadline: 'soon' } }), [400, 'REQUEST_INVALID']],
+    [
+      'a deadline that is no time',
+      bodyOf({ type: 'prompt', context: { ...context, deadline: 'soon' } }),
+      [400, 'REQUEST_INVALID'],
+    ],
     ['another agent', bodyOf({ type: 'prompt', agent: 'sales' }), [404, 'AGENT_UNKNOWN']],
     ['another tool', bodyOf({ type: 'tool', name: 'reset' }), [404, 'TOOL_UNKNOWN']],
     ['a built-in tool', bodyOf({ type: 'tool', name: 'calculate' }), [404, 'TOOL_UNKNOWN']],
@@ -182,11 +300,30 @@ test('a body has a limit, which is at least 16 MiB', async () => {
 test('each callback receives the members of its row, and the trusted context', async () => {
   const seen = new Map<string, object>();
   const note = (what: string, result?: unknown) => (given: any) => {
-    const { log: _log, signal: _signal, update: _update, emit: _emit, metadata: _metadata, usage: _usage, ...rest } = given;
+    const {
+      log: _log,
+      signal: _signal,
+      update: _update,
+      emit: _emit,
+      metadata: _metadata,
+      usage: _usage,
+      ...rest
+    } = given;
     seen.set(what, rest);
     return result as never;
   };
-  const hooks = ['beforeRun', 'onStart', 'onResume', 'beforeModel', 'afterModel', 'beforeTool', 'afterTool', 'onStateChange', 'onMessage', 'afterRun'];
+  const hooks = [
+    'beforeRun',
+    'onStart',
+    'onResume',
+    'beforeModel',
+    'afterModel',
+    'beforeTool',
+    'afterTool',
+    'onStateChange',
+    'onMessage',
+    'afterRun',
+  ];
   const handler = serving({
     prompt: note('prompt', 'You help.'),
     stopWhen: note('stopWhen', true),
@@ -195,7 +332,15 @@ test('each callback receives the members of its row, and the trusted context', a
     guard: { onOutput: note('guard.onOutput', { replace: { a: 1 } }), onReply: note('guard.onReply') },
     hooks: Object.fromEntries(hooks.map((name) => [name, note(`hook.${name}`)])),
   });
-  const reply: Message = { id: 'm-1', role: 'assistant', parts: [{ type: 'text', text: 'Done' }, { type: 'reasoning', text: 'hm' }, { type: 'text', text: '.' }] };
+  const reply: Message = {
+    id: 'm-1',
+    role: 'assistant',
+    parts: [
+      { type: 'text', text: 'Done' },
+      { type: 'reasoning', text: 'hm' },
+      { type: 'text', text: '.' },
+    ],
+  };
   assert.equal(textOf(reply), 'Done.');
   const toolCall = { callId: 'call_1', name: 'refund', arguments: { order: 'o-1' } };
   const toolResult = { callId: 'call_1', name: 'refund', success: false, error: 'no' };
@@ -215,37 +360,63 @@ test('each callback receives the members of its row, and the trusted context', a
     ['hook', 'afterTool', { toolCall, toolResult }, null],
     ['hook', 'onStateChange', { ops: [{ op: 'replace', key: 'a', value: 1 }] }, null],
     ['hook', 'onMessage', { message: reply }, null],
-    ['hook', 'afterRun', { status: 'completed', output: 'Done.', error: null, code: null, steps: 2, durationMs: 12 }, null],
+    [
+      'hook',
+      'afterRun',
+      { status: 'completed', output: 'Done.', error: null, code: null, steps: 2, durationMs: 12 },
+      null,
+    ],
   ];
   const { call: _call, ...trusted } = context;
   for (const [type, name, members, result] of rows) {
-    assert.deepEqual(await call(handler, { type, name, state: { refunds: 1 }, unknown: 'ignored', context: trusted, ...members }), [{ result }], `${type} ${name}`);
+    assert.deepEqual(
+      await call(handler, { type, name, state: { refunds: 1 }, unknown: 'ignored', context: trusted, ...members }),
+      [{ result }],
+      `${type} ${name}`,
+    );
     const { unknown: _unknown, ...got } = seen.get(name ? `${type}.${name}` : type) as Record<string, unknown>;
-    assert.deepEqual(got, { agent: 'support', ...trusted, deadline: undefined, state: { refunds: 1 }, ...members }, `${type} ${name}`);
+    assert.deepEqual(
+      got,
+      { agent: 'support', ...trusted, deadline: undefined, state: { refunds: 1 }, ...members },
+      `${type} ${name}`,
+    );
   }
 });
 
 test('members of a request never replace the trusted context', async () => {
   const users: unknown[] = [];
-  const handler = serving({ hooks: { onMessage: ({ user, tenant, run }) => void users.push(user?.id, tenant, run.id) } });
-  await call(handler, { type: 'hook', name: 'onMessage', message: {}, user: { id: 'mallory' }, tenant: 'mallory', run: { id: 'mallory' } });
+  const handler = serving({
+    hooks: { onMessage: ({ user, tenant, run }) => void users.push(user?.id, tenant, run.id) },
+  });
+  await call(handler, {
+    type: 'hook',
+    name: 'onMessage',
+    message: {},
+    user: { id: 'mallory' },
+    tenant: 'mallory',
+    run: { id: 'mallory' },
+  });
   assert.deepEqual(users, ['u-17', 'acme', 'r-1']);
 });
 
 test('a tool knows its call, and an approval its arguments', async () => {
   const seen: object[] = [];
   const handler = serving({
-    tools: [tool({
-      name: 'pay', description: 'Pays.', input: jsonSchema<{ amount: number }>({ type: 'object' }),
-      approval: ({ input, user, state, id }) => {
-        seen.push({ input, user, state, id });
-        return input.amount > state.limit;
-      },
-      execute: (input, { id, idempotencyKey, attempt, tenant, user, session, run, step, deadline, agent: name }) => {
-        seen.push({ input, id, idempotencyKey, attempt, tenant, user, session, run, step, deadline, name });
-        return { paid: true };
-      },
-    })],
+    tools: [
+      tool({
+        name: 'pay',
+        description: 'Pays.',
+        input: jsonSchema<{ amount: number }>({ type: 'object' }),
+        approval: ({ input, user, state, id }) => {
+          seen.push({ input, user, state, id });
+          return input.amount > state.limit;
+        },
+        execute: (input, { id, idempotencyKey, attempt, tenant, user, session, run, step, deadline, agent: name }) => {
+          seen.push({ input, id, idempotencyKey, attempt, tenant, user, session, run, step, deadline, name });
+          return { paid: true };
+        },
+      }),
+    ],
   });
   const deadline = '2999-01-01T00:00:00Z';
   const asked = { name: 'pay', input: { amount: 5 }, state: { limit: 3 }, context: { ...context, deadline } };
@@ -254,7 +425,13 @@ test('a tool knows its call, and an approval its arguments', async () => {
   assert.deepEqual(await call(handler, { type: 'tool', ...asked }), [{ result: { paid: true } }]);
   const { call: identity, traceparent: _traceparent, ...trusted } = context;
   assert.deepEqual(seen[0], { input: { amount: 5 }, user: { id: 'u-17' }, state: { limit: 3 }, id: 'call_1' });
-  assert.deepEqual(seen[2], { input: { amount: 5 }, ...identity, ...trusted, deadline: new Date(deadline), name: 'support' });
+  assert.deepEqual(seen[2], {
+    input: { amount: 5 },
+    ...identity,
+    ...trusted,
+    deadline: new Date(deadline),
+    name: 'support',
+  });
 });
 
 test('a method has arguments, state and sends, and no run', async () => {
@@ -262,7 +439,9 @@ test('a method has arguments, state and sends, and no run', async () => {
     methods: {
       async add(method, a: number, b: number) {
         assert.ok(!('emit' in method) && !('usage' in method));
-        method.update((state) => { state.total = a; });
+        method.update((state) => {
+          state.total = a;
+        });
         method.send({ halfway: true });
         method.state.total += b;
         return method.state.total;
@@ -286,7 +465,9 @@ test('a tool and a hook send events, metadata, usage and state as they happen', 
     emit('found', undefined);
     metadata({ source: 'crm' });
     usage('cost', 'crm', 0.25);
-    update((draft: any) => { draft.step = 2; });
+    update((draft: any) => {
+      draft.step = 2;
+    });
     state.done = true;
   };
   const want = [
@@ -298,7 +479,10 @@ test('a tool and a hook send events, metadata, usage and state as they happen', 
     { state: [{ op: 'replace', key: 'done', value: true }] },
     { result: null },
   ];
-  const handler = serving({ tools: [tool({ name: 'work', description: 'Works.', execute: (_, c) => does(c) })], hooks: { onStart: does } });
+  const handler = serving({
+    tools: [tool({ name: 'work', description: 'Works.', execute: (_, c) => does(c) })],
+    hooks: { onStart: does },
+  });
   assert.deepEqual(await call(handler, work), want);
   assert.deepEqual(await call(handler, { type: 'hook', name: 'onStart' }), want);
 });
@@ -350,7 +534,9 @@ test('a closed connection aborts the call, and nothing is sent afterwards', asyn
     });
     const gone = new AbortController();
     const body = bodyOf(work);
-    const response = await handler(new Request(url, { method: 'POST', body, headers: signed(body), signal: gone.signal }));
+    const response = await handler(
+      new Request(url, { method: 'POST', body, headers: signed(body), signal: gone.signal }),
+    );
     const reader = lines(response);
     assert.deepEqual((await reader.next()).value, { event: { name: 'begun', data: null } });
     if (close === 'reader') await reader.return();
@@ -383,7 +569,9 @@ test('the clock of the application may be another one', async (t) => {
     const time = now / 1000 - behind;
     const deadline = new Date((time + 5) * 1000).toISOString();
     const body = bodyOf({ ...work, context: { ...context, deadline } });
-    const handler = withTool(async (_, { signal }) => new Promise((resolve) => signal.addEventListener('abort', () => resolve('late'))));
+    const handler = withTool(
+      async (_, { signal }) => new Promise((resolve) => signal.addEventListener('abort', () => resolve('late'))),
+    );
     let ended = false;
     const response = await handler(new Request(url, { method: 'POST', body, headers: signed(body, { time }) }));
     const read = all(lines(response)).then((got) => {
@@ -409,7 +597,20 @@ test('a thrown error is the last line', async () => {
   const logged: unknown[] = [];
   const log = { ...silent, error: (message: string, fields?: object) => void logged.push([message, fields]) };
   const fails = (thrown: unknown) =>
-    serving({ tools: [tool({ name: 'work', description: 'Works.', execute: () => { throw thrown; } })] }, { log });
+    serving(
+      {
+        tools: [
+          tool({
+            name: 'work',
+            description: 'Works.',
+            execute: () => {
+              throw thrown;
+            },
+          }),
+        ],
+      },
+      { log },
+    );
   const failure = new Error('The bank is closed.');
   const rows: [unknown, object][] = [
     [failure, { message: 'The bank is closed.' }],
@@ -417,12 +618,18 @@ test('a thrown error is the last line', async () => {
     ['text', { message: 'text' }],
     [undefined, { message: 'undefined' }],
     [new ToolError('no account'), { message: 'no account' }],
-    [new ToolError('no account', { publicMessage: 'Sorry.', code: 'NO_ACCOUNT' }), { message: 'no account', publicMessage: 'Sorry.', code: 'NO_ACCOUNT' }],
+    [
+      new ToolError('no account', { publicMessage: 'Sorry.', code: 'NO_ACCOUNT' }),
+      { message: 'no account', publicMessage: 'Sorry.', code: 'NO_ACCOUNT' },
+    ],
   ];
   for (const [thrown, error] of rows) assert.deepEqual(await call(fails(thrown), work), [{ error }]);
   // What the author did not intend is logged, with the ids of the call.
   assert.equal(logged.length, 4);
-  assert.deepEqual(logged[0], ['The bank is closed.', { agent: 'support', tool: 'work', session: 's-1', run: 'r-1', call: 'call_1', error: failure }]);
+  assert.deepEqual(logged[0], [
+    'The bank is closed.',
+    { agent: 'support', tool: 'work', session: 's-1', run: 'r-1', call: 'call_1', error: failure },
+  ]);
 });
 
 test('a failed call writes no state', async () => {
@@ -435,12 +642,17 @@ test('a failed call writes no state', async () => {
 
 test('a callback that returns another type fails', async () => {
   const handler = serving({
-    prompt: (() => 7) as never, stopWhen: (() => 'yes') as never, guard: { onReply: (() => ({ reject: true })) as never, onOutput: (() => ({})) as never },
+    prompt: (() => 7) as never,
+    stopWhen: (() => 'yes') as never,
+    guard: { onReply: (() => ({ reject: true })) as never, onOutput: (() => ({})) as never },
     tools: [tool({ name: 'work', description: 'Works.', approval: (() => undefined) as never, execute: () => 1 })],
   });
   for (const [type, name, wanted] of [
-    ['prompt', undefined, /Return a string/], ['stopWhen', undefined, /Return true to end/], ['guard', 'onReply', /Return \{ revise \}/],
-    ['guard', 'onOutput', /Return \{ revise \}/], ['approval', 'work', /Return true if the call needs approval/],
+    ['prompt', undefined, /Return a string/],
+    ['stopWhen', undefined, /Return true to end/],
+    ['guard', 'onReply', /Return \{ revise \}/],
+    ['guard', 'onOutput', /Return \{ revise \}/],
+    ['approval', 'work', /Return true if the call needs approval/],
   ] as const) {
     const [last] = (await call(handler, { type, name })) as [{ error: { message: string } }];
     assert.match(last.error.message, wanted);
@@ -451,10 +663,18 @@ test('a line has a limit, and so has an answer', async () => {
   const most = 2 << 20;
   const line = (text: string, member: string) => JSON.stringify({ [member]: text }).length + 1;
   const text = (size: number) => 'x'.repeat(size - line('', 'result'));
-  const returns = (size: number) => call(withTool(() => text(size)), work) as Promise<[{ result?: string; error?: { code: string } }]>;
+  const returns = (size: number) =>
+    call(
+      withTool(() => text(size)),
+      work,
+    ) as Promise<[{ result?: string; error?: { code: string } }]>;
   assert.equal((await returns(most))[0].result?.length, text(most).length);
   assert.equal((await returns(most + 1))[0].error?.code, 'RESULT_TOO_LARGE');
-  const emits = (size: number) => call(withTool((_, { emit }) => emit('e', 'x'.repeat(size))), work) as Promise<[{ error?: { code: string } }]>;
+  const emits = (size: number) =>
+    call(
+      withTool((_, { emit }) => emit('e', 'x'.repeat(size))),
+      work,
+    ) as Promise<[{ error?: { code: string } }]>;
   assert.equal((await emits(most - 100))[0].error, undefined);
   assert.equal((await emits(most))[0].error?.code, 'LINE_TOO_LARGE');
   const floods = withTool((_, { emit }) => {
@@ -466,8 +686,18 @@ test('a line has a limit, and so has an answer', async () => {
 });
 
 test('a result without JSON is a failure', async () => {
-  for (const result of [10n, (() => { const o: any = {}; o.o = o; return o; })()]) {
-    const [last] = (await call(withTool(() => result), work)) as [{ error: { code: string } }];
+  for (const result of [
+    10n,
+    (() => {
+      const o: any = {};
+      o.o = o;
+      return o;
+    })(),
+  ]) {
+    const [last] = (await call(
+      withTool(() => result),
+      work,
+    )) as [{ error: { code: string } }];
     assert.equal(last.error.code, 'RESULT_INVALID');
   }
 });
@@ -482,35 +712,116 @@ test('what the runtime would refuse fails at once', async () => {
     [({ metadata }) => metadata({ runId: '1' }), /belongs to the runtime/],
     [({ usage }) => usage('cost', 'x', Number.NaN), /finite number/],
     [({ usage }) => usage('', 'x', 1), /kind of usage/],
-    [({ state }) => { state[''] = 1; }, /key of the state/],
-    [({ state }) => { state.big = 1n; }, /cannot be written as JSON/],
+    [
+      ({ state }) => {
+        state[''] = 1;
+      },
+      /key of the state/,
+    ],
+    [
+      ({ state }) => {
+        state.big = 1n;
+      },
+      /cannot be written as JSON/,
+    ],
   ];
   for (const [does, want] of rows) {
-    const [last] = (await call(withTool((_, c) => does(c)), work)) as [{ error: { message: string } }];
+    const [last] = (await call(
+      withTool((_, c) => does(c)),
+      work,
+    )) as [{ error: { message: string } }];
     assert.match(last.error.message, want);
   }
-  assert.deepEqual(await call(withTool((_, { emit }) => emit('x'.repeat(256), 1)), work), [{ event: { name: 'x'.repeat(256), data: 1 } }, { result: null }]);
+  assert.deepEqual(
+    await call(
+      withTool((_, { emit }) => emit('x'.repeat(256), 1)),
+      work,
+    ),
+    [{ event: { name: 'x'.repeat(256), data: 1 } }, { result: null }],
+  );
 });
 
 test('the state is a draft', async () => {
   const state = { count: 1, list: [1, 2], nested: { a: 1 }, gone: true, same: 'same', empty: [] };
   const writes = async (change: (state: any) => void) => {
-    const all = await call(withTool((_, c) => change(c.state)), { ...work, state });
+    const all = await call(
+      withTool((_, c) => change(c.state)),
+      { ...work, state },
+    );
     return (all.find((line) => 'state' in line)?.state ?? []) as object[];
   };
   const rows: [(state: any) => void, object[]][] = [
     [() => {}, []],
-    [(s) => { s.count += 1; }, [{ op: 'replace', key: 'count', value: 2 }]],
-    [(s) => { s.list.push(3, 4); }, [{ op: 'append', key: 'list', value: [3, 4] }]],
-    [(s) => { s.list = [0, 1, 2]; }, [{ op: 'replace', key: 'list', value: [0, 1, 2] }]],
-    [(s) => { s.empty.push(1); }, [{ op: 'replace', key: 'empty', value: [1] }]],
-    [(s) => { s.nested.a = 2; }, [{ op: 'replace', key: 'nested', value: { a: 2 } }]],
-    [(s) => { delete s.gone; }, [{ op: 'delete', key: 'gone' }]],
-    [(s) => { s.gone = undefined; }, [{ op: 'delete', key: 'gone' }]],
-    [(s) => { s.gone = null; }, [{ op: 'replace', key: 'gone', value: null }]],
-    [(s) => { s.same = 'other'; s.same = 'same'; }, []],
-    [(s) => { s.at = new Date(0); }, [{ op: 'replace', key: 'at', value: '1970-01-01T00:00:00.000Z' }]],
-    [(s) => { Object.assign(s, { a: 1, b: [] }); }, [{ op: 'replace', key: 'a', value: 1 }, { op: 'replace', key: 'b', value: [] }]],
+    [
+      (s) => {
+        s.count += 1;
+      },
+      [{ op: 'replace', key: 'count', value: 2 }],
+    ],
+    [
+      (s) => {
+        s.list.push(3, 4);
+      },
+      [{ op: 'append', key: 'list', value: [3, 4] }],
+    ],
+    [
+      (s) => {
+        s.list = [0, 1, 2];
+      },
+      [{ op: 'replace', key: 'list', value: [0, 1, 2] }],
+    ],
+    [
+      (s) => {
+        s.empty.push(1);
+      },
+      [{ op: 'replace', key: 'empty', value: [1] }],
+    ],
+    [
+      (s) => {
+        s.nested.a = 2;
+      },
+      [{ op: 'replace', key: 'nested', value: { a: 2 } }],
+    ],
+    [
+      (s) => {
+        delete s.gone;
+      },
+      [{ op: 'delete', key: 'gone' }],
+    ],
+    [
+      (s) => {
+        s.gone = undefined;
+      },
+      [{ op: 'delete', key: 'gone' }],
+    ],
+    [
+      (s) => {
+        s.gone = null;
+      },
+      [{ op: 'replace', key: 'gone', value: null }],
+    ],
+    [
+      (s) => {
+        s.same = 'other';
+        s.same = 'same';
+      },
+      [],
+    ],
+    [
+      (s) => {
+        s.at = new Date(0);
+      },
+      [{ op: 'replace', key: 'at', value: '1970-01-01T00:00:00.000Z' }],
+    ],
+    [
+      (s) => {
+        Object.assign(s, { a: 1, b: [] });
+      },
+      [
+        { op: 'replace', key: 'a', value: 1 },
+        { op: 'replace', key: 'b', value: [] },
+      ],
+    ],
   ];
   for (const [change, want] of rows) assert.deepEqual(await writes(change), want, String(change));
 });
@@ -529,11 +840,17 @@ test('an update that fails changes nothing', async () => {
     }
     return state;
   });
-  assert.deepEqual(await call(handler, { ...work, state: { count: 1 } }), [{ state: [{ op: 'replace', key: 'kept', value: true }] }, { result: { count: 1, kept: true } }]);
+  assert.deepEqual(await call(handler, { ...work, state: { count: 1 } }), [
+    { state: [{ op: 'replace', key: 'kept', value: true }] },
+    { result: { count: 1, kept: true } },
+  ]);
 });
 
 test('calls of one agent do not share a state', async () => {
-  const handler = withTool((_, { state }) => { state.list.push('x'); return state.list; });
+  const handler = withTool((_, { state }) => {
+    state.list.push('x');
+    return state.list;
+  });
   const state = { list: ['a'] };
   const both = await Promise.all([call(handler, { ...work, state }), call(handler, { ...work, state })]);
   for (const got of both) assert.deepEqual(got.at(-1), { result: ['a', 'x'] });
@@ -547,15 +864,29 @@ test('a mistake in a definition says what to change', () => {
     ['no model', () => agent({ name: 'support' }), /has no model\. Give provider\/name/],
     ['both prompts', support({ prompt: 'a', systemPrompt: 'b' }), /both prompt and systemPrompt\. Remove one/],
     ['a tool twice', support({ tools: [named('a'), { use: 'a' }] }), /lists the tool "a" twice\. Remove one/],
-    ['a tool and a method', support({ tools: [named('a')], methods: { a: () => 1 } }), /a method and a tool with the name "a"\. Rename one/],
+    [
+      'a tool and a method',
+      support({ tools: [named('a')], methods: { a: () => 1 } }),
+      /a method and a tool with the name "a"\. Rename one/,
+    ],
     ['a tool that is none', support({ tools: [{}] }), /lists a tool that is none/],
     ['an unknown field', support({ sytemPrompt: 'a' }), /has a field sytemPrompt, which does not exist/],
     ['an unknown hook', support({ hooks: { onEnd: () => {} } }), /hooks of The agent "support" has a field onEnd/],
     ['a hook that is no function', support({ hooks: { onStart: 'x' } }), /hooks\.onStart .* must be a function/],
     ['a method that is no function', support({ methods: { a: 1 } }), /must be a function/],
     ['compact without context', support({ compact: () => '' }), /compact without context/],
-    ['compact with a window', support({ compact: () => '', context: { maxTokens: 1, compaction: 'window' } }), /Write "summary"/],
-    ['a state of a tool alone', support({ tools: [tool({ name: 'a', description: 'A.', state: jsonSchema({ type: 'object' }), execute: () => 1 })] }), /Give the agent the same state/],
+    [
+      'compact with a window',
+      support({ compact: () => '', context: { maxTokens: 1, compaction: 'window' } }),
+      /Write "summary"/,
+    ],
+    [
+      'a state of a tool alone',
+      support({
+        tools: [tool({ name: 'a', description: 'A.', state: jsonSchema({ type: 'object' }), execute: () => 1 })],
+      }),
+      /Give the agent the same state/,
+    ],
     ['a state that is a list', support({ state: jsonSchema({ type: 'array' }) }), /must describe an object/],
     ['a duration', support({ runTimeout: '10' }), /must be a duration above 0/],
     ['a duration of nothing', support({ runTimeout: '0s' }), /must be a duration above 0/],
@@ -564,12 +895,32 @@ test('a mistake in a definition says what to change', () => {
     ['a reserved name', () => named('subagent__x'), /reserved/],
     ['no description', () => tool({ name: 'a', description: '', execute: () => 1 }), /has no description/],
     ['no execute', () => tool({ name: 'a', description: 'A.' } as never), /has no execute/],
-    ['an unknown field of a tool', () => tool({ name: 'a', description: 'A.', retry: 'safe', execute: () => 1 } as never), /has a field retry, which does not exist/],
-    ['an input that is a text', () => tool({ name: 'a', description: 'A.', input: jsonSchema({ type: 'string' }), execute: () => 1 }), /must describe an object/],
-    ['an input that is none', () => tool({ name: 'a', description: 'A.', input: { type: 'object' } as never, execute: () => 1 }), /is not a schema/],
-    ['agents of one name', () => serve({ agents: [agent({ name: 'a', model: 'a/b' }), agent({ name: 'a', model: 'a/b' })] }), /Two agents have the name "a"/],
+    [
+      'an unknown field of a tool',
+      () => tool({ name: 'a', description: 'A.', retry: 'safe', execute: () => 1 } as never),
+      /has a field retry, which does not exist/,
+    ],
+    [
+      'an input that is a text',
+      () => tool({ name: 'a', description: 'A.', input: jsonSchema({ type: 'string' }), execute: () => 1 }),
+      /must describe an object/,
+    ],
+    [
+      'an input that is none',
+      () => tool({ name: 'a', description: 'A.', input: { type: 'object' } as never, execute: () => 1 }),
+      /is not a schema/,
+    ],
+    [
+      'agents of one name',
+      () => serve({ agents: [agent({ name: 'a', model: 'a/b' }), agent({ name: 'a', model: 'a/b' })] }),
+      /Two agents have the name "a"/,
+    ],
     ['agents that are none', () => serve({ agents: [{} as never] }), /needs agents that agent/],
-    ['a long description', () => serve({ agents: [agent({ name: 'a', model: 'a/b', systemPrompt: 'x'.repeat(1 << 20) })] }), /at most 1048576 are allowed\. Serve them at two URLs/],
+    [
+      'a long description',
+      () => serve({ agents: [agent({ name: 'a', model: 'a/b', systemPrompt: 'x'.repeat(1 << 20) })] }),
+      /at most 1048576 are allowed\. Serve them at two URLs/,
+    ],
     ['a long build', () => serve({ agents: [], build: 'x'.repeat(129) }), /more than 128 bytes/],
   ];
   for (const [what, make, want] of rows) assert.throws(make, want, what);
@@ -579,7 +930,9 @@ test('a mistake in a definition says what to change', () => {
 });
 
 test('the version of the package is in the description', async () => {
-  const { version } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')) as { version: string };
+  const { version } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')) as {
+    version: string;
+  };
   const { sdk } = (await (await serving({})(get())).json()) as { sdk: string };
   assert.equal(sdk, `typescript/${version}`);
 });

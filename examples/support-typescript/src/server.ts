@@ -29,5 +29,8 @@ app.get('/', (c) => c.html(html));
 
 const port = Number(process.env.PORT ?? 3000);
 listen({ fetch: app.fetch, port, hostname: '127.0.0.1' }, () => {
-  console.log(`Open http://127.0.0.1:${port} when the runtime runs: holdfast dev --agents models.yaml --endpoint http://127.0.0.1:${port}/holdfast`);
+  console.log(
+    `Open http://127.0.0.1:${port} when the runtime runs:\n` +
+      `holdfast dev --agents models.yaml --endpoint http://127.0.0.1:${port}/holdfast`,
+  );
 });

@@ -9,7 +9,9 @@ type AnySchema = Schema<any, any>;
 /** StopRule ends a run after a step. */
 export type StopRule = { tool: string } | { stateEquals: Record<string, unknown> };
 
-/** AgentOptions describe an agent. Fields without a comment here are those of an agents file: see docs/agents-yaml.md. */
+/**
+ * AgentOptions describe an agent. Fields without a comment here are those of an agents file: see docs/agents-yaml.md.
+ */
 export interface AgentOptions<S extends Schema, O extends Schema> {
   /** The agent type, as clients name it. */
   name: string;
@@ -20,7 +22,10 @@ export interface AgentOptions<S extends Schema, O extends Schema> {
   fallbacks?: string[];
   /** The system prompt. */
   systemPrompt?: string;
-  /** In place of systemPrompt: a text with placeholders such as {{state.name}}, or a function, called at the start of each step. */
+  /**
+   * In place of systemPrompt: a text with placeholders such as {{state.name}}, or a function, called at the start of
+   * each step.
+   */
   prompt?: string | ((context: Context<OutputOf<S>>) => Awaitable<string>);
   /** What the agent can call: tools, and names of built-in tools. */
   tools?: ToolEntry[];
@@ -79,25 +84,74 @@ export class Agent {
 }
 
 const guards = ['onOutput', 'onReply'];
-const hooks = ['beforeRun', 'onStart', 'onResume', 'beforeModel', 'afterModel', 'beforeTool', 'afterTool', 'onStateChange', 'onMessage', 'afterRun'];
+const hooks = [
+  'beforeRun',
+  'onStart',
+  'onResume',
+  'beforeModel',
+  'afterModel',
+  'beforeTool',
+  'afterTool',
+  'onStateChange',
+  'onMessage',
+  'afterRun',
+];
 const plain = [
-  'description', 'model', 'fallbacks', 'systemPrompt', 'completion', 'strictOutput', 'remote', 'companions', 'maxCompanions', 'maxSubAgents', 'maxDepth',
-  'maxOutputTokens', 'temperature', 'maxRetries', 'runTimeout', 'cache', 'providerOptions', 'onBusy',
+  'description',
+  'model',
+  'fallbacks',
+  'systemPrompt',
+  'completion',
+  'strictOutput',
+  'remote',
+  'companions',
+  'maxCompanions',
+  'maxSubAgents',
+  'maxDepth',
+  'maxOutputTokens',
+  'temperature',
+  'maxRetries',
+  'runTimeout',
+  'cache',
+  'providerOptions',
+  'onBusy',
 ] as const;
-const known = [...plain, 'name', 'prompt', 'tools', 'state', 'output', 'maxSteps', 'context', 'compact', 'stopWhen', 'guard', 'hooks', 'methods'];
+const known = [
+  ...plain,
+  'name',
+  'prompt',
+  'tools',
+  'state',
+  'output',
+  'maxSteps',
+  'context',
+  'compact',
+  'stopWhen',
+  'guard',
+  'hooks',
+  'methods',
+];
 
 /** agent defines an agent, for serve. TypeError for mistakes. */
 export function agent<S extends Schema = AnySchema, O extends Schema = AnySchema>(options: AgentOptions<S, O>): Agent {
   const what = `The agent ${JSON.stringify(options.name)}`;
   checkKey(options.name, 'The name of an agent');
   checkFields(options, known, what);
-  if (!options.model && !options.remote) throw new TypeError(`${what} has no model. Give provider/name, such as anthropic/claude-sonnet-4-5.`);
+  if (!options.model && !options.remote)
+    throw new TypeError(`${what} has no model. Give provider/name, such as anthropic/claude-sonnet-4-5.`);
   if (options.prompt !== undefined && options.systemPrompt !== undefined) {
-    throw new TypeError(`${what} has both prompt and systemPrompt. Remove one: a prompt is a text with placeholders, or a function.`);
+    throw new TypeError(
+      `${what} has both prompt and systemPrompt. Remove one: a prompt is a text with placeholders, or a function.`,
+    );
   }
-  if (options.compact && !options.context) throw new TypeError(`${what} has compact without context. Give context: { maxTokens: … }, above which it is called.`);
+  if (options.compact && !options.context)
+    throw new TypeError(
+      `${what} has compact without context. Give context: { maxTokens: … }, above which it is called.`,
+    );
   if (options.compact && options.context?.compaction === 'window') {
-    throw new TypeError(`${what} has compact, and context.compaction is "window", which omits messages. Write "summary", or remove compact.`);
+    throw new TypeError(
+      `${what} has compact, and context.compaction is "window", which omits messages. Write "summary" there.`,
+    );
   }
   checkDuration(options.runTimeout, `runTimeout of ${what}`);
 
@@ -111,11 +165,15 @@ export function agent<S extends Schema = AnySchema, O extends Schema = AnySchema
   description.prompt = callback('prompt', options.prompt);
   description.stopWhen = callback('stopWhen', options.stopWhen);
   callback('compact', options.compact);
-  for (const [group, names, given] of [['guard', guards, options.guard], ['hooks', hooks, options.hooks]] as const) {
+  for (const [group, names, given] of [
+    ['guard', guards, options.guard],
+    ['hooks', hooks, options.hooks],
+  ] as const) {
     checkFields(given ?? {}, names, `${group} of ${what}`);
     for (const name of names) {
       const f = (given as Record<string, unknown> | undefined)?.[name];
-      if (f !== undefined && typeof f !== 'function') throw new TypeError(`${group}.${name} of ${what} must be a function.`);
+      if (f !== undefined && typeof f !== 'function')
+        throw new TypeError(`${group}.${name} of ${what} must be a function.`);
       callback(`${group}.${name}`, f);
     }
   }
@@ -129,25 +187,41 @@ export function agent<S extends Schema = AnySchema, O extends Schema = AnySchema
   const names = new Set<string>();
   for (const entry of entries) {
     const name = nameOf(entry, what);
-    if (names.has(name)) throw new TypeError(`${what} lists the tool ${JSON.stringify(name)} twice. Remove one, or rename it.`);
+    if (names.has(name))
+      throw new TypeError(`${what} lists the tool ${JSON.stringify(name)} twice. Remove one, or rename it.`);
     names.add(name);
     if (entry instanceof Tool && entry.state && !options.state) {
-      throw new TypeError(`The tool ${JSON.stringify(name)} has a state, and ${what} has none. Give the agent the same state.`);
+      throw new TypeError(
+        `The tool ${JSON.stringify(name)} has a state, and ${what} has none. Give the agent the same state.`,
+      );
     }
   }
-  description.tools = entries.length > 0 ? entries.map((entry) => (entry instanceof Tool ? entry.description : entry)) : undefined;
+  description.tools =
+    entries.length > 0 ? entries.map((entry) => (entry instanceof Tool ? entry.description : entry)) : undefined;
   const methods = new Map(Object.entries(options.methods ?? {}));
   for (const [name, method] of methods) {
-    if (typeof method !== 'function') throw new TypeError(`The method ${JSON.stringify(name)} of ${what} must be a function.`);
-    if (names.has(name)) throw new TypeError(`${what} has a method and a tool with the name ${JSON.stringify(name)}. Rename one.`);
+    if (typeof method !== 'function')
+      throw new TypeError(`The method ${JSON.stringify(name)} of ${what} must be a function.`);
+    if (names.has(name))
+      throw new TypeError(`${what} has a method and a tool with the name ${JSON.stringify(name)}. Rename one.`);
   }
   description.methods = methods.size > 0 ? [...methods.keys()] : undefined;
-  return new Agent(options.name, description, sourceOf(agent), entries.filter((entry) => entry instanceof Tool), callbacks, methods);
+  return new Agent(
+    options.name,
+    description,
+    sourceOf(agent),
+    entries.filter((entry) => entry instanceof Tool),
+    callbacks,
+    methods,
+  );
 }
 
 function nameOf(entry: ToolEntry, what: string): string {
   if (typeof entry === 'string') return entry;
   const name = entry instanceof Tool || 'http' in entry ? entry.name : entry.use;
-  if (typeof name !== 'string') throw new TypeError(`${what} lists a tool that is none. Give tool(…), clientTool(…), subAgent(…), a name, or { use: NAME }.`);
+  if (typeof name !== 'string')
+    throw new TypeError(
+      `${what} lists a tool that is none. Give tool(…), clientTool(…), subAgent(…), a name, or { use: NAME }.`,
+    );
   return name;
 }

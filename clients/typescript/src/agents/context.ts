@@ -1,7 +1,10 @@
 import type { Message, ToolCall, ToolResult } from './messages.js';
 import type { StateOp } from './wire.js';
 
-/** Context is what every function of an agent receives. The runtime fills it; neither the model nor a user can change it. */
+/**
+ * Context is what every function of an agent receives. The runtime fills it; neither the model nor a user can change
+ * it.
+ */
 export interface Context<State = any> {
   /** The agent's name. */
   readonly agent: string;
@@ -20,7 +23,10 @@ export interface Context<State = any> {
   readonly step: number;
   /** When the runtime ends the call, by its clock. */
   readonly deadline: Date | undefined;
-  /** Aborts when the run was stopped, the connection is lost, or the deadline has passed. What the call does afterwards does not count. */
+  /**
+   * Aborts when the run was stopped, the connection is lost, or the deadline has passed. What the call does afterwards
+   * does not count.
+   */
   readonly signal: AbortSignal;
   /** The custom state of the session. */
   readonly state: State;
@@ -41,12 +47,14 @@ export interface Log {
 /** Writes are what a tool or a hook does beside its result. The runtime stores them with the step, or not at all. */
 export interface Writes<State = any> extends Context<State> {
   /**
-   * update changes the state, and sends the changes. If change throws, nothing is changed. Assignments to `state` are sent before
+   * update changes the state, and sends the changes. If change throws, nothing is changed. Assignments to `state` are
+   * sent before
    * the result; a failed call writes nothing.
    */
   update(change: (state: State) => void): void;
   /**
-   * emit sends an event to the readers of the session; useChat has it as a part `data-NAME`. With an id it replaces the earlier event
+   * emit sends an event to the readers of the session; useChat has it as a part `data-NAME`. With an id it replaces
+   * the earlier event
    * of the same name and id. A transient event is not stored.
    */
   emit(name: string, data: unknown, options?: { id?: string; transient?: boolean }): void;
@@ -91,8 +99,17 @@ export interface Ending<Output = any, State = any> extends Context<State> {
   readonly reply: Message;
 }
 
-/** Verdict of a guard; null and undefined accept the end. `replace` is for onOutput, and is not checked against the schema. */
-export type Verdict<Output = any> = { revise: string } | { fail: string } | { replace: Output } | null | undefined | void;
+/**
+ * Verdict of a guard; null and undefined accept the end. `replace` is for onOutput, and is not checked against the
+ * schema.
+ */
+export type Verdict<Output = any> =
+  | { revise: string }
+  | { fail: string }
+  | { replace: Output }
+  | null
+  | undefined
+  | void;
 
 /** Progress is a run after a step that does not end it. */
 export interface Progress<State = any> extends Context<State> {
@@ -120,7 +137,8 @@ type Awaitable<T> = T | Promise<T>;
 type Hook<State, Fields = unknown> = (hook: Writes<State> & Fields) => Awaitable<void>;
 
 /**
- * Hooks are called during a run, and again after a crash. An error is logged and has no effect, except in beforeRun, where it fails the
+ * Hooks are called during a run, and again after a crash. An error is logged and has no effect, except in beforeRun,
+ * where it fails the
  * run. Changes of the state are committed with the step; those of afterRun are dropped.
  */
 export interface Hooks<State = any> {
@@ -131,7 +149,10 @@ export interface Hooks<State = any> {
   /** Before the first step of a run that continues another one. */
   onResume?: Hook<State>;
   beforeModel?: Hook<State, ModelRequest>;
-  afterModel?: Hook<State, { readonly model: string; readonly attempt: number; readonly reply: Message; readonly error: string | null }>;
+  afterModel?: Hook<
+    State,
+    { readonly model: string; readonly attempt: number; readonly reply: Message; readonly error: string | null }
+  >;
   beforeTool?: Hook<State, { readonly toolCall: ToolCall }>;
   afterTool?: Hook<State, { readonly toolCall: ToolCall; readonly toolResult: ToolResult }>;
   /** The writes of one tool call, or of an earlier hook. */
@@ -161,5 +182,8 @@ export interface Guard<Output = any, State = any> {
   onReply?: (ending: Ending<string, State>) => Awaitable<Verdict<never>>;
 }
 
-/** Methods are functions that clients of /agents call by name, outside of runs: agent.call and agent.stub of the npm package agents. */
+/**
+ * Methods are functions that clients of /agents call by name, outside of runs: agent.call and agent.stub of the npm
+ * package agents.
+ */
 export type Methods<State = any> = Record<string, (call: MethodCall<State>, ...args: any[]) => unknown>;

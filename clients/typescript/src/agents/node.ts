@@ -1,4 +1,6 @@
-/** Requests of Node's http module as requests of the fetch standard. This file imports no module of Node, for bundlers. */
+/**
+ * Requests of Node's http module as requests of the fetch standard. This file imports no module of Node, for bundlers.
+ */
 
 /** NodeRequest is what toNode needs of http.IncomingMessage. */
 export interface NodeRequest extends AsyncIterable<Uint8Array> {
@@ -22,13 +24,17 @@ export interface NodeResponse {
 }
 
 const consumed =
-  'Another handler has read the body, and a signature needs its bytes. Install the endpoint before express.json(), or use express.raw() for its path.';
+  'Another handler has read the body, and a signature needs its bytes. ' +
+  'Install the endpoint before express.json(), or use express.raw() for its path.';
 
 /**
- * toNode makes a handler for Node's http, Express and whatever has their requests: `http.createServer(toNode(handler))`,
+ * toNode makes a handler for Node's http, Express and whatever has their requests:
+ * `http.createServer(toNode(handler))`,
  * `app.use('/holdfast', toNode(handler))`. It answers every request.
  */
-export function toNode(handler: (request: Request) => Promise<Response>): (request: NodeRequest, response: NodeResponse) => void {
+export function toNode(
+  handler: (request: Request) => Promise<Response>,
+): (request: NodeRequest, response: NodeResponse) => void {
   return (request, response) => {
     const closed = new AbortController();
     response.once('close', () => {
@@ -45,7 +51,12 @@ export function toNode(handler: (request: Request) => Promise<Response>): (reque
   };
 }
 
-async function respond(handler: (request: Request) => Promise<Response>, from: NodeRequest, to: NodeResponse, signal: AbortSignal): Promise<void> {
+async function respond(
+  handler: (request: Request) => Promise<Response>,
+  from: NodeRequest,
+  to: NodeResponse,
+  signal: AbortSignal,
+): Promise<void> {
   const method = from.method ?? 'GET';
   const headers = new Headers();
   for (const [name, value] of Object.entries(from.headers)) {
@@ -57,7 +68,10 @@ async function respond(handler: (request: Request) => Promise<Response>, from: N
     init.duplex = 'half';
   }
   const url = new URL(from.url ?? '/', 'http://endpoint.invalid'); // the handler has one URL and does not read it
-  const response = init.body === null ? Response.json({ error: { code: 'BODY_CONSUMED', message: consumed } }, { status: 500 }) : await handler(new Request(url, init));
+  const response =
+    init.body === null
+      ? Response.json({ error: { code: 'BODY_CONSUMED', message: consumed } }, { status: 500 })
+      : await handler(new Request(url, init));
   to.writeHead(response.status, Object.fromEntries(response.headers));
   const reader = response.body?.getReader();
   signal.addEventListener('abort', () => void reader?.cancel(signal.reason).catch(() => undefined));

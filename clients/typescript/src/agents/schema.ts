@@ -39,8 +39,10 @@ const dialect = 'draft-2020-12';
 
 /**
  * jsonSchema makes a schema of a JSON Schema. Without a validator, the runtime alone checks values, and `T` is their
- * type: `jsonSchema<{ order: string }>({ type: 'object', … })`. A validator is a schema of a library that cannot describe
- * itself: `jsonSchema(zodToJsonSchema(order), order)` for Zod 3, `jsonSchema(z.toJSONSchema(order, { io: 'input' }), order)`
+ * type: `jsonSchema<{ order: string }>({ type: 'object', … })`. A validator is a schema of a library that cannot
+ * describe
+ * itself: `jsonSchema(zodToJsonSchema(order), order)` for Zod 3, `jsonSchema(z.toJSONSchema(order, { io: 'input' }),
+ * order)`
  * for Zod 4.0 and 4.1.
  */
 export function jsonSchema<T>(schema: JSONSchema): Schema<T, T>;
@@ -58,12 +60,15 @@ export function jsonSchema(schema: JSONSchema, validator?: Schema): Schema {
 export function describe(schema: Schema, side: 'input' | 'output', what: string): JSONSchema {
   const standard = schema?.['~standard'] as (Schema['~standard'] & { jsonSchema?: Converter }) | undefined;
   if (!standard || typeof standard.validate !== 'function') {
-    throw new TypeError(`${what} is not a schema. Give a schema of Zod, Valibot or ArkType, or jsonSchema({ type: 'object', … }).`);
+    throw new TypeError(
+      `${what} is not a schema. Give a schema of Zod, Valibot or ArkType, or jsonSchema({ type: 'object', … }).`,
+    );
   }
   if (!standard.jsonSchema) {
     throw new TypeError(
-      `${what}: this version of ${standard.vendor} cannot describe its schemas as JSON Schema. Use zod 4.2 or later, arktype 2.1.28 or later, ` +
-        'toStandardJsonSchema of @valibot/to-json-schema, or jsonSchema(DESCRIPTION, SCHEMA).',
+      `${what}: this version of ${standard.vendor} cannot describe its schemas as JSON Schema. ` +
+        'Use zod 4.2 or later, arktype 2.1.28 or later, toStandardJsonSchema of @valibot/to-json-schema, ' +
+        'or jsonSchema(DESCRIPTION, SCHEMA).',
     );
   }
   try {

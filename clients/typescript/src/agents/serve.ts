@@ -17,7 +17,10 @@ export interface ServeOptions {
   agents: readonly Agent[];
   /** Requests need the signature of one of them. HOLDFAST_ENDPOINT_SECRET, separated by commas, by default. */
   secrets?: string | readonly string[] | undefined;
-  /** Without a secret, everybody who reaches the URL may call: for development. HOLDFAST_ENDPOINT_ALLOW_UNSIGNED=1 by default. */
+  /**
+   * Without a secret, everybody who reaches the URL may call: for development. HOLDFAST_ENDPOINT_ALLOW_UNSIGNED=1 by
+   * default.
+   */
   allowUnsigned?: boolean;
   /** A name for the code, for example its revision; at most 128 bytes. HOLDFAST_ENDPOINT_BUILD by default. */
   build?: string | undefined;
@@ -40,24 +43,33 @@ export function serve(options: ServeOptions): Handler {
   const agents = new Map<string, Agent>();
   for (const given of options.agents) {
     if (!(given instanceof Agent)) throw new TypeError('serve needs agents that agent({ … }) has returned.');
-    if (agents.has(given.name)) throw new TypeError(`Two agents have the name ${JSON.stringify(given.name)}. Rename one.`);
+    if (agents.has(given.name))
+      throw new TypeError(`Two agents have the name ${JSON.stringify(given.name)}. Rename one.`);
     agents.set(given.name, given);
   }
   const build = options.build ?? variable('HOLDFAST_ENDPOINT_BUILD');
-  if (encoder.encode(build).length > mostBuildBytes) throw new TypeError(`build has more than ${mostBuildBytes} bytes. Give a revision or a version.`);
+  if (encoder.encode(build).length > mostBuildBytes)
+    throw new TypeError(`build has more than ${mostBuildBytes} bytes. Give a revision or a version.`);
   const log = options.log ?? console;
   const allowUnsigned = options.allowUnsigned ?? variable('HOLDFAST_ENDPOINT_ALLOW_UNSIGNED') === '1';
   const verifier = new Verifier(secretsOf(options.secrets), allowUnsigned);
   const largest = options.maxRequestBytes ?? defaultRequestBytes;
   const description = describe([...agents.values()], build);
   if (description.length > mostDescriptionBytes) {
-    throw new TypeError(`The agents have a description of ${description.length} bytes; at most ${mostDescriptionBytes} are allowed. Serve them at two URLs.`);
+    throw new TypeError(
+      `The agents have a description of ${description.length} bytes; at most ${mostDescriptionBytes} are allowed. ` +
+        'Serve them at two URLs.',
+    );
   }
   const tag = crypto.subtle.digest('SHA-256', description).then((hash) => `"${hex(new Uint8Array(hash))}"`);
 
   const handle = async (request: Request): Promise<Response> => {
     if (request.method !== 'GET' && request.method !== 'POST') {
-      return refuse({ status: 405, code: 'METHOD_UNKNOWN', message: 'GET describes the agents, POST runs a call.' }, {}, { allow: 'GET, POST' });
+      return refuse(
+        { status: 405, code: 'METHOD_UNKNOWN', message: 'GET describes the agents, POST runs a call.' },
+        {},
+        { allow: 'GET, POST' },
+      );
     }
     const early = verifier.early(request.headers); // before a body is read
     if (early) return refuse(early);
@@ -73,7 +85,9 @@ export function serve(options: ServeOptions): Handler {
     if (request.method === 'GET') {
       const etag = await tag;
       const headers = { 'content-type': 'application/json', etag };
-      return request.headers.get('if-none-match')?.replace(/^W\//, '') === etag ? new Response(null, { status: 304, headers: { etag } }) : new Response(description, { headers });
+      return request.headers.get('if-none-match')?.replace(/^W\//, '') === etag
+        ? new Response(null, { status: 304, headers: { etag } })
+        : new Response(description, { headers });
     }
     const parsed = parseCall(body);
     if ('refusal' in parsed) return refuse(parsed.refusal);
@@ -84,7 +98,11 @@ export function serve(options: ServeOptions): Handler {
       return refuse({ status: 404, code: 'AGENT_UNKNOWN', message });
     }
     const calls = logOf(log, {
-      agent: call.agent, [call.type]: call.name, session: call.context.session.id, run: call.context.run?.id, call: call.context.call?.id,
+      agent: call.agent,
+      [call.type]: call.name,
+      session: call.context.session.id,
+      run: call.context.run?.id,
+      call: call.context.call?.id,
     });
     const work = find(agent, call, calls);
     if (typeof work !== 'function') return refuse(work);
@@ -94,10 +112,14 @@ export function serve(options: ServeOptions): Handler {
   return Object.assign(handler, { GET: handler, POST: handler });
 }
 
-/** timeLeft returns the time to the deadline in milliseconds. Both are times of the executor, whose clock may be another one. */
+/**
+ * timeLeft returns the time to the deadline in milliseconds. Both are times of the executor, whose clock may be
+ * another one.
+ */
 function timeLeft({ context }: CallRequest, headers: Headers): number {
   if (context.deadline === undefined) return Number.POSITIVE_INFINITY;
-  const sent = 1000 * Number(headers.get('webhook-timestamp') ?? Number.NaN); // whole seconds, so never too little is left
+  // Whole seconds, so never too little is left.
+  const sent = 1000 * Number(headers.get('webhook-timestamp') ?? Number.NaN);
   return Date.parse(context.deadline) - (Number.isNaN(sent) ? Date.now() : sent);
 }
 
@@ -109,7 +131,9 @@ function describe(agents: readonly Agent[], build: string): Uint8Array<ArrayBuff
     for (const tool of agent.tools.values()) if (tool.source) sources[`${agent.name}/${tool.name}`] = tool.source;
   }
   const sdk = `typescript/${packageVersion}`;
-  return encoder.encode(JSON.stringify({ endpoint: version, sdk, build, agents: agents.map((agent) => agent.description), sources }));
+  return encoder.encode(
+    JSON.stringify({ endpoint: version, sdk, build, agents: agents.map((agent) => agent.description), sources }),
+  );
 }
 
 /** read returns the body of a request, or why it is refused. */
@@ -125,7 +149,12 @@ async function read(request: Request, largest: number): Promise<Uint8Array | Ref
     }
     if (size > largest) await reader.cancel();
   }
-  if (size > largest) return { status: 413, code: 'REQUEST_TOO_LARGE', message: `The request has more than ${largest} bytes: see maxRequestBytes of serve.` };
+  if (size > largest)
+    return {
+      status: 413,
+      code: 'REQUEST_TOO_LARGE',
+      message: `The request has more than ${largest} bytes: see maxRequestBytes of serve.`,
+    };
   const body = new Uint8Array(size);
   let at = 0;
   for (const chunk of chunks) {

@@ -17,11 +17,13 @@ export interface Refusal {
   message: string;
 }
 
-const missing = 'The request has no signature. Sign it with webhook-id, webhook-timestamp and webhook-signature, as Standard Webhooks has it.';
+const missing =
+  'The request has no signature. It needs webhook-id, webhook-timestamp and webhook-signature: see Standard Webhooks.';
 const fromPage = 'A page in a browser has sent the request. Without a secret, such requests are refused.';
-const invalid = 'No signature fits. The application and the executor must have a secret in common (HOLDFAST_EXECUTOR_ENDPOINT_SECRETS).';
+const invalid =
+  'No signature fits. The application needs a secret of the executor (HOLDFAST_EXECUTOR_ENDPOINT_SECRETS).';
 const noSecret =
-  'The application has no secret. Set HOLDFAST_ENDPOINT_SECRET, or give serve the secrets; for development, allowUnsigned: true.';
+  'The application has no secret. Set HOLDFAST_ENDPOINT_SECRET, or secrets of serve; for development, allowUnsigned.';
 
 /** Verifier verifies requests. It remembers their ids, so each process has one. */
 export class Verifier {
@@ -34,14 +36,18 @@ export class Verifier {
     readonly allowUnsigned: boolean,
   ) {
     const usages: KeyUsage[] = ['sign'];
-    this.#keys = secrets.map(parseSecret).map((bytes) => crypto.subtle.importKey('raw', bytes, { name: 'HMAC', hash: 'SHA-256' }, false, usages));
+    this.#keys = secrets
+      .map(parseSecret)
+      .map((bytes) => crypto.subtle.importKey('raw', bytes, { name: 'HMAC', hash: 'SHA-256' }, false, usages));
   }
 
   /** refusal says why a request without its body is refused already. */
   early(headers: Headers): Refusal | undefined {
-    if (this.#keys.length === 0 && !this.allowUnsigned) return { status: 401, code: 'SECRET_MISSING', message: noSecret };
+    if (this.#keys.length === 0 && !this.allowUnsigned)
+      return { status: 401, code: 'SECRET_MISSING', message: noSecret };
     // Any page that the developer opens can send requests to this machine, and its browser names the page.
-    if (this.#keys.length === 0) return headers.has('origin') ? { status: 401, code: 'SIGNATURE_MISSING', message: fromPage } : undefined;
+    if (this.#keys.length === 0)
+      return headers.has('origin') ? { status: 401, code: 'SIGNATURE_MISSING', message: fromPage } : undefined;
     const complete = ['webhook-id', 'webhook-timestamp', 'webhook-signature'].every((name) => headers.get(name));
     return complete ? undefined : { status: 401, code: 'SIGNATURE_MISSING', message: missing };
   }
@@ -62,18 +68,24 @@ export class Verifier {
       const expected = `v1,${base64(new Uint8Array(await crypto.subtle.sign('HMAC', await key, signed)))}`;
       for (const signature of given) fits = equal(signature, expected) || fits;
     }
-    if (!fits || encoder.encode(id).length > mostIdBytes) return { status: 401, code: 'SIGNATURE_INVALID', message: invalid };
+    if (!fits || encoder.encode(id).length > mostIdBytes)
+      return { status: 401, code: 'SIGNATURE_INVALID', message: invalid };
     const now = Date.now();
     const seconds = /^[0-9]{1,12}$/.test(time) ? Number(time) : Number.NaN;
     if (!(Math.abs(now / 1000 - seconds) <= toleranceS)) {
-      const message = `The time of the request is more than ${toleranceS} s away from that of the application. Compare their clocks.`;
+      const message = `The request is more than ${toleranceS} s away from the application's time. Compare the clocks.`;
       return { status: 401, code: 'TIMESTAMP_INVALID', message };
     }
     for (const [old, until] of this.#seen) {
       if (until > now && this.#seen.size < mostIds) break;
       this.#seen.delete(old);
     }
-    if (this.#seen.has(id)) return { status: 409, code: 'REPLAYED', message: 'The application has seen this webhook-id. Each request has its own.' };
+    if (this.#seen.has(id))
+      return {
+        status: 409,
+        code: 'REPLAYED',
+        message: 'The application has seen this webhook-id. Each request has its own.',
+      };
     this.#seen.set(id, now + rememberMs);
     return undefined;
   }
@@ -89,7 +101,9 @@ function parseSecret(secret: string): Uint8Array<ArrayBuffer> {
     }
   }
   if (!bytes || bytes.length < 24 || bytes.length > 64) {
-    throw new TypeError('A secret of serve must be whsec_ and base64 of 24 to 64 bytes. Make one with: echo whsec_$(openssl rand -base64 32)');
+    throw new TypeError(
+      'A secret of serve must be whsec_ and base64 of 24 to 64 bytes. Make one: echo whsec_$(openssl rand -base64 32)',
+    );
   }
   return bytes;
 }

@@ -46,7 +46,9 @@ function texts(state: Record<string, unknown>): Map<string, string> {
     try {
       text = JSON.stringify(state[key]);
     } catch (error) {
-      throw new ToolError(`state.${key} cannot be written as JSON: ${(error as Error).message}`, { code: 'STATE_INVALID' });
+      throw new ToolError(`state.${key} cannot be written as JSON: ${(error as Error).message}`, {
+        code: 'STATE_INVALID',
+      });
     }
     if (text === undefined) continue; // undefined deletes
     checkKey(key, 'a key of the state');
@@ -59,6 +61,7 @@ function write(key: string, old: string | undefined, text: string): StateOp {
   const value: unknown = JSON.parse(text);
   const was: unknown = old === undefined ? undefined : JSON.parse(old);
   const grown = Array.isArray(was) && Array.isArray(value) && was.length > 0 && value.length > was.length;
-  if (grown && JSON.stringify(value.slice(0, was.length)) === old) return { op: 'append', key, value: value.slice(was.length) };
+  if (grown && JSON.stringify(value.slice(0, was.length)) === old)
+    return { op: 'append', key, value: value.slice(was.length) };
   return { op: 'replace', key, value };
 }

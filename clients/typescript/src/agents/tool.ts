@@ -36,7 +36,9 @@ interface Common {
   strict?: boolean;
   /** A successful call ends the run, with its result as the output. */
   finishWith?: boolean;
-  /** How long a client or a human has to answer; without an answer the call has a timeout result. No limit by default. */
+  /**
+   * How long a client or a human has to answer; without an answer the call has a timeout result. No limit by default.
+   */
   answerWithin?: Duration;
 }
 
@@ -48,11 +50,17 @@ export interface ToolOptions<I extends Schema, O extends Schema, S extends Schem
   output?: O;
   /** The state of the agent, for the type of `call.state`. */
   state?: S;
-  /** Which calls wait for a human: true, a rule, or a function. A function that fails means that the call waits. None by default. */
+  /**
+   * Which calls wait for a human: true, a rule, or a function. A function that fails means that the call waits. None
+   * by default.
+   */
   approval?: ApprovalRule | ((call: ApprovalCall<OutputOf<I>, OutputOf<S>>) => Awaitable<boolean>);
   /** Who may approve: every caller that reaches the session (default), or others than the one that started the run. */
   approvers?: 'any' | 'others';
-  /** A call whose outcome is unknown runs again with the same idempotency key. Without safe and readOnly, the model learns that it is unknown. */
+  /**
+   * A call whose outcome is unknown runs again with the same idempotency key. Without safe and readOnly, the model
+   * learns that it is unknown.
+   */
   safe?: boolean;
   /** Calls change nothing, so they may run again, and the runtime records nothing before the end of the step. */
   readOnly?: boolean;
@@ -134,12 +142,15 @@ const toolName = /^[A-Za-z0-9_-]{1,64}$/;
 const reserved = /^(?:__finish__$|subagent__|companion__)/;
 
 /** tool defines a tool whose calls your application runs. TypeError for mistakes. */
-export function tool<I extends Schema = AnySchema, O extends Schema = AnySchema, S extends Schema = AnySchema>(options: ToolOptions<I, O, S>): Tool {
+export function tool<I extends Schema = AnySchema, O extends Schema = AnySchema, S extends Schema = AnySchema>(
+  options: ToolOptions<I, O, S>,
+): Tool {
   const what = `The tool ${JSON.stringify(options.name)}`;
   checkFields(options, own, what);
   checkCommon(options, what);
   const { input, output, approval, execute } = options;
-  if (typeof execute !== 'function') throw new TypeError(`${what} has no execute. Give a function, or use clientTool for calls that a client answers.`);
+  if (typeof execute !== 'function')
+    throw new TypeError(`${what} has no execute. Give a function, or use clientTool for calls that a client answers.`);
   const asks = typeof approval === 'function' ? (approval as (call: ApprovalCall) => Awaitable<boolean>) : undefined;
   const rule = asks ? undefined : approval === true ? 'always' : approval === false ? 'never' : approval;
   const description: ToolDescription = {
@@ -151,7 +162,13 @@ export function tool<I extends Schema = AnySchema, O extends Schema = AnySchema,
     approvers: options.approvers,
     callbacks: asks ? ['execute', 'approval'] : ['execute'],
   };
-  return new Tool(options.name, description, sourceOf(tool), { input, output, execute: execute.bind(options) as never, approval: asks }, options.state);
+  return new Tool(
+    options.name,
+    description,
+    sourceOf(tool),
+    { input, output, execute: execute.bind(options) as never, approval: asks },
+    options.state,
+  );
 }
 
 /** clientTool defines a tool whose calls a client answers: the run waits for the answer. TypeError for mistakes. */
@@ -162,7 +179,10 @@ export function clientTool(options: ClientToolOptions): Tool {
   return new Tool(options.name, { ...describeCommon(options, what), client: true }, sourceOf(clientTool));
 }
 
-/** subAgent defines a tool whose calls another agent answers: its name is subagent__ and the agent's name. TypeError for mistakes. */
+/**
+ * subAgent defines a tool whose calls another agent answers: its name is subagent__ and the agent's name. TypeError
+ * for mistakes.
+ */
 export function subAgent(agent: Agent | string, options: SubAgentOptions = {}): Tool {
   const name = typeof agent === 'string' ? agent : agent.name;
   const what = `The sub-agent ${JSON.stringify(name)}`;
@@ -180,10 +200,18 @@ export function subAgent(agent: Agent | string, options: SubAgentOptions = {}): 
   return new Tool(`subagent__${name}`, description, sourceOf(subAgent));
 }
 
-function checkCommon({ name, description, answerWithin, timeout }: Common & { timeout?: Duration }, what: string): void {
-  if (typeof name !== 'string' || !toolName.test(name)) throw new TypeError(`${what} must have a name of 1 to 64 characters of A-Z a-z 0-9 _ -.`);
-  if (reserved.test(name)) throw new TypeError(`${what}: the names __finish__, subagent__… and companion__… are reserved. Choose another one.`);
-  if (typeof description !== 'string' || description === '') throw new TypeError(`${what} has no description. The model chooses tools by it.`);
+function checkCommon(
+  { name, description, answerWithin, timeout }: Common & { timeout?: Duration },
+  what: string,
+): void {
+  if (typeof name !== 'string' || !toolName.test(name))
+    throw new TypeError(`${what} must have a name of 1 to 64 characters of A-Z a-z 0-9 _ -.`);
+  if (reserved.test(name))
+    throw new TypeError(
+      `${what}: the names __finish__, subagent__… and companion__… are reserved. Choose another one.`,
+    );
+  if (typeof description !== 'string' || description === '')
+    throw new TypeError(`${what} has no description. The model chooses tools by it.`);
   checkDuration(answerWithin, `answerWithin of ${what}`);
   checkDuration(timeout, `timeout of ${what}`);
 }
@@ -192,7 +220,9 @@ function describeCommon(options: Common & { input?: Schema; output?: Schema }, w
   return {
     name: options.name,
     description: options.description,
-    inputSchema: options.input ? describeObject(options.input, 'input', `input of ${what}`) : { type: 'object', properties: {} },
+    inputSchema: options.input
+      ? describeObject(options.input, 'input', `input of ${what}`)
+      : { type: 'object', properties: {} },
     outputSchema: options.output && describe(options.output, 'output', `output of ${what}`),
     strict: options.strict,
     finishWith: options.finishWith,

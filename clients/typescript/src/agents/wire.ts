@@ -43,7 +43,8 @@ export interface Lines {
 }
 
 /**
- * answer starts work, whose result is the last line, and returns the response that streams its lines. The response ends without a
+ * answer starts work, whose result is the last line, and returns the response that streams its lines. The response
+ * ends without a
  * last line when the executor has closed the connection, and after leftMs: what work does afterwards does not count.
  */
 export function answer(request: Request, leftMs: number, work: (lines: Lines) => Promise<Last>): Response {
@@ -80,15 +81,24 @@ export function answer(request: Request, leftMs: number, work: (lines: Lines) =>
     }
   };
   const closed = () => end(new DOMException('The runtime closed the connection: the call was stopped.', 'AbortError'));
-  const limit = timer(() => end(new DOMException('The deadline of the call has passed.', 'TimeoutError')), Math.max(0, leftMs));
+  const limit = timer(
+    () => end(new DOMException('The deadline of the call has passed.', 'TimeoutError')),
+    Math.max(0, leftMs),
+  );
   const lines: Lines = {
     signal: stop.signal,
     send: (line) => {
       if (ended) return false;
       const text = encode(line);
-      if (text.length > maxLine) throw new ToolError(`It has ${text.length} bytes as a line; at most ${maxLine} are allowed.`, { code: 'LINE_TOO_LARGE' });
+      if (text.length > maxLine)
+        throw new ToolError(`It has ${text.length} bytes as a line; at most ${maxLine} are allowed.`, {
+          code: 'LINE_TOO_LARGE',
+        });
       if (sent + text.length > maxAnswer - reserve) {
-        throw new ToolError(`All lines of a call may have ${maxAnswer - reserve} bytes before the result; it has sent ${sent}.`, { code: 'ANSWER_TOO_LARGE' });
+        throw new ToolError(
+          `All lines of a call may have ${maxAnswer - reserve} bytes before the result; it has sent ${sent}.`,
+          { code: 'ANSWER_TOO_LARGE' },
+        );
       }
       write(text);
       return true;
@@ -99,12 +109,20 @@ export function answer(request: Request, leftMs: number, work: (lines: Lines) =>
   if (request.signal.aborted) closed();
   else void work(lines).then((last) => end(undefined, encodeLast(last)));
   return new Response(body, {
-    headers: { 'content-type': 'application/x-ndjson', 'cache-control': 'no-cache, no-transform', 'x-accel-buffering': 'no' },
+    headers: {
+      'content-type': 'application/x-ndjson',
+      'cache-control': 'no-cache, no-transform',
+      'x-accel-buffering': 'no',
+    },
   });
 }
 
 /** refuse is the response to a request that is not executed. */
-export function refuse({ status, code, message }: Refusal, more: object = {}, headers: Record<string, string> = {}): Response {
+export function refuse(
+  { status, code, message }: Refusal,
+  more: object = {},
+  headers: Record<string, string> = {},
+): Response {
   return Response.json({ error: { code, message, ...more } }, { status, headers });
 }
 
@@ -118,10 +136,17 @@ function encodeLast(last: Last): Uint8Array {
   try {
     text = encode('result' in last ? { result: last.result ?? null } : last);
   } catch (error) {
-    return encode({ error: { message: `The result cannot be written as JSON: ${(error as Error).message}`, code: 'RESULT_INVALID' } });
+    return encode({
+      error: { message: `The result cannot be written as JSON: ${(error as Error).message}`, code: 'RESULT_INVALID' },
+    });
   }
   if (text.length <= maxLine) return text;
-  return encode({ error: { message: `The result has ${text.length} bytes as a line; at most ${maxLine} are allowed.`, code: 'RESULT_TOO_LARGE' } });
+  return encode({
+    error: {
+      message: `The result has ${text.length} bytes as a line; at most ${maxLine} are allowed.`,
+      code: 'RESULT_TOO_LARGE',
+    },
+  });
 }
 
 type Timer = ReturnType<typeof setTimeout>;

@@ -13,7 +13,12 @@ export class Chat {
 
   /** say sends a message and returns the answer, or what the run waits for. RunFailedError: the run has failed. */
   async say(message: string): Promise<Answer> {
-    this.#latest = await this.client.ask({ ...this.request, agentType: this.agent, sessionId: this.sessionId, message });
+    this.#latest = await this.client.ask({
+      ...this.request,
+      agentType: this.agent,
+      sessionId: this.sessionId,
+      message,
+    });
     return this.#latest;
   }
 
@@ -44,7 +49,8 @@ export class Chat {
   }
 
   /**
-   * transcript returns the conversation, a line for each part: `user: TEXT`, `agent: TEXT`, `call: TOOL ARGUMENTS`, then `result: TOOL RESULT`,
+   * transcript returns the conversation, a line for each part: `user: TEXT`, `agent: TEXT`, `call: TOOL ARGUMENTS`,
+   * then `result: TOOL RESULT`,
    * `error: TOOL TEXT` or `waits: TOOL`.
    */
   async transcript(): Promise<string[]> {
@@ -75,7 +81,12 @@ export class Chat {
   async #continue(runId: string | undefined): Promise<Answer> {
     const run = await this.client.wait(this.sessionId, runId ? { runId } : {});
     const output = run.output ?? '';
-    this.#latest = { text: typeof output === 'string' ? output : JSON.stringify(output), output, run, pendingCalls: run.pendingCalls };
+    this.#latest = {
+      text: typeof output === 'string' ? output : JSON.stringify(output),
+      output,
+      run,
+      pendingCalls: run.pendingCalls,
+    };
     return this.#latest;
   }
 }

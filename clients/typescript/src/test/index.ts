@@ -8,7 +8,8 @@ export { Runtime, type Options } from './runtime.js';
 export { call, type Reply, type ReplyPart, type Script } from './script.js';
 
 /**
- * holdfast starts the runtime with your agents, and returns when it is ready. Its data is in a folder of its own, so tests can run at once.
+ * holdfast starts the runtime with your agents, and returns when it is ready. Its data is in a folder of its own, so
+ * tests can run at once.
  * End it with close, or with `await using`.
  */
 export function holdfast(options: Options): Promise<Runtime> {
@@ -16,8 +17,10 @@ export function holdfast(options: Options): Promise<Runtime> {
 }
 
 /**
- * everyCrash runs the scenario without a crash, and then once for each moment at which the runtime or your application can crash: before
- * and after each call of your application, and when it has answered. The scenario creates its own chats. An error names the crash.
+ * everyCrash runs the scenario without a crash, and then once for each moment at which the runtime or your application
+ * can crash: before
+ * and after each call of your application, and when it has answered. The scenario creates its own chats. An error
+ * names the crash.
  */
 export async function everyCrash(options: Options, scenario: (runtime: Runtime) => Promise<void>): Promise<void> {
   const runtime = await Runtime.start(options);

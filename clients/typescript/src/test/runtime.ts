@@ -81,8 +81,14 @@ export class Runtime {
     return runtime;
   }
 
-  /** chat begins a conversation with an agent. Other fields of the first message, such as userId, are those of `request`. */
-  chat(agent: string, request: Omit<StartRequest, 'message' | 'sessionId' | 'agentType'> & { sessionId?: string } = {}): Chat {
+  /**
+   * chat begins a conversation with an agent. Other fields of the first message, such as userId, are those of
+   * `request`.
+   */
+  chat(
+    agent: string,
+    request: Omit<StartRequest, 'message' | 'sessionId' | 'agentType'> & { sessionId?: string } = {},
+  ): Chat {
     const { sessionId = randomUUID(), ...more } = request;
     return new Chat(this.client, agent, sessionId, more);
   }
@@ -99,7 +105,8 @@ export class Runtime {
   }
 
   /**
-   * crashApplication breaks all connections to your agents, refuses new ones, and then listens again. Code in progress is not killed: it learns of
+   * crashApplication breaks all connections to your agents, refuses new ones, and then listens again. Code in progress
+   * is not killed: it learns of
    * the end by its signal.
    */
   async crashApplication(): Promise<void> {
@@ -111,7 +118,8 @@ export class Runtime {
         await listen(this.server, this.port);
         return;
       } catch (error) {
-        if (Date.now() - since > startLimit) throw error; // a connection of another program may have taken the port for a moment
+        // A connection of another program may have taken the port for a moment.
+        if (Date.now() - since > startLimit) throw error;
       }
     }
   }
@@ -155,7 +163,12 @@ export class Runtime {
     const bytes = await request.arrayBuffer();
     const { type, name } = JSON.parse(new TextDecoder().decode(bytes)) as { type: string; name?: string };
     const what = `${type}${name ? ` ${name}` : ''}`;
-    const copy = new Request(request.url, { method: 'POST', headers: request.headers, body: bytes, signal: request.signal });
+    const copy = new Request(request.url, {
+      method: 'POST',
+      headers: request.headers,
+      body: bytes,
+      signal: request.signal,
+    });
     if (this.#reached(`before the ${what}`)) return new Promise(() => {}); // its connection is broken
     const response = await handler(copy);
     if (!response.body || response.status !== 200) return response;
@@ -186,7 +199,10 @@ export class Runtime {
     return true;
   }
 
-  /** run starts the process and waits until it serves all agents. It starts it again while another program has its port. */
+  /**
+   * run starts the process and waits until it serves all agents. It starts it again while another program has its
+   * port.
+   */
   async #run(): Promise<void> {
     for (const since = Date.now(); ; await pause(pollPause)) {
       const from = this.#log.length;
@@ -202,8 +218,15 @@ export class Runtime {
   async #runOnce(): Promise<void> {
     const binary = this.options.binary || process.env.HOLDFAST_BIN || 'holdfast';
     const args = [
-      'dev', '--listen', new URL(this.url).host, '--data', join(this.folder, 'data'), '--agents', join(this.folder, 'models.yaml'),
-      '--endpoint', `http://127.0.0.1:${this.port}/`,
+      'dev',
+      '--listen',
+      new URL(this.url).host,
+      '--data',
+      join(this.folder, 'data'),
+      '--agents',
+      join(this.folder, 'models.yaml'),
+      '--endpoint',
+      `http://127.0.0.1:${this.port}/`,
     ];
     const env = { ...process.env, HOLDFAST_EXECUTOR_ENDPOINT_SECRETS: this.secret, ...this.options.env };
     const child = spawn(binary, args, { env, stdio: ['ignore', 'pipe', 'pipe'] });
@@ -225,7 +248,8 @@ export class Runtime {
       if (ended) throw ended;
       const missing = await this.#missing(wanted);
       if (missing.length === 0) return;
-      if (Date.now() - since > startLimit) throw new Error(`holdfast does not serve ${missing.join(', ')} after ${startLimit / 1000} s:\n${this.#log}`);
+      if (Date.now() - since > startLimit)
+        throw new Error(`holdfast does not serve ${missing.join(', ')} after ${startLimit / 1000} s:\n${this.#log}`);
     }
   }
 
@@ -233,7 +257,9 @@ export class Runtime {
   async #missing(wanted: readonly string[]): Promise<readonly string[]> {
     try {
       const { data } = await this.client.http.GET('/agents');
-      return wanted.filter((name) => !data?.agents.some(({ agentType, executors }) => agentType === name && executors > 0));
+      return wanted.filter(
+        (name) => !data?.agents.some(({ agentType, executors }) => agentType === name && executors > 0),
+      );
     } catch {
       return wanted.length > 0 ? wanted : ['anything'];
     }
@@ -252,7 +278,14 @@ export class Runtime {
 function scripted(agent: Agent): Agent {
   if (agent.description.remote) return agent;
   const { fallbacks: _, ...description } = agent.description;
-  return new Agent(agent.name, { ...description, model: `scripted/${agent.name}` }, agent.source, [...agent.tools.values()], agent.callbacks, agent.methods);
+  return new Agent(
+    agent.name,
+    { ...description, model: `scripted/${agent.name}` },
+    agent.source,
+    [...agent.tools.values()],
+    agent.callbacks,
+    agent.methods,
+  );
 }
 
 function listen(server: http.Server, port: number): Promise<number> {

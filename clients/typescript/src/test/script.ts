@@ -12,7 +12,8 @@ export type ReplyPart =
 export type Reply = string | ReplyPart | ReplyPart[];
 
 /**
- * Script has the replies of each agent's model, by the agent's name, in the order of a conversation. Each session begins with the first
+ * Script has the replies of each agent's model, by the agent's name, in the order of a conversation. Each session
+ * begins with the first
  * one. A text is a script of the package model/scripted, in YAML, with a model for each agent.
  */
 export type Script = { readonly [agent: string]: readonly Reply[] } | string;
@@ -28,7 +29,10 @@ export function scriptOf(script: Script, agents: readonly Agent[]): string {
   const models: Record<string, object> = {};
   for (const agent of agents) {
     // A reply with calls is followed by another one of the same turn, unless one of the calls ends the run.
-    const ends = new Set(['__finish__', ...[...agent.tools.values()].filter((tool) => tool.description.finishWith).map((tool) => tool.name)]);
+    const ends = new Set([
+      '__finish__',
+      ...[...agent.tools.values()].filter((tool) => tool.description.finishWith).map((tool) => tool.name),
+    ]);
     const rules: object[] = [];
     let userTurns = 1;
     let step = 1;
@@ -45,7 +49,8 @@ export function scriptOf(script: Script, agents: readonly Agent[]): string {
     models[agent.name] = { rules };
   }
   const unknown = Object.keys(script).find((name) => !(name in models));
-  if (unknown !== undefined) throw new TypeError(`The script has replies of ${JSON.stringify(unknown)}, which is not one of the agents.`);
+  if (unknown !== undefined)
+    throw new TypeError(`The script has replies of ${JSON.stringify(unknown)}, which is not one of the agents.`);
   return JSON.stringify({ models });
 }
 
