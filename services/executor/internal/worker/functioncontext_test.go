@@ -95,9 +95,6 @@ func TestTheContextOfAFunctionEndsWithItsTimeLimit(t *testing.T) {
 func TestTheContextOfAFunctionEndsWithAStop(t *testing.T) {
 	t.Parallel()
 	for name, test := range waitingFunctions {
-		if name == "BeforeRun" {
-			continue // a stop waits for it: it decides whether the run begins
-		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
