@@ -558,15 +558,17 @@ func TestADescriptionIsAskedFor(t *testing.T) {
 			w.Errorf("an endpoint that is down: %v", err)
 		}
 		w.up()
+		end := make(chan struct{})
+		defer close(end)
 		for what, answer := range map[string]http.HandlerFunc{
 			"must be application/json":    func(rw http.ResponseWriter, _ *http.Request) { _, _ = rw.Write([]byte("<html>")) },
 			"redirects are not followed":  func(rw http.ResponseWriter, r *http.Request) { http.Redirect(rw, r, "/x", http.StatusFound) },
-			"has not answered within 10s": func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+			"has not answered within 10s": func(http.ResponseWriter, *http.Request) { <-end },
 			"HTTP status 304":             func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusNotModified) },
-			"cannot be reached: it has not": func(rw http.ResponseWriter, r *http.Request) {
+			"cannot be reached: it has not": func(rw http.ResponseWriter, _ *http.Request) {
 				rw.Header().Set("Content-Type", "application/json")
 				rw.(http.Flusher).Flush()
-				<-r.Context().Done()
+				<-end
 			},
 		} {
 			w.server.Handler = answer
