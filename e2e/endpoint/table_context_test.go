@@ -31,7 +31,7 @@ var stops = []scenario{
 			effect noticed`,
 	},
 	{
-		name: "a call sees the deadline of its run", agent: "puppet", start: &agentv1.StartRequest{TimeoutMs: 1000},
+		name: "a call sees the deadline of its run", agent: "puppet", start: &agentv1.StartRequest{TimeoutMs: 4000},
 		model:  []turn{calls(act(untilAborted("noticed"))), say("never")},
 		client: []deed{awaitEffect("noticed")},
 		want: `

@@ -418,7 +418,7 @@ var options = []scenario{
 		model:  []turn{calls(using("act_quick", set("kept", false), untilAborted("noticed"))), say("ok")},
 		client: []deed{awaitEffect("noticed")},
 		want: `
-			act_quick fails: the tool did not end within 500ms; it is not known whether it took effect
+			act_quick fails: the tool did not end within 3s; it is not known whether it took effect
 			says "ok"
 			completed "ok"
 			effect noticed`,
@@ -433,7 +433,7 @@ var options = []scenario{
 			func(p *talk) { p.wait() }, open("long", 1), awaitEffect("too late"),
 		},
 		want: `
-			act_quick fails: the tool did not end within 500ms; it is not known whether it took effect
+			act_quick fails: the tool did not end within 3s; it is not known whether it took effect
 			says "ok"
 			completed "ok"
 			effect too late`,

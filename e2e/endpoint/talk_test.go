@@ -166,13 +166,12 @@ func answerError(tool, text string) deed {
 	}
 }
 
-// letExpire waits until the call of the tool waits no longer.
+// letExpire lets the call of the tool wait until its time is over, and the run end.
 func letExpire(tool string) deed {
 	return func(p *talk) {
-		p.pending(tool)
 		harness.WaitFor(p, patience, "the end of the wait for "+tool, func() (bool, string) {
 			got := p.look()
-			return len(got.GetPendingCalls()) == 0, fmt.Sprint(got.GetPendingCalls())
+			return got.GetSession().GetStatus() == "completed", fmt.Sprint(got.GetSession().GetStatus(), got.GetPendingCalls())
 		})
 	}
 }

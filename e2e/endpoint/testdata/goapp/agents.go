@@ -37,7 +37,7 @@ func (o outside) puppet() agent.Agent {
 		o.tool("act", nil),
 		o.tool("act_safe", func(t *agent.Tool) { t.Retry = agent.RetrySafe }),
 		o.tool("act_read", func(t *agent.Tool) { t.ReadOnly = true }),
-		o.tool("act_quick", func(t *agent.Tool) { t.Timeout = 500 * time.Millisecond }),
+		o.tool("act_quick", func(t *agent.Tool) { t.Timeout = 3 * time.Second }),
 		o.tool("act_out", func(t *agent.Tool) {
 			t.OutputSchema = json.RawMessage(`{"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}`)
 		}),

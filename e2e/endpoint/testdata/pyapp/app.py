@@ -295,7 +295,7 @@ def agents():
                   puppet("act"),
                   puppet("act_safe", act_sync, safe=True),
                   puppet("act_read", act_sync, read_only=True),
-                  puppet("act_quick", timeout="500ms"),
+                  puppet("act_quick", timeout="3s"),
                   puppet("act_out", output=COUNTED),
                   puppet("act_asked", act_sync, approval=True),
                   puppet("act_ruled", approval=needs_approval),

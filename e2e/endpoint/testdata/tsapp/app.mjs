@@ -205,7 +205,7 @@ const agents = [
       puppet('act'),
       puppet('act_safe', { safe: true }),
       puppet('act_read', { readOnly: true }),
-      puppet('act_quick', { timeout: '500ms' }),
+      puppet('act_quick', { timeout: '3s' }),
       puppet('act_out', {
         output: jsonSchema({ type: 'object', properties: { n: { type: 'integer' } }, required: ['n'] }),
       }),
