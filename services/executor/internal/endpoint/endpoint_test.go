@@ -43,7 +43,8 @@ type world struct {
 	server *http.Server
 	served sync.WaitGroup
 	events []tool.Event
-	began  atomic.Int64 // calls that the application has taken
+	began  atomic.Int64                     // calls that the application has taken
+	answer atomic.Pointer[http.HandlerFunc] // in place of the application
 }
 
 type lockedBuffer struct {
@@ -101,7 +102,13 @@ func (w *world) up() {
 	if err != nil {
 		w.Fatal(err)
 	}
-	server := &http.Server{Handler: w.app, ReadHeaderTimeout: time.Hour}
+	server := &http.Server{ReadHeaderTimeout: time.Hour, Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if answer := w.answer.Load(); answer != nil {
+			(*answer)(rw, r)
+			return
+		}
+		w.app.ServeHTTP(rw, r)
+	})}
 	w.server = server
 	w.served.Go(func() { _ = server.Serve(listener) }) // ErrServerClosed
 }
@@ -571,7 +578,7 @@ func TestADescriptionIsAskedFor(t *testing.T) {
 				<-end
 			},
 		} {
-			w.server.Handler = answer
+			w.answer.Store(&answer)
 			if _, err := w.client.Describe(w.Context(), nil); err == nil || !strings.Contains(err.Error(), what) {
 				w.Errorf("Describe = %v, want %q", err, what)
 			}
