@@ -136,7 +136,7 @@ var badAnswers = []badAnswer{
 	{name: "a refusal without a text", answer: status(http.StatusNotFound, "nothing here"), want: "fails: …"},
 	{name: "a broken app", answer: status(http.StatusInternalServerError, "oops"), want: "fails: …"},
 	{name: "a line that is too long", answer: stream(`{"result": "` + strings.Repeat("x", 2<<20) + `"}`), want: unknownText},
-	{name: "a line without an end", answer: endless("x"), want: unknownText},
+	{name: "a line without an end", answer: endless(strings.Repeat("x", 256<<10)), want: unknownText},
 	{name: "events without an end", answer: endless(`{"event": {"name": "n", "data": 1, "transient": true}}` + "\n"), want: "fails: …"},
 	{name: "pings without an end", answer: func(w http.ResponseWriter, r *http.Request) {
 		for endless := stream(`{"ping": {}}`); r.Context().Err() == nil; {
