@@ -177,7 +177,7 @@ test('guards, rules, hooks and methods are those of the application', async (t) 
     guard: { onReply: ({ output }) => (output.includes('!') ? { revise: 'Be calm.' } : undefined) },
     hooks: {
       beforeRun: ({ user }) => {
-        if (!user) throw new Error('Please log in.');
+        if (!user) throw new ToolError('Please log in.');
       },
       onMessage: ({ message, state }) => {
         if (message.role === 'assistant') state.drafts += 1;

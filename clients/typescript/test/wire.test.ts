@@ -613,10 +613,10 @@ test('a thrown error is the last line', async () => {
     );
   const failure = new Error('The bank is closed.');
   const rows: [unknown, object][] = [
-    [failure, { message: 'The bank is closed.' }],
-    [new TypeError(''), { message: 'TypeError' }],
-    ['text', { message: 'text' }],
-    [undefined, { message: 'undefined' }],
+    [failure, { message: 'The bank is closed.', publicMessage: 'Something went wrong.' }],
+    [new TypeError(''), { message: 'TypeError', publicMessage: 'Something went wrong.' }],
+    ['text', { message: 'text', publicMessage: 'Something went wrong.' }],
+    [undefined, { message: 'undefined', publicMessage: 'Something went wrong.' }],
     [new ToolError('no account'), { message: 'no account' }],
     [
       new ToolError('no account', { publicMessage: 'Sorry.', code: 'NO_ACCOUNT' }),

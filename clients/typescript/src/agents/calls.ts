@@ -283,7 +283,7 @@ function flush(draft: Draft, lines: Lines): void {
 
 /**
  * run runs the work of a call. It returns every failure as the last line, and logs those that the author did not
- * intend.
+ * intend. Their texts are for the model alone: an error of a database driver may have addresses and queries in it.
  */
 export async function run(work: Work, lines: Lines, log: Log): Promise<Last> {
   try {
@@ -301,6 +301,6 @@ export async function run(work: Work, lines: Lines, log: Log): Promise<Last> {
       };
     }
     if (!lines.signal.aborted) log.error(message, { error });
-    return { error: { message } };
+    return { error: { message, publicMessage: 'Something went wrong.' } };
   }
 }

@@ -1,6 +1,7 @@
 /**
  * ToolError is a failure that a tool, a hook or a method gives on purpose. The model reads `message`; users read
- * `publicMessage`, or `message` without one. `code` is for programs. It is not logged; other errors are.
+ * `publicMessage`, or `message` without one. `code` is for programs. It is not logged; other errors are, and
+ * users read "Something went wrong." for them.
  */
 export class ToolError extends Error {
   override readonly name = 'ToolError';
