@@ -56,8 +56,9 @@ func TestMutualTLSAndHTTP2(t *testing.T) {
 		"without a certificate of its own": {MinVersion: tls.VersionTLS12, RootCAs: trusted},
 		"without the authority":            {MinVersion: tls.VersionTLS12, Certificates: server.TLS.Certificates},
 	} {
-		if _, err := open(c).Describe(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "tls") && !strings.Contains(err.Error(), "certificate") {
-			t.Errorf("%s: %v", name, err)
+		// In TLS 1.3 the client may have written its request when the refusal arrives, and then sees a broken connection.
+		if _, err := open(c).Describe(t.Context(), nil); err == nil {
+			t.Errorf("%s: the endpoint has described itself", name)
 		}
 	}
 	if !client.Wait(time.Minute) {
