@@ -26,13 +26,14 @@ type Served struct {
 func Serve(t testing.TB, services []string, env ...string) *Served {
 	t.Helper()
 	dir := t.TempDir()
+	keys := writeFile(t, dir, "keys.yaml", keysFile("first", Key, "other", OtherKey)+keyLine("second", "first", SecondKey))
 	state, stream, gateway, executor := FreeAddress(t), FreeAddress(t), FreeAddress(t), FreeAddress(t)
 	s := &Served{t: t, Client: Client{URL: "http://" + gateway, Key: Key}}
 	s.env = append(baseEnv(),
 		"HOLDFAST_STATE_STORE=memory", "HOLDFAST_STREAM_DATA_DIR="+filepath.Join(dir, "stream"), PatientState,
 		"HOLDFAST_STATE_LISTEN="+state, "HOLDFAST_EXECUTOR_STATE_ADDRESS="+state, "HOLDFAST_GATEWAY_STATE_ADDRESS="+state,
 		"HOLDFAST_STREAM_LISTEN="+stream, "HOLDFAST_EXECUTOR_STREAM_ADDRESS="+stream, "HOLDFAST_GATEWAY_STREAM_ADDRESS="+stream,
-		"HOLDFAST_GATEWAY_LISTEN="+gateway, "HOLDFAST_GATEWAY_API_KEYS="+writeFile(t, dir, "keys.yaml", keysFile("first", Key, "other", OtherKey)+keyLine("second", "first", SecondKey)),
+		"HOLDFAST_GATEWAY_LISTEN="+gateway, "HOLDFAST_GATEWAY_API_KEYS="+keys,
 		"HOLDFAST_EXECUTOR_LISTEN="+executor, "HOLDFAST_GATEWAY_EXECUTOR_ADDRESSES="+executor,
 		"HOLDFAST_INTERNAL_TOKEN="+InternalToken, "HOLDFAST_SHUTDOWN_GRACE="+grace.String(), "HOLDFAST_LOG_LEVEL=info",
 	)

@@ -222,9 +222,10 @@ func (o outside) bare() agent.Agent {
 
 // unusual has names that are unusual and valid.
 func (o outside) unusual() agent.Agent {
-	return agent.Agent{Name: unusualName, Description: "Übung 漢字 🙂", SystemPrompt: "Grüße, 漢字 🙂\u2028\"'\\", Tools: []agent.Tool{
-		o.tool("a", nil), o.tool(strings.Repeat("long_Name-1", 6)[:64], nil),
-	}}
+	return agent.Agent{
+		Name: unusualName, Description: "Übung 漢字 🙂", SystemPrompt: "Grüße, 漢字 🙂\u2028\"'\\",
+		Tools: []agent.Tool{o.tool("a", nil), o.tool(strings.Repeat("long_Name-1", 6)[:64], nil)},
+	}
 }
 
 // unusualName has characters that URLs, headers and JSON treat in special ways.

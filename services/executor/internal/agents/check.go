@@ -46,7 +46,8 @@ func isSection(s *jsonschema.Schema) bool {
 	if s.AnyOf != nil { // a provider may be null
 		s = s.AnyOf[0]
 	}
-	return slices.Contains([]string{"agent", "declaredTool", "endpoint", "mcpServer", "provider", "tool"}, strings.TrimPrefix(s.Ref, "#/$defs/"))
+	sections := []string{"agent", "declaredTool", "endpoint", "mcpServer", "provider", "tool"}
+	return slices.Contains(sections, strings.TrimPrefix(s.Ref, "#/$defs/"))
 }
 
 // section is a part of a file, checked by its definition.

@@ -174,11 +174,23 @@ func TestAToolThatTakesItsTimeLimitsItself(t *testing.T) {
 		text    string
 		after   time.Duration
 	}{
-		"waiting":           {execute: sleeping, success: true, after: time.Hour},
-		"a stop":            {execute: sleeping, stop: time.Minute, cut: true, after: time.Minute},
-		"its limit":         {execute: taking(func(_ context.Context, limit time.Duration) (any, error) { return nil, tool.TimedOut(limit) }), text: "did not end within 1s; it is not known"},
-		"without a result":  {execute: taking(func(context.Context, time.Duration) (any, error) { return nil, tool.RuntimeError("lost") }), text: "lost"},
-		"deaf after a stop": {execute: taking(func(context.Context, time.Duration) (any, error) { time.Sleep(time.Hour); return 1, nil }), stop: time.Minute, cut: true, after: time.Minute + 100*time.Millisecond},
+		"waiting": {execute: sleeping, success: true, after: time.Hour},
+		"a stop":  {execute: sleeping, stop: time.Minute, cut: true, after: time.Minute},
+		"its limit": {
+			execute: taking(func(_ context.Context, limit time.Duration) (any, error) { return nil, tool.TimedOut(limit) }),
+			text:    "did not end within 1s; it is not known",
+		},
+		"without a result": {
+			execute: taking(func(context.Context, time.Duration) (any, error) { return nil, tool.RuntimeError("lost") }),
+			text:    "lost",
+		},
+		"deaf after a stop": {
+			execute: taking(func(context.Context, time.Duration) (any, error) {
+				time.Sleep(time.Hour)
+				return 1, nil
+			}),
+			stop: time.Minute, cut: true, after: time.Minute + 100*time.Millisecond,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -86,7 +86,9 @@ func observeRuns(meter metric.Meter, live func() int, slots int) error {
 
 func observeProblems(meter metric.Meter, problems func() []catalog.Problem) error {
 	parts, err1 := meter.Int64ObservableGauge("holdfast.executor.problems", metric.WithUnit("{part}"),
-		metric.WithDescription("parts of the agents that are out of service or lack something, by kind: file, endpoint, provider, mcpServer, tool, agent"))
+		metric.WithDescription(
+			"parts of the agents that are out of service or lack something, by kind: file, endpoint, provider, mcpServer, tool, agent",
+		))
 	_, err2 := meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		count := map[string]int64{"file": 0, "endpoint": 0, "provider": 0, "mcpServer": 0, "tool": 0, "agent": 0}
 		for _, p := range problems() {

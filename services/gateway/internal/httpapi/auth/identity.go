@@ -61,9 +61,11 @@ func Local() Identity { return Identity{Tenant: DefaultTenant, Scopes: []Scope{A
 func (i Identity) CheckNames() error {
 	switch {
 	case !isID(i.Tenant):
-		return fault.New(fault.Invalid, "TENANT_INVALID", "a tenant has at most %d bytes of UTF-8 without control characters, not %.300q", maxID, i.Tenant)
+		return fault.New(fault.Invalid, "TENANT_INVALID",
+			"a tenant has at most %d bytes of UTF-8 without control characters, not %.300q", maxID, i.Tenant)
 	case !isID(i.Subject):
-		return fault.New(fault.Invalid, "USER_INVALID", "a user has at most %d bytes of UTF-8 without control characters, not %.300q", maxID, i.Subject)
+		return fault.New(fault.Invalid, "USER_INVALID",
+			"a user has at most %d bytes of UTF-8 without control characters, not %.300q", maxID, i.Subject)
 	}
 	return nil
 }
