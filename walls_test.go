@@ -25,7 +25,7 @@ type wall struct {
 
 var walls = []wall{
 	{
-		from: below("pkg/fault", "pkg/grant", "pkg/position", "pkg/fanout", "pkg/rpc", "pkg/process", "pkg/config", "pkg/telemetry"),
+		from: below("pkg/fault", "pkg/grant", "pkg/position", "pkg/fanout", "pkg/outbound", "pkg/rpc", "pkg/process", "pkg/config", "pkg/telemetry"),
 		forbids: func(pkg, imported string) bool {
 			inner, ours := strings.CutPrefix(imported, module)
 			return ours && inner != "pkg/fault" && !strings.HasPrefix(inner, pkg+"/internal/")

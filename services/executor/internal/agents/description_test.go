@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/pkg/outbound"
 	"github.com/holdfast-run/holdfast/services/executor/internal/endpoint"
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool/httptool"
-	"github.com/holdfast-run/holdfast/services/executor/internal/tool/outbound"
 )
 
 // described loads descriptions, each of an endpoint of its own: http://localhost/1 and so on.

@@ -20,10 +20,10 @@ import (
 	"unicode"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/outbound"
 	"github.com/holdfast-run/holdfast/pkg/telemetry"
 	"github.com/holdfast-run/holdfast/pkg/webhook"
 	"github.com/holdfast-run/holdfast/services/executor/internal/taskgroup"
-	"github.com/holdfast-run/holdfast/services/executor/internal/tool/outbound"
 )
 
 // Version is the version of the wire.

@@ -20,12 +20,12 @@ import (
 	"github.com/holdfast-run/holdfast/e2e/endpointapp"
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/outbound"
 	"github.com/holdfast-run/holdfast/pkg/rpc"
 	"github.com/holdfast-run/holdfast/pkg/webhook"
 	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool"
-	"github.com/holdfast-run/holdfast/services/executor/internal/tool/outbound"
 )
 
 // testSecret is the example of the specification of webhooks.

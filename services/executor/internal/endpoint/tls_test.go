@@ -11,8 +11,8 @@ import (
 
 	"github.com/holdfast-run/holdfast/e2e/endpointapp"
 	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/pkg/outbound"
 	"github.com/holdfast-run/holdfast/pkg/webhook"
-	"github.com/holdfast-run/holdfast/services/executor/internal/tool/outbound"
 )
 
 func TestMutualTLSAndHTTP2(t *testing.T) {

@@ -11,12 +11,12 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/config"
+	"github.com/holdfast-run/holdfast/pkg/outbound"
 	"github.com/holdfast-run/holdfast/services/executor/internal/agents"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool/builtin"
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool/httptool"
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool/mcptool"
-	"github.com/holdfast-run/holdfast/services/executor/internal/tool/outbound"
 )
 
 // AgentsConfig names the YAML files of agents, and limits what agents in YAML may use. Files

@@ -17,10 +17,10 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/outbound"
 	"github.com/holdfast-run/holdfast/pkg/webhook"
 	"github.com/holdfast-run/holdfast/services/executor/internal/agents"
 	"github.com/holdfast-run/holdfast/services/executor/internal/endpoint"
-	"github.com/holdfast-run/holdfast/services/executor/internal/tool/outbound"
 )
 
 // Waits for descriptions.

@@ -11,9 +11,9 @@ import (
 	"strings"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/outbound"
 	"github.com/holdfast-run/holdfast/services/executor/internal/agents"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
-	"github.com/holdfast-run/holdfast/services/executor/internal/tool/outbound"
 )
 
 // variablePattern matches the patterns of AgentsConfig.FileEnv.

@@ -15,8 +15,8 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/outbound"
 	"github.com/holdfast-run/holdfast/pkg/webhook"
-	"github.com/holdfast-run/holdfast/services/executor/internal/tool/outbound"
 )
 
 // Body selects the content of a request.

@@ -15,9 +15,9 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/outbound"
 	"github.com/holdfast-run/holdfast/pkg/telemetry"
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool/httptool"
-	"github.com/holdfast-run/holdfast/services/executor/internal/tool/outbound"
 )
 
 // echo answers with the received request.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
-	"github.com/holdfast-run/holdfast/services/executor/internal/tool/outbound"
+	"github.com/holdfast-run/holdfast/pkg/outbound"
 )
 
 // Config describes a server. Two configs equal by reflect.DeepEqual describe the same server.

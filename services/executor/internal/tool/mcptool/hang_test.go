@@ -22,8 +22,8 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/outbound"
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool/mcptool"
-	"github.com/holdfast-run/holdfast/services/executor/internal/tool/outbound"
 )
 
 // callWithin calls a tool with a time limit.

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfast-run/holdfast/pkg/outbound"
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool/mcptool"
-	"github.com/holdfast-run/holdfast/services/executor/internal/tool/outbound"
 )
 
 // replies are what a server answers, as JSON, by method. List, if set, is the whole message with the tools.

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
-	"github.com/holdfast-run/holdfast/services/executor/internal/tool/outbound"
+	"github.com/holdfast-run/holdfast/pkg/outbound"
 )
 
 func TestOnlyHostsOfTheListAreAllowed(t *testing.T) {

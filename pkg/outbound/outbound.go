@@ -1,4 +1,5 @@
-// Package outbound creates HTTP clients for the hosts of a list only.
+// Package outbound creates HTTP clients for the hosts of a list only, for all requests that leave Holdfast for an address of an
+// operator or an author of agents.
 //
 // A host is checked twice: its name before every request and redirect, and its address when the connection is
 // made, after name resolution. Neither a redirect nor a name with an internal address can thus leave the list.
