@@ -96,6 +96,38 @@ func TestTheAgentsOfTheQuickStartLoad(t *testing.T) {
 	}
 }
 
+func TestTheAPIOfTheManualIsImported(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("docs/agents-yaml.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "\n## APIs with an OpenAPI document\n")
+	blocks := block.FindAllStringSubmatch(section, 2)
+	if len(blocks) != 2 {
+		t.Fatal("the section has no document and no agents")
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "shop.yaml"), []byte(blocks[0][1]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	agents, err := executor.ParseAgents([]byte(blocks[1][1]), dir, func(name string) (string, bool) {
+		value, ok := map[string]string{"HOLDFAST_EXECUTOR_TOOL_HOSTS": "shop.example", "SHOP_TOKEN": "t"}[name]
+		return value, ok
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer agents.Close()
+	var tools []string
+	for _, tool := range agents.Definitions()[0].Tools {
+		tools = append(tools, tool.Name)
+	}
+	if want := "listOrders getOrder shop_refundOrder"; strings.Join(tools, " ") != want {
+		t.Errorf("the agent has the tools %q, want %s", tools, want)
+	}
+}
+
 // decision is an entry of DECISIONS.md: its number, its title, and its date if it has one.
 var decision = regexp.MustCompile(`(?m)^## (\d+\. .+)\n(\*\d{4}-\d{2}-\d{2}\.\* )?`)
 

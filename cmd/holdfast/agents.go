@@ -83,16 +83,56 @@ func checkAgents(ctx context.Context, t *cli.Terminal, files, endpoints []string
 	}
 	switch {
 	case t.JSON:
-		err = t.PrintJSON(map[string]any{"valid": len(mistakes) == 0, "mistakes": mistakes})
+		view := map[string]any{"valid": len(mistakes) == 0, "mistakes": mistakes}
+		if operations := registry.Operations(); len(operations) > 0 {
+			view["operations"] = operationViews(operations)
+		}
+		err = t.PrintJSON(view)
 	case len(mistakes) == 0:
 		_, err = fmt.Fprintf(t.Out, "no mistakes; agents: %s\n", strings.Join(registry.Types(), ", "))
 	default:
 		_, err = io.WriteString(t.Out, strings.Join(mistakes, "\n")+"\n")
 	}
+	if err == nil && !t.JSON {
+		err = printOperations(t, registry.Operations())
+	}
 	if err == nil && len(mistakes) > 0 {
 		return fmt.Errorf("%w: %d mistakes", cli.ErrFailed, len(mistakes))
 	}
 	return err
+}
+
+// operationView is what is shown of a tool that comes from an OpenAPI document.
+type operationView struct {
+	Tool     string `json:"tool"`
+	Method   string `json:"method"`
+	Path     string `json:"path"`
+	ReadOnly bool   `json:"readOnly"`
+	Document string `json:"document"`
+}
+
+func operationViews(operations []executor.RegistryOperation) []operationView {
+	views := make([]operationView, len(operations))
+	for i, o := range operations {
+		views[i] = operationView{Tool: o.Tool, Method: o.Method, Path: o.Path, ReadOnly: o.ReadOnly, Document: o.Document}
+	}
+	return views
+}
+
+// printOperations prints the tools that come from OpenAPI documents.
+func printOperations(t *cli.Terminal, operations []executor.RegistryOperation) error {
+	if len(operations) == 0 {
+		return nil
+	}
+	rows := make([][]string, len(operations))
+	for i, o := range operations {
+		kind := ""
+		if o.ReadOnly {
+			kind = "read-only"
+		}
+		rows[i] = []string{o.Tool, o.Method, o.Path, kind, o.Document}
+	}
+	return t.Table([]string{"TOOL", "METHOD", "PATH", "KIND", "DOCUMENT"}, rows)
 }
 
 // agentView is what is shown of an agent.

@@ -43,6 +43,8 @@ type (
 	Registry = registry.Registry
 	// RegistryPeers is what Registry.Load works with.
 	RegistryPeers = registry.Peers
+	// RegistryOperation is a tool that comes from an OpenAPI document.
+	RegistryOperation = registry.Operation
 	// RegistryChange is what a later reading of the agents of a Registry has changed.
 	RegistryChange = registry.Change
 	// Factory makes the agent of one run. It is called each time an executor claims the run, and

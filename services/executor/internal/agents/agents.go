@@ -31,6 +31,9 @@ type Known struct {
 	Describe func(ctx context.Context, e Endpoint) (Described, error)
 	// HTTP restricts what HTTP tools may use.
 	HTTP httptool.Peers
+	// Fetch returns the OpenAPI document at a URL, at most limit bytes. It is called concurrently. Its errors are mistakes of
+	// the file.
+	Fetch func(ctx context.Context, url string, limit int) ([]byte, error)
 	// MCP restricts what MCP servers may use.
 	MCP mcptool.Allowed
 	// Connect connects an allowed MCP server. It is called concurrently. A server that cannot be reached is none of
@@ -140,6 +143,8 @@ type Set struct {
 	Problems []Problem
 	// Incomplete has the names of agents with a mistake. Those among Agents lack tools or fallbacks.
 	Incomplete map[string]bool
+	// Operations are the tools of OpenAPI documents.
+	Operations []Operation
 	// Unread are the files with an agent that could not be read, and the endpoints whose description could not.
 	Unread []string
 }

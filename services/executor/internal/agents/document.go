@@ -60,11 +60,14 @@ func (v value) mistake(format string, args ...any) {
 
 // parse parses a file. It returns nil, with a mistake, for a file that is too large, too deep, empty or
 // not YAML.
-func (s *sources) parse(source Source) *file {
+func (s *sources) parse(source Source) *file { return s.parseUpTo(source, maxFileBytes) }
+
+// parseUpTo is parse for files of another size.
+func (s *sources) parseUpTo(source Source, limit int) *file {
 	f := &file{sources: s, name: source.Name, dir: source.Dir, anchors: map[string]ast.Node{}}
 	f.root = value{file: f, position: position{1, 1}}
-	if len(source.Data) > maxFileBytes {
-		f.root.mistake("the file has %d bytes; at most %d are allowed", len(source.Data), maxFileBytes)
+	if len(source.Data) > limit {
+		f.root.mistake("the file has %d bytes; at most %d are allowed", len(source.Data), limit)
 		return nil
 	}
 	tokens := lexer.Tokenize(string(source.Data))

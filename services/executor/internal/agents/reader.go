@@ -26,8 +26,13 @@ type reader struct {
 	endpoints []*declaredEndpoint
 	awaits    bool // agents of an endpoint that no file names
 	agents    []value
-	unread    []string  // files
-	implied   []Problem // of agents that need a part with a mistake
+	imports   []value // of operations for all agents
+	fetched   map[string]fetched
+	documents map[string]*openedDocument // by path or URL
+	// operations are those that became tools.
+	operations []Operation
+	unread     []string  // files
+	implied    []Problem // of agents that need a part with a mistake
 }
 
 func newReader(known Known) *reader {
@@ -36,6 +41,8 @@ func newReader(known Known) *reader {
 			mistakes: mistakes{order: map[string]int{}, described: map[string]map[string]string{}}, versions: newVersions(),
 		},
 		taken:     map[string]bool{},
+		fetched:   map[string]fetched{},
+		documents: map[string]*openedDocument{},
 		known:     known,
 		providers: &providers{known: known, declared: map[string]*provider{}},
 		tools:     newTools(known.Tools, known.HTTP),
@@ -131,6 +138,10 @@ func (r *reader) declare(f *file) {
 	}
 	tools, _ := f.root.field("tools").items()
 	for _, item := range tools {
+		if item.has("openapi") {
+			r.imports = append(r.imports, item) // once its document is fetched
+			continue
+		}
 		f.tools.declare(item)
 	}
 	defaults, _ := f.root.field("defaults").members()
@@ -183,6 +194,8 @@ func (r *reader) set(ctx context.Context) (*Set, error) {
 	if len(r.agents) == 0 && len(r.files) > 0 && len(r.endpoints) == 0 && !r.awaits {
 		r.files[0].at(1, 1).mistake(`no agents: name at least one under "agents"`)
 	}
+	r.fetch(ctx)
+	r.declareImported()
 	r.servers.connect(ctx)
 	set := &Set{Versions: r.versions, Incomplete: map[string]bool{}, Unread: r.unread}
 	seen := map[string]value{}
@@ -205,6 +218,7 @@ func (r *reader) set(ctx context.Context) (*Set, error) {
 	}
 	err := r.err() // sorts the mistakes
 	set.Problems = append(r.problems(), r.implied...)
+	set.Operations = r.operations
 	return set, err
 }
 

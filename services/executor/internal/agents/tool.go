@@ -53,7 +53,11 @@ func (ts *tools) declare(v value) {
 	if t.tool.Name == "" {
 		return
 	}
-	text := string(v.json())
+	ts.add(t, string(v.json()))
+}
+
+// add adds a tool with the text of its declaration.
+func (ts *tools) add(t placedTool, text string) {
 	if former, ok := ts.declared[t.tool.Name]; ok {
 		if former.text != text {
 			t.at.mistake("the tool %q is declared differently at %s", t.tool.Name, former.at.place())
@@ -70,7 +74,7 @@ func (ts *tools) declare(v value) {
 func nameOf(v value) string {
 	members, _ := v.members()
 	for _, m := range members {
-		if text, ok := m.text(); ok && slices.Contains([]string{"name", "use", "subAgent", "mcp"}, m.name) {
+		if text, ok := m.text(); ok && slices.Contains([]string{"name", "use", "subAgent", "mcp", "openapi"}, m.name) {
 			return text
 		}
 	}
@@ -78,7 +82,7 @@ func nameOf(v value) string {
 	return text
 }
 
-// readTools reads the tools of an agent: names, {use: name}, {mcp: server}, {subAgent: type} and declarations. They are
+// readTools reads the tools of an agent: names, {use: name}, {mcp: server}, {openapi: document}, {subAgent: type} and declarations. They are
 // complete unless an MCP server has not named its tools yet, or a tool cannot be read.
 func (r *reader) readTools(s *section) (placed []placedTool, mounts []*Mount, complete bool) {
 	seen := map[string]bool{}
@@ -93,7 +97,7 @@ func (r *reader) readTools(s *section) (placed []placedTool, mounts []*Mount, co
 		leave := r.within(part)
 		found, mount := r.readTool(s.what, item)
 		leave()
-		wrong := mount == nil && r.count() > before // its settings, for example the approval, may be incomplete
+		wrong := mount == nil && !item.has("openapi") && r.count() > before // its settings, for example the approval, may be incomplete
 		if mount != nil {
 			mounts = append(mounts, mount)
 			complete = complete && mount.Server.Tools() != nil
@@ -137,6 +141,8 @@ func (r *reader) readTool(what string, item value) ([]placedTool, *Mount) {
 	case kind != "object":
 		item.mistake("%s: %s", what, grammar().Defs["tool"].Extra["errorMessage"])
 		return nil, nil
+	case item.has("openapi"):
+		return r.importTools(what, item), nil
 	case item.has("mcp") && item.file.binding != nil:
 		item.at("mcp").mistake("%s: mcp: the description of an endpoint cannot use MCP servers; name them in a file of agents", what)
 		return nil, nil

@@ -62,7 +62,10 @@ func version(path string) string {
 }
 
 // read reads a file and records its version. Errors are for people.
-func (v *Versions) read(path string) (Source, error) {
+func (v *Versions) read(path string) (Source, error) { return v.readUpTo(path, maxFileBytes) }
+
+// readUpTo is read for files of another size.
+func (v *Versions) readUpTo(path string, limit int64) (Source, error) {
 	v.files[path] = version(path) // before it is read: a write in between counts as a change
 	info, err := os.Stat(path)
 	switch {
@@ -72,8 +75,8 @@ func (v *Versions) read(path string) (Source, error) {
 		return Source{}, err
 	case !info.Mode().IsRegular():
 		return Source{}, fmt.Errorf("%q is not a file", path)
-	case info.Size() > maxFileBytes:
-		return Source{}, fmt.Errorf("%q has %d bytes; at most %d are allowed", path, info.Size(), maxFileBytes)
+	case info.Size() > limit:
+		return Source{}, fmt.Errorf("%q has %d bytes; at most %d are allowed", path, info.Size(), limit)
 	}
 	data, err := os.ReadFile(path)
 	return Source{Name: path, Dir: filepath.Dir(path), Data: data}, err

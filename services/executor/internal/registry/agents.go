@@ -58,6 +58,7 @@ type Agents struct {
 	endpoints []*followed
 	once      sync.Once
 
+	operations []agents.Operation
 	problems   []agents.Problem // in the files
 	incomplete map[string]bool  // names of agents with a mistake
 	unread     []string         // files and endpoints of which not all agents could be read
@@ -84,7 +85,7 @@ func ParseAgents(data []byte, dir string, lookupEnv func(string) (string, bool))
 	if err := config.Load(&c, environ); err != nil {
 		return nil, err
 	}
-	l := &loader{config: c, lookupEnv: lookupEnv, log: slog.Default(), servers: &mcpServers{}}
+	l := &loader{config: c, lookupEnv: lookupEnv, log: slog.Default(), servers: &mcpServers{}, documents: newDocuments()}
 	set, err := l.load(func(known agents.Known) (*agents.Set, error) {
 		return agents.Parse(context.Background(), agents.Source{Name: "agents.yaml", Dir: dir, Data: data}, known)
 	})
@@ -157,6 +158,7 @@ type loader struct {
 	log       *slog.Logger
 	servers   *mcpServers
 	endpoints *endpoints // nil if nobody follows them
+	documents *documents
 
 	mu       sync.Mutex
 	leases   []*lease    // of the new set
@@ -176,6 +178,7 @@ func (l *loader) load(read func(agents.Known) (*agents.Set, error)) (*Agents, er
 		return nil, err
 	}
 	loaded.list, loaded.problems = set.Agents, set.Problems
+	loaded.operations = set.Operations
 	loaded.incomplete, loaded.unread = set.Incomplete, set.Unread
 	sortByName(loaded.list)
 	return loaded, err
@@ -193,7 +196,10 @@ func (l *loader) known() agents.Known {
 		Remote:    l.openRemote,
 		Describe:  l.describeNamed,
 		HTTP:      httptool.Peers{Policy: l.config.toolHosts(), Lookup: l.lookupNamed},
-		MCP:       allowed,
+		Fetch: func(ctx context.Context, url string, limit int) ([]byte, error) {
+			return l.documents.fetch(ctx, l.config.toolHosts(), url, limit, l.log)
+		},
+		MCP: allowed,
 		Connect: func(ctx context.Context, c mcptool.Config) (agents.Server, error) {
 			s, err := l.servers.connect(ctx, c, peers)
 			if err != nil {

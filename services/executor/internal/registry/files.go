@@ -83,6 +83,7 @@ func (f *files) read(ctx context.Context) error {
 	f.registry.mu.Unlock()
 	l := &loader{
 		config: f.config, lookupEnv: f.lookupEnv, models: models, log: f.log, servers: f.registry.servers, endpoints: f.registry.endpoints,
+		documents: f.registry.documents,
 	}
 	set, err := l.load(func(known agents.Known) (*agents.Set, error) {
 		described, err := l.describeAll(ctx)
@@ -94,6 +95,7 @@ func (f *files) read(ctx context.Context) error {
 		f.changed = nil
 		return set, err
 	})
+	f.registry.documents.next(time.Now())
 	if set == nil {
 		return err
 	}
@@ -198,6 +200,12 @@ func (r *Registry) follow(ctx context.Context, log *slog.Logger) {
 			}
 			continue
 		case <-time.After(interval):
+		}
+		if f != nil && r.documents.isDue(time.Now()) {
+			if err := r.Reload(ctx); ctx.Err() == nil {
+				r.logReload(ctx, log, err)
+			}
+			continue
 		}
 		if report, err := r.check(ctx, f); report && ctx.Err() == nil {
 			r.logReload(ctx, log, err)

@@ -47,6 +47,27 @@ func (r *Registry) Diagnose() []string {
 	return texts
 }
 
+// Operation is a tool that was made of an operation in an OpenAPI document.
+type Operation = agents.Operation
+
+// Operations returns the tools of OpenAPI documents, each once, in the order of the documents.
+func (r *Registry) Operations() []Operation {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.used == nil {
+		return nil
+	}
+	var list []Operation
+	seen := map[Operation]bool{}
+	for _, o := range r.used.operations {
+		if !seen[o] {
+			list = append(list, o)
+		}
+		seen[o] = true
+	}
+	return list
+}
+
 // ownProblems returns the problems of the files and of their agents. The caller holds mu.
 func (r *Registry) ownProblems() []agents.Problem {
 	if r.used == nil {

@@ -39,6 +39,7 @@ type Registry struct {
 	pools   map[*mcpServers]bool            // servers, and those of all used sets
 
 	endpoints *endpoints // of files and of the configuration
+	documents *documents // OpenAPI documents that files name by URL
 
 	reported map[agents.Problem]bool // problems in the log
 }
@@ -55,7 +56,7 @@ func New() *Registry {
 	s := &mcpServers{}
 	return &Registry{
 		entries: map[string]entry{}, models: map[string]model.Model{}, limits: map[string]model.ProviderLimits{}, changed: make(chan struct{}),
-		servers: s, pools: map[*mcpServers]bool{s: true}, endpoints: newEndpoints(),
+		servers: s, pools: map[*mcpServers]bool{s: true}, endpoints: newEndpoints(), documents: newDocuments(),
 	}
 }
 

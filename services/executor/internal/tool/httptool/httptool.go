@@ -2,6 +2,7 @@ package httptool
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -59,6 +60,17 @@ type Config struct {
 	Sign *Sign
 	// Body defaults to BodyInput for POST, PUT and PATCH and to BodyNone for other methods.
 	Body Body
+	// BodyArgument, if set, replaces Body: the argument of this name is the body, in JSON or as a Form. Without it there is no body.
+	BodyArgument string `json:"-"`
+	// Form, if not nil, makes BodyArgument a form (application/x-www-form-urlencoded). It has the styles of members that are not
+	// StyleRepeated.
+	Form map[string]Style `json:"-"`
+	// Styles are the styles of Query values that are not StyleRepeated.
+	Styles map[string]Style `json:"-"`
+	// HeaderArguments are headers with the value of an argument, by the name of the header. A missing argument makes no header.
+	HeaderArguments map[string]string `json:"-"`
+	// Basic, if not nil, authenticates each request.
+	Basic *Basic `json:"-"`
 	// BodyTemplate replaces Body: JSON with {name} in its texts for arguments. A text that is {name} alone
 	// becomes the argument's value; its member is left out if the argument is missing. {{name}} is a value of the runtime.
 	BodyTemplate json.RawMessage
@@ -78,6 +90,21 @@ type Sign struct {
 	// Secret lists secrets, each of which makes a signature: whsec_ and the base64 of 24 to 64 bytes. ${NAME} is resolved.
 	Secret []string
 }
+
+// Basic is Basic authentication. ${NAME} is resolved.
+type Basic struct{ User, Password string }
+
+// Style is how a list or an object is written in a query or a form.
+type Style string
+
+// The styles, for the list 1, 2 under the name a.
+const (
+	StyleRepeated Style = ""   // a=1&a=2; an object's members are values of their own, in a form a[member]=1
+	StyleCommas   Style = ","  // a=1,2
+	StyleSpaces   Style = " "  // a=1 2
+	StylePipes    Style = "|"  // a=1|2
+	StyleBrackets Style = "[]" // a[0]=1&a[1]=2, also nested; an object is a[member]=1
+)
 
 // Peers are the dependencies of tools.
 type Peers struct {
@@ -99,7 +126,7 @@ func New(t agent.Tool, c Config, p Peers) (agent.Tool, error) {
 	if len(b.mistakes) > 0 {
 		return t, fault.New(fault.Invalid, "HTTP_TOOL_INVALID", "%s", strings.Join(b.mistakes, "\n"))
 	}
-	own := slices.Collect(maps.Keys(r.headers))
+	own := slices.AppendSeq(slices.Collect(maps.Keys(r.headers)), maps.Keys(r.taken))
 	r.client = p.Policy.Client(append(own, signatureHeaders...))
 	r.jitter = rand.Float64
 	t.Execute = r.execute
@@ -114,9 +141,12 @@ type request struct {
 	query    []field
 	fixed    string // the query of the URL
 	headers  map[string]template
-	secrets  []webhook.Secret // sign requests
+	taken    map[string]string // names of arguments, by header
+	secrets  []webhook.Secret  // sign requests
 	body     Body
-	template any // of the body; nil without one
+	argument string           // that is the body; empty for none
+	form     map[string]Style // nil if the argument is JSON
+	template any              // of the body; nil without one
 	success  []string
 	result   Result
 	maxBytes int
@@ -130,6 +160,7 @@ type request struct {
 type field struct {
 	name     string
 	template template
+	style    Style
 }
 
 // builder collects the mistakes in a Config.
@@ -148,7 +179,7 @@ func (b *builder) request() *request {
 	c := b.config
 	r := &request{
 		method: strings.ToUpper(c.Method), headers: map[string]template{}, body: c.Body, success: c.Success, result: c.Result,
-		maxBytes: c.MaxBytes, shown: c.ShowErrors,
+		maxBytes: c.MaxBytes, shown: c.ShowErrors, argument: c.BodyArgument, form: c.Form, taken: c.HeaderArguments,
 	}
 	if r.method == "" {
 		r.method = http.MethodGet
@@ -158,15 +189,32 @@ func (b *builder) request() *request {
 	}
 	b.url(r)
 	for _, name := range slices.Sorted(maps.Keys(c.Query)) {
-		r.query = append(r.query, field{name, b.value("query."+name, c.Query[name])})
+		r.query = append(r.query, field{name, b.value("query."+name, c.Query[name]), c.Styles[name]})
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Headers)) {
 		b.header(r, name, c.Headers[name])
 	}
+	b.basic(r)
 	b.sign(r)
 	b.bodyOf(r)
 	b.resultOf(r)
 	return r
+}
+
+// basic makes the header of Basic authentication.
+func (b *builder) basic(r *request) {
+	if b.config.Basic == nil {
+		return
+	}
+	var text strings.Builder
+	write := func(piece string) { text.WriteString(piece) }
+	b.expand("basic.user", b.config.Basic.User, write, write)
+	if strings.Contains(text.String(), ":") {
+		b.mistake("basic.user", "it must not have a colon")
+	}
+	text.WriteByte(':')
+	b.expand("basic.password", b.config.Basic.Password, write, write)
+	r.headers["Authorization"] = template{{text: "Basic " + base64.StdEncoding.EncodeToString([]byte(text.String()))}}
 }
 
 // signatureHeaders are the headers of a signed request.

@@ -7,8 +7,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -46,6 +48,9 @@ func (r *request) build(ctx context.Context, call *agent.Call) (*http.Request, e
 		request.Body, request.GetBody, request.ContentLength = http.NoBody, nil, 0
 	} else {
 		request.Header.Set("Content-Type", "application/json")
+		if r.form != nil {
+			request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		}
 	}
 	request.Header.Set("Accept", "application/json, text/*;q=0.9, */*;q=0.1")
 	request.Header.Set("User-Agent", "holdfast")
@@ -104,13 +109,11 @@ func (r *request) address(v values) (*url.URL, error) {
 		query = append(query, r.fixed)
 	}
 	for _, f := range r.query {
-		texts, err := f.texts(v)
+		pairs, err := f.pairs(v)
 		if err != nil {
 			return nil, err
 		}
-		for _, text := range texts {
-			query = append(query, url.QueryEscape(f.name)+"="+url.QueryEscape(text))
-		}
+		query = append(query, pairs...)
 	}
 	u.RawQuery = strings.Join(query, "&")
 	return &u, nil
@@ -163,6 +166,24 @@ func (r *request) header(v values) (map[string]string, error) {
 		}
 		headers[name] = text
 	}
+	for name, argument := range r.taken {
+		value := v.arguments[argument]
+		if items, isList := value.([]any); isList {
+			texts := make([]string, len(items))
+			for i, item := range items {
+				texts[i], _ = scalar(item)
+			}
+			value = strings.Join(texts, ",")
+		}
+		if value == nil {
+			continue
+		}
+		text, ok := scalar(value)
+		if !ok || !isHeaderValue(text) {
+			return nil, fmt.Errorf("the argument %q must be a text without control characters, for it is the header %s", argument, name)
+		}
+		headers[name] = text
+	}
 	return headers, nil
 }
 
@@ -170,34 +191,106 @@ func isHeaderValue(text string) bool {
 	return !strings.ContainsFunc(text, func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f })
 }
 
-// texts returns the values of a field; none for a missing argument.
-func (f field) texts(v values) ([]string, error) {
+// pairs returns the escaped name=value of a field; none for a missing argument.
+func (f field) pairs(v values) ([]string, error) {
 	name, alone := f.template.single()
 	if !alone {
 		text, err := f.template.fill(v)
-		return []string{text}, err
+		return []string{url.QueryEscape(f.name) + "=" + url.QueryEscape(text)}, err
 	}
-	switch argument := v.arguments[name].(type) {
+	return encode(nil, f.name, v.arguments[name], f.style, name)
+}
+
+// encode appends the escaped name=value of an argument in a query or a form; none for null.
+func encode(pairs []string, name string, value any, style Style, argument string) ([]string, error) {
+	pair := func(text string) string { return url.QueryEscape(name) + "=" + text }
+	switch v := value.(type) {
 	case nil:
-		return nil, nil
+		return pairs, nil
 	case []any:
-		values := make([]string, 0, len(argument))
-		for _, item := range argument {
+		var texts []string
+		for i, item := range v {
+			if style == StyleBrackets {
+				var err error
+				if pairs, err = encode(pairs, fmt.Sprintf("%s[%d]", name, i), item, style, argument); err != nil {
+					return nil, err
+				}
+				continue
+			}
 			text, ok := scalar(item)
 			if !ok {
-				return nil, fmt.Errorf("the argument %q must be a list of texts, numbers or booleans", name)
+				return nil, fmt.Errorf("the argument %q must be a list of texts, numbers or booleans", argument)
 			}
-			values = append(values, text)
+			texts = append(texts, url.QueryEscape(text))
 		}
-		return values, nil
+		switch {
+		case len(texts) == 0:
+		case style == StyleRepeated:
+			for _, text := range texts {
+				pairs = append(pairs, pair(text))
+			}
+		default:
+			separator := map[Style]string{StyleCommas: ",", StyleSpaces: "%20", StylePipes: "%7C"}[style]
+			pairs = append(pairs, pair(strings.Join(texts, separator)))
+		}
+		return pairs, nil
+	case map[string]any:
+		if style != StyleBrackets {
+			break
+		}
+		for _, member := range slices.Sorted(maps.Keys(v)) {
+			var err error
+			if pairs, err = encode(pairs, name+"["+member+"]", v[member], style, argument); err != nil {
+				return nil, err
+			}
+		}
+		return pairs, nil
 	}
-	text, err := f.template.fill(v)
-	return []string{text}, err
+	text, ok := scalar(value)
+	if !ok {
+		return nil, fmt.Errorf("the argument %q must be a text, a number or a boolean", argument)
+	}
+	return append(pairs, pair(url.QueryEscape(text))), nil
+}
+
+// formOf returns the argument as a form. Members that are more than a list of plain values have brackets.
+func (r *request) formOf(value any) ([]byte, error) {
+	members, isObject := value.(map[string]any)
+	if !isObject {
+		return nil, fmt.Errorf("the argument %q must be an object", r.argument)
+	}
+	var pairs []string
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		style := r.form[name]
+		items, isList := members[name].([]any)
+		_, isPlain := scalar(members[name])
+		isNested := func(item any) bool {
+			_, plain := scalar(item)
+			return !plain
+		}
+		if !isPlain && (!isList || slices.ContainsFunc(items, isNested)) {
+			style = StyleBrackets
+		}
+		var err error
+		if pairs, err = encode(pairs, name, members[name], style, r.argument+"."+name); err != nil {
+			return nil, err
+		}
+	}
+	return []byte(strings.Join(pairs, "&")), nil
 }
 
 // content builds the body; nil for none.
 func (r *request) content(input json.RawMessage, v values) ([]byte, error) {
 	switch {
+	case r.argument != "":
+		value, present := v.arguments[r.argument]
+		switch {
+		case !present:
+			return nil, nil
+		case r.form != nil:
+			return r.formOf(value)
+		}
+		return json.Marshal(value)
 	case r.template != nil:
 		value, present, err := fillBody(r.template, v)
 		if err != nil {
