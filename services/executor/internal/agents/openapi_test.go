@@ -14,9 +14,9 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/outbound"
 	"github.com/holdfast-run/holdfast/services/executor/internal/endpoint"
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool/httptool"
-	"github.com/holdfast-run/holdfast/services/executor/internal/tool/outbound"
 )
 
 const shop = `openapi: 3.0.3

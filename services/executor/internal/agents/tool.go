@@ -82,8 +82,8 @@ func nameOf(v value) string {
 	return text
 }
 
-// readTools reads the tools of an agent: names, {use: name}, {mcp: server}, {openapi: document}, {subAgent: type} and declarations. They are
-// complete unless an MCP server has not named its tools yet, or a tool cannot be read.
+// readTools reads the tools of an agent: names, {use: name}, {mcp: server}, {openapi: document}, {subAgent: type} and
+// declarations. They are complete unless an MCP server has not named its tools yet, or a tool cannot be read.
 func (r *reader) readTools(s *section) (placed []placedTool, mounts []*Mount, complete bool) {
 	seen := map[string]bool{}
 	complete = true

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfast-run/holdfast/services/executor/internal/tool/outbound"
+	"github.com/holdfast-run/holdfast/pkg/outbound"
 )
 
 // Limits of OpenAPI documents that are fetched.

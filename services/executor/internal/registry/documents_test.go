@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfast-run/holdfast/services/executor/internal/tool/outbound"
+	"github.com/holdfast-run/holdfast/pkg/outbound"
 )
 
 func TestAnOpenAPIDocumentIsKeptWhileItsServerIsDown(t *testing.T) {

@@ -17,8 +17,8 @@ import (
 	"github.com/goccy/go-yaml/parser"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/pkg/outbound"
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool/httptool"
-	"github.com/holdfast-run/holdfast/services/executor/internal/tool/outbound"
 )
 
 var update = flag.Bool("update", false, "record the expected tools anew")
