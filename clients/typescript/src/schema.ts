@@ -1301,6 +1301,11 @@ export interface components {
              * @description Versions of custom states.
              */
             states: number;
+            /**
+             * Format: int64
+             * @description Entries of private stores.
+             */
+            storeEntries: number;
             /** Format: int64 */
             usageEntries: number;
         };

@@ -561,6 +561,8 @@ class Removed(TypedDict):
     sessions: int
     states: int
     """Versions of custom states."""
+    storeEntries: int
+    """Entries of private stores."""
     usageEntries: int
 
 

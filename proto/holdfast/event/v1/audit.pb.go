@@ -162,9 +162,11 @@ type Removed struct {
 	Calls        int64 `protobuf:"varint,6,opt,name=calls,proto3" json:"calls,omitempty"`
 	UsageEntries int64 `protobuf:"varint,7,opt,name=usage_entries,json=usageEntries,proto3" json:"usage_entries,omitempty"`
 	// Links of sessions to files. A file is deleted with its last link.
-	FileLinks     int64 `protobuf:"varint,8,opt,name=file_links,json=fileLinks,proto3" json:"file_links,omitempty"`
-	Files         int64 `protobuf:"varint,9,opt,name=files,proto3" json:"files,omitempty"`
-	Memories      int64 `protobuf:"varint,10,opt,name=memories,proto3" json:"memories,omitempty"`
+	FileLinks int64 `protobuf:"varint,8,opt,name=file_links,json=fileLinks,proto3" json:"file_links,omitempty"`
+	Files     int64 `protobuf:"varint,9,opt,name=files,proto3" json:"files,omitempty"`
+	Memories  int64 `protobuf:"varint,10,opt,name=memories,proto3" json:"memories,omitempty"`
+	// Entries of private stores.
+	StoreEntries  int64 `protobuf:"varint,11,opt,name=store_entries,json=storeEntries,proto3" json:"store_entries,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -269,6 +271,13 @@ func (x *Removed) GetMemories() int64 {
 	return 0
 }
 
+func (x *Removed) GetStoreEntries() int64 {
+	if x != nil {
+		return x.StoreEntries
+	}
+	return 0
+}
+
 var File_holdfast_event_v1_audit_proto protoreflect.FileDescriptor
 
 const file_holdfast_event_v1_audit_proto_rawDesc = "" +
@@ -288,7 +297,7 @@ const file_holdfast_event_v1_audit_proto_rawDesc = "" +
 	"\aoutcome\x18\b \x01(\tR\aoutcome\x12\x1c\n" +
 	"\x06detail\x18\t \x01(\tB\x04\xe8\xe0\x18\x01R\x06detail\x12\x16\n" +
 	"\x06cursor\x18\n" +
-	" \x01(\tR\x06cursor\"\x9b\x02\n" +
+	" \x01(\tR\x06cursor\"\xc0\x02\n" +
 	"\aRemoved\x12\x1a\n" +
 	"\bsessions\x18\x01 \x01(\x03R\bsessions\x12\x1a\n" +
 	"\bmessages\x18\x02 \x01(\x03R\bmessages\x12\x12\n" +
@@ -301,7 +310,8 @@ const file_holdfast_event_v1_audit_proto_rawDesc = "" +
 	"file_links\x18\b \x01(\x03R\tfileLinks\x12\x14\n" +
 	"\x05files\x18\t \x01(\x03R\x05files\x12\x1a\n" +
 	"\bmemories\x18\n" +
-	" \x01(\x03R\bmemoriesBBZ@github.com/holdfast-run/holdfast/proto/holdfast/event/v1;eventv1b\x06proto3"
+	" \x01(\x03R\bmemories\x12#\n" +
+	"\rstore_entries\x18\v \x01(\x03R\fstoreEntriesBBZ@github.com/holdfast-run/holdfast/proto/holdfast/event/v1;eventv1b\x06proto3"
 
 var (
 	file_holdfast_event_v1_audit_proto_rawDescOnce sync.Once

@@ -1934,8 +1934,11 @@ type CallResult struct {
 	Result *v1.ToolResultPart     `protobuf:"bytes,1,opt,name=result,proto3" json:"result,omitempty"`
 	// Writes to the custom state. The commit of the step applies them, in the order of the
 	// calls in the plan.
-	Ops           []*StateOp       `protobuf:"bytes,2,rep,name=ops,proto3" json:"ops,omitempty"`
-	Usage         []*v1.UsageEntry `protobuf:"bytes,3,rep,name=usage,proto3" json:"usage,omitempty"`
+	Ops   []*StateOp       `protobuf:"bytes,2,rep,name=ops,proto3" json:"ops,omitempty"`
+	Usage []*v1.UsageEntry `protobuf:"bytes,3,rep,name=usage,proto3" json:"usage,omitempty"`
+	// Writes to the private store of the session, at most one for each key. RecordResult stores them with the result; a
+	// claim does not carry them.
+	Store         []*StoreWrite `protobuf:"bytes,4,rep,name=store,proto3" json:"store,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1991,6 +1994,124 @@ func (x *CallResult) GetUsage() []*v1.UsageEntry {
 	return nil
 }
 
+func (x *CallResult) GetStore() []*StoreWrite {
+	if x != nil {
+		return x.Store
+	}
+	return nil
+}
+
+// StoreWrite is one write to the private store of a session.
+type StoreWrite struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1 to 512 bytes of UTF-8 without control characters.
+	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// Types that are valid to be assigned to Op:
+	//
+	//	*StoreWrite_Put
+	//	*StoreWrite_Delete
+	//	*StoreWrite_Add
+	Op            isStoreWrite_Op `protobuf_oneof:"op"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreWrite) Reset() {
+	*x = StoreWrite{}
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreWrite) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreWrite) ProtoMessage() {}
+
+func (x *StoreWrite) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreWrite.ProtoReflect.Descriptor instead.
+func (*StoreWrite) Descriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *StoreWrite) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *StoreWrite) GetOp() isStoreWrite_Op {
+	if x != nil {
+		return x.Op
+	}
+	return nil
+}
+
+func (x *StoreWrite) GetPut() string {
+	if x != nil {
+		if x, ok := x.Op.(*StoreWrite_Put); ok {
+			return x.Put
+		}
+	}
+	return ""
+}
+
+func (x *StoreWrite) GetDelete() bool {
+	if x != nil {
+		if x, ok := x.Op.(*StoreWrite_Delete); ok {
+			return x.Delete
+		}
+	}
+	return false
+}
+
+func (x *StoreWrite) GetAdd() int64 {
+	if x != nil {
+		if x, ok := x.Op.(*StoreWrite_Add); ok {
+			return x.Add
+		}
+	}
+	return 0
+}
+
+type isStoreWrite_Op interface {
+	isStoreWrite_Op()
+}
+
+type StoreWrite_Put struct {
+	// A JSON value of at most 1 MiB.
+	Put string `protobuf:"bytes,2,opt,name=put,proto3,oneof"`
+}
+
+type StoreWrite_Delete struct {
+	// Deletes the key.
+	Delete bool `protobuf:"varint,3,opt,name=delete,proto3,oneof"`
+}
+
+type StoreWrite_Add struct {
+	// Added to the key's value, an integer of 64 bits. A missing key counts as 0.
+	Add int64 `protobuf:"zigzag64,4,opt,name=add,proto3,oneof"`
+}
+
+func (*StoreWrite_Put) isStoreWrite_Op() {}
+
+func (*StoreWrite_Delete) isStoreWrite_Op() {}
+
+func (*StoreWrite_Add) isStoreWrite_Op() {}
+
 // StateOp is one write to a top-level key of the custom state.
 type StateOp struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2007,7 +2128,7 @@ type StateOp struct {
 
 func (x *StateOp) Reset() {
 	*x = StateOp{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[12]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2019,7 +2140,7 @@ func (x *StateOp) String() string {
 func (*StateOp) ProtoMessage() {}
 
 func (x *StateOp) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[12]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2032,7 +2153,7 @@ func (x *StateOp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateOp.ProtoReflect.Descriptor instead.
 func (*StateOp) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{12}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *StateOp) GetKey() string {
@@ -2148,7 +2269,7 @@ type Call struct {
 
 func (x *Call) Reset() {
 	*x = Call{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[13]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2160,7 +2281,7 @@ func (x *Call) String() string {
 func (*Call) ProtoMessage() {}
 
 func (x *Call) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[13]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2173,7 +2294,7 @@ func (x *Call) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Call.ProtoReflect.Descriptor instead.
 func (*Call) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{13}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Call) GetToolCallId() string {
@@ -2347,7 +2468,7 @@ type CallAnswer struct {
 
 func (x *CallAnswer) Reset() {
 	*x = CallAnswer{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[14]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2359,7 +2480,7 @@ func (x *CallAnswer) String() string {
 func (*CallAnswer) ProtoMessage() {}
 
 func (x *CallAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[14]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2372,7 +2493,7 @@ func (x *CallAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallAnswer.ProtoReflect.Descriptor instead.
 func (*CallAnswer) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{14}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *CallAnswer) GetAnswer() isCallAnswer_Answer {
@@ -2475,7 +2596,7 @@ type ChildEnd struct {
 
 func (x *ChildEnd) Reset() {
 	*x = ChildEnd{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[15]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2487,7 +2608,7 @@ func (x *ChildEnd) String() string {
 func (*ChildEnd) ProtoMessage() {}
 
 func (x *ChildEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[15]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2500,7 +2621,7 @@ func (x *ChildEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChildEnd.ProtoReflect.Descriptor instead.
 func (*ChildEnd) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{15}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ChildEnd) GetSessionId() string {
@@ -2549,7 +2670,7 @@ type ApprovalAnswer struct {
 
 func (x *ApprovalAnswer) Reset() {
 	*x = ApprovalAnswer{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[16]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2561,7 +2682,7 @@ func (x *ApprovalAnswer) String() string {
 func (*ApprovalAnswer) ProtoMessage() {}
 
 func (x *ApprovalAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[16]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2574,7 +2695,7 @@ func (x *ApprovalAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApprovalAnswer.ProtoReflect.Descriptor instead.
 func (*ApprovalAnswer) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{16}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ApprovalAnswer) GetApprovalId() string {
@@ -2622,7 +2743,7 @@ type SubSession struct {
 
 func (x *SubSession) Reset() {
 	*x = SubSession{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[17]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2634,7 +2755,7 @@ func (x *SubSession) String() string {
 func (*SubSession) ProtoMessage() {}
 
 func (x *SubSession) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[17]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2647,7 +2768,7 @@ func (x *SubSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubSession.ProtoReflect.Descriptor instead.
 func (*SubSession) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{17}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SubSession) GetSessionId() string {
@@ -2741,7 +2862,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[18]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2753,7 +2874,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_model_proto_msgTypes[18]
+	mi := &file_holdfast_state_v1_model_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2766,7 +2887,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{18}
+	return file_holdfast_state_v1_model_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Checkpoint) GetCheckpointId() string {
@@ -2973,12 +3094,20 @@ const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"\x04plan\x18\x02 \x01(\v2\x1a.holdfast.event.v1.MessageR\x04plan\x127\n" +
 	"\aresults\x18\x04 \x03(\v2\x1d.holdfast.state.v1.CallResultR\aresults\x123\n" +
 	"\x05usage\x18\x05 \x03(\v2\x1d.holdfast.event.v1.UsageEntryR\x05usage\x12,\n" +
-	"\x03ops\x18\x06 \x03(\v2\x1a.holdfast.state.v1.StateOpR\x03opsJ\x04\b\x03\x10\x04\"\xaa\x01\n" +
+	"\x03ops\x18\x06 \x03(\v2\x1a.holdfast.state.v1.StateOpR\x03opsJ\x04\b\x03\x10\x04\"\xdf\x01\n" +
 	"\n" +
 	"CallResult\x129\n" +
 	"\x06result\x18\x01 \x01(\v2!.holdfast.event.v1.ToolResultPartR\x06result\x12,\n" +
 	"\x03ops\x18\x02 \x03(\v2\x1a.holdfast.state.v1.StateOpR\x03ops\x123\n" +
-	"\x05usage\x18\x03 \x03(\v2\x1d.holdfast.event.v1.UsageEntryR\x05usage\"q\n" +
+	"\x05usage\x18\x03 \x03(\v2\x1d.holdfast.event.v1.UsageEntryR\x05usage\x123\n" +
+	"\x05store\x18\x04 \x03(\v2\x1d.holdfast.state.v1.StoreWriteR\x05store\"f\n" +
+	"\n" +
+	"StoreWrite\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
+	"\x03put\x18\x02 \x01(\tH\x00R\x03put\x12\x18\n" +
+	"\x06delete\x18\x03 \x01(\bH\x00R\x06delete\x12\x12\n" +
+	"\x03add\x18\x04 \x01(\x12H\x00R\x03addB\x04\n" +
+	"\x02op\"q\n" +
 	"\aStateOp\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x1a\n" +
 	"\areplace\x18\x02 \x01(\tH\x00R\areplace\x12\x18\n" +
@@ -3142,7 +3271,7 @@ func file_holdfast_state_v1_model_proto_rawDescGZIP() []byte {
 }
 
 var file_holdfast_state_v1_model_proto_enumTypes = make([]protoimpl.EnumInfo, 11)
-var file_holdfast_state_v1_model_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_holdfast_state_v1_model_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_holdfast_state_v1_model_proto_goTypes = []any{
 	(SessionStatus)(0),        // 0: holdfast.state.v1.SessionStatus
 	(RunStatus)(0),            // 1: holdfast.state.v1.RunStatus
@@ -3167,24 +3296,25 @@ var file_holdfast_state_v1_model_proto_goTypes = []any{
 	(*StoredStep)(nil),        // 20: holdfast.state.v1.StoredStep
 	(*Journal)(nil),           // 21: holdfast.state.v1.Journal
 	(*CallResult)(nil),        // 22: holdfast.state.v1.CallResult
-	(*StateOp)(nil),           // 23: holdfast.state.v1.StateOp
-	(*Call)(nil),              // 24: holdfast.state.v1.Call
-	(*CallAnswer)(nil),        // 25: holdfast.state.v1.CallAnswer
-	(*ChildEnd)(nil),          // 26: holdfast.state.v1.ChildEnd
-	(*ApprovalAnswer)(nil),    // 27: holdfast.state.v1.ApprovalAnswer
-	(*SubSession)(nil),        // 28: holdfast.state.v1.SubSession
-	(*Checkpoint)(nil),        // 29: holdfast.state.v1.Checkpoint
-	nil,                       // 30: holdfast.state.v1.Session.MetadataEntry
-	(*v1.Usage)(nil),          // 31: holdfast.event.v1.Usage
-	(*v1.Message)(nil),        // 32: holdfast.event.v1.Message
-	(*v1.StepRecord)(nil),     // 33: holdfast.event.v1.StepRecord
-	(*v1.UsageEntry)(nil),     // 34: holdfast.event.v1.UsageEntry
-	(*v1.ToolResultPart)(nil), // 35: holdfast.event.v1.ToolResultPart
+	(*StoreWrite)(nil),        // 23: holdfast.state.v1.StoreWrite
+	(*StateOp)(nil),           // 24: holdfast.state.v1.StateOp
+	(*Call)(nil),              // 25: holdfast.state.v1.Call
+	(*CallAnswer)(nil),        // 26: holdfast.state.v1.CallAnswer
+	(*ChildEnd)(nil),          // 27: holdfast.state.v1.ChildEnd
+	(*ApprovalAnswer)(nil),    // 28: holdfast.state.v1.ApprovalAnswer
+	(*SubSession)(nil),        // 29: holdfast.state.v1.SubSession
+	(*Checkpoint)(nil),        // 30: holdfast.state.v1.Checkpoint
+	nil,                       // 31: holdfast.state.v1.Session.MetadataEntry
+	(*v1.Usage)(nil),          // 32: holdfast.event.v1.Usage
+	(*v1.Message)(nil),        // 33: holdfast.event.v1.Message
+	(*v1.StepRecord)(nil),     // 34: holdfast.event.v1.StepRecord
+	(*v1.UsageEntry)(nil),     // 35: holdfast.event.v1.UsageEntry
+	(*v1.ToolResultPart)(nil), // 36: holdfast.event.v1.ToolResultPart
 }
 var file_holdfast_state_v1_model_proto_depIdxs = []int32{
 	0,  // 0: holdfast.state.v1.Session.status:type_name -> holdfast.state.v1.SessionStatus
 	15, // 1: holdfast.state.v1.Session.failure:type_name -> holdfast.state.v1.Failure
-	30, // 2: holdfast.state.v1.Session.metadata:type_name -> holdfast.state.v1.Session.MetadataEntry
+	31, // 2: holdfast.state.v1.Session.metadata:type_name -> holdfast.state.v1.Session.MetadataEntry
 	13, // 3: holdfast.state.v1.Session.suspension:type_name -> holdfast.state.v1.Suspension
 	14, // 4: holdfast.state.v1.Session.interruption:type_name -> holdfast.state.v1.Interruption
 	1,  // 5: holdfast.state.v1.Run.status:type_name -> holdfast.state.v1.RunStatus
@@ -3192,39 +3322,40 @@ var file_holdfast_state_v1_model_proto_depIdxs = []int32{
 	3,  // 7: holdfast.state.v1.Run.entry:type_name -> holdfast.state.v1.RunEntry
 	18, // 8: holdfast.state.v1.Run.stop:type_name -> holdfast.state.v1.Stop
 	2,  // 9: holdfast.state.v1.Run.on_busy:type_name -> holdfast.state.v1.BusyPolicy
-	31, // 10: holdfast.state.v1.Run.usage:type_name -> holdfast.event.v1.Usage
+	32, // 10: holdfast.state.v1.Run.usage:type_name -> holdfast.event.v1.Usage
 	17, // 11: holdfast.state.v1.Run.queued_reason:type_name -> holdfast.state.v1.QueuedReason
 	10, // 12: holdfast.state.v1.QueuedReason.reason:type_name -> holdfast.state.v1.QueuedReason.Reason
 	4,  // 13: holdfast.state.v1.Stop.kind:type_name -> holdfast.state.v1.StopKind
-	32, // 14: holdfast.state.v1.StoredMessage.message:type_name -> holdfast.event.v1.Message
-	32, // 15: holdfast.state.v1.StoredStep.messages:type_name -> holdfast.event.v1.Message
-	33, // 16: holdfast.state.v1.StoredStep.record:type_name -> holdfast.event.v1.StepRecord
-	32, // 17: holdfast.state.v1.Journal.plan:type_name -> holdfast.event.v1.Message
+	33, // 14: holdfast.state.v1.StoredMessage.message:type_name -> holdfast.event.v1.Message
+	33, // 15: holdfast.state.v1.StoredStep.messages:type_name -> holdfast.event.v1.Message
+	34, // 16: holdfast.state.v1.StoredStep.record:type_name -> holdfast.event.v1.StepRecord
+	33, // 17: holdfast.state.v1.Journal.plan:type_name -> holdfast.event.v1.Message
 	22, // 18: holdfast.state.v1.Journal.results:type_name -> holdfast.state.v1.CallResult
-	34, // 19: holdfast.state.v1.Journal.usage:type_name -> holdfast.event.v1.UsageEntry
-	23, // 20: holdfast.state.v1.Journal.ops:type_name -> holdfast.state.v1.StateOp
-	35, // 21: holdfast.state.v1.CallResult.result:type_name -> holdfast.event.v1.ToolResultPart
-	23, // 22: holdfast.state.v1.CallResult.ops:type_name -> holdfast.state.v1.StateOp
-	34, // 23: holdfast.state.v1.CallResult.usage:type_name -> holdfast.event.v1.UsageEntry
-	6,  // 24: holdfast.state.v1.Call.kind:type_name -> holdfast.state.v1.CallKind
-	32, // 25: holdfast.state.v1.Call.entry_input:type_name -> holdfast.event.v1.Message
-	25, // 26: holdfast.state.v1.Call.answer:type_name -> holdfast.state.v1.CallAnswer
-	25, // 27: holdfast.state.v1.Call.late_answer:type_name -> holdfast.state.v1.CallAnswer
-	5,  // 28: holdfast.state.v1.Call.approvers:type_name -> holdfast.state.v1.Approvers
-	27, // 29: holdfast.state.v1.CallAnswer.approval:type_name -> holdfast.state.v1.ApprovalAnswer
-	26, // 30: holdfast.state.v1.CallAnswer.child:type_name -> holdfast.state.v1.ChildEnd
-	7,  // 31: holdfast.state.v1.CallAnswer.source:type_name -> holdfast.state.v1.AnswerSource
-	0,  // 32: holdfast.state.v1.ChildEnd.status:type_name -> holdfast.state.v1.SessionStatus
-	15, // 33: holdfast.state.v1.ChildEnd.failure:type_name -> holdfast.state.v1.Failure
-	0,  // 34: holdfast.state.v1.SubSession.status:type_name -> holdfast.state.v1.SessionStatus
-	8,  // 35: holdfast.state.v1.SubSession.mode:type_name -> holdfast.state.v1.SubSessionMode
-	9,  // 36: holdfast.state.v1.SubSession.location:type_name -> holdfast.state.v1.SubSessionLocation
-	0,  // 37: holdfast.state.v1.Checkpoint.status:type_name -> holdfast.state.v1.SessionStatus
-	38, // [38:38] is the sub-list for method output_type
-	38, // [38:38] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	35, // 19: holdfast.state.v1.Journal.usage:type_name -> holdfast.event.v1.UsageEntry
+	24, // 20: holdfast.state.v1.Journal.ops:type_name -> holdfast.state.v1.StateOp
+	36, // 21: holdfast.state.v1.CallResult.result:type_name -> holdfast.event.v1.ToolResultPart
+	24, // 22: holdfast.state.v1.CallResult.ops:type_name -> holdfast.state.v1.StateOp
+	35, // 23: holdfast.state.v1.CallResult.usage:type_name -> holdfast.event.v1.UsageEntry
+	23, // 24: holdfast.state.v1.CallResult.store:type_name -> holdfast.state.v1.StoreWrite
+	6,  // 25: holdfast.state.v1.Call.kind:type_name -> holdfast.state.v1.CallKind
+	33, // 26: holdfast.state.v1.Call.entry_input:type_name -> holdfast.event.v1.Message
+	26, // 27: holdfast.state.v1.Call.answer:type_name -> holdfast.state.v1.CallAnswer
+	26, // 28: holdfast.state.v1.Call.late_answer:type_name -> holdfast.state.v1.CallAnswer
+	5,  // 29: holdfast.state.v1.Call.approvers:type_name -> holdfast.state.v1.Approvers
+	28, // 30: holdfast.state.v1.CallAnswer.approval:type_name -> holdfast.state.v1.ApprovalAnswer
+	27, // 31: holdfast.state.v1.CallAnswer.child:type_name -> holdfast.state.v1.ChildEnd
+	7,  // 32: holdfast.state.v1.CallAnswer.source:type_name -> holdfast.state.v1.AnswerSource
+	0,  // 33: holdfast.state.v1.ChildEnd.status:type_name -> holdfast.state.v1.SessionStatus
+	15, // 34: holdfast.state.v1.ChildEnd.failure:type_name -> holdfast.state.v1.Failure
+	0,  // 35: holdfast.state.v1.SubSession.status:type_name -> holdfast.state.v1.SessionStatus
+	8,  // 36: holdfast.state.v1.SubSession.mode:type_name -> holdfast.state.v1.SubSessionMode
+	9,  // 37: holdfast.state.v1.SubSession.location:type_name -> holdfast.state.v1.SubSessionLocation
+	0,  // 38: holdfast.state.v1.Checkpoint.status:type_name -> holdfast.state.v1.SessionStatus
+	39, // [39:39] is the sub-list for method output_type
+	39, // [39:39] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_state_v1_model_proto_init() }
@@ -3233,11 +3364,16 @@ func file_holdfast_state_v1_model_proto_init() {
 		return
 	}
 	file_holdfast_state_v1_model_proto_msgTypes[12].OneofWrappers = []any{
+		(*StoreWrite_Put)(nil),
+		(*StoreWrite_Delete)(nil),
+		(*StoreWrite_Add)(nil),
+	}
+	file_holdfast_state_v1_model_proto_msgTypes[13].OneofWrappers = []any{
 		(*StateOp_Replace)(nil),
 		(*StateOp_Append)(nil),
 		(*StateOp_Delete)(nil),
 	}
-	file_holdfast_state_v1_model_proto_msgTypes[14].OneofWrappers = []any{
+	file_holdfast_state_v1_model_proto_msgTypes[15].OneofWrappers = []any{
 		(*CallAnswer_Result)(nil),
 		(*CallAnswer_Error)(nil),
 		(*CallAnswer_Approval)(nil),
@@ -3249,7 +3385,7 @@ func file_holdfast_state_v1_model_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_state_v1_model_proto_rawDesc), len(file_holdfast_state_v1_model_proto_rawDesc)),
 			NumEnums:      11,
-			NumMessages:   20,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

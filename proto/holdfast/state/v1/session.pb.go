@@ -2162,6 +2162,332 @@ func (x *MergeStateResponse) GetWarnings() []string {
 	return nil
 }
 
+type ReadStoreRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Tenant    string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	SessionId string                 `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// The entries to read, at most 1000. Empty reads the range.
+	Keys []string `protobuf:"bytes,3,rep,name=keys,proto3" json:"keys,omitempty"`
+	// Of the keys of the range.
+	Prefix string `protobuf:"bytes,4,opt,name=prefix,proto3" json:"prefix,omitempty"`
+	// The page begins after this key.
+	After string `protobuf:"bytes,5,opt,name=after,proto3" json:"after,omitempty"`
+	// At most 1000; 0 means 100.
+	Limit int32 `protobuf:"varint,6,opt,name=limit,proto3" json:"limit,omitempty"`
+	// Leaves the values out. They do not count for the size of the page.
+	KeysOnly      bool    `protobuf:"varint,7,opt,name=keys_only,json=keysOnly,proto3" json:"keys_only,omitempty"`
+	Caller        *Caller `protobuf:"bytes,50,opt,name=caller,proto3" json:"caller,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadStoreRequest) Reset() {
+	*x = ReadStoreRequest{}
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadStoreRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadStoreRequest) ProtoMessage() {}
+
+func (x *ReadStoreRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadStoreRequest.ProtoReflect.Descriptor instead.
+func (*ReadStoreRequest) Descriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *ReadStoreRequest) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *ReadStoreRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *ReadStoreRequest) GetKeys() []string {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *ReadStoreRequest) GetPrefix() string {
+	if x != nil {
+		return x.Prefix
+	}
+	return ""
+}
+
+func (x *ReadStoreRequest) GetAfter() string {
+	if x != nil {
+		return x.After
+	}
+	return ""
+}
+
+func (x *ReadStoreRequest) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *ReadStoreRequest) GetKeysOnly() bool {
+	if x != nil {
+		return x.KeysOnly
+	}
+	return false
+}
+
+func (x *ReadStoreRequest) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
+type ReadStoreResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the order of the keys' bytes.
+	Entries []*StoreEntry `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
+	// More entries follow the last one.
+	HasMore       bool `protobuf:"varint,2,opt,name=has_more,json=hasMore,proto3" json:"has_more,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadStoreResponse) Reset() {
+	*x = ReadStoreResponse{}
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadStoreResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadStoreResponse) ProtoMessage() {}
+
+func (x *ReadStoreResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadStoreResponse.ProtoReflect.Descriptor instead.
+func (*ReadStoreResponse) Descriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *ReadStoreResponse) GetEntries() []*StoreEntry {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
+func (x *ReadStoreResponse) GetHasMore() bool {
+	if x != nil {
+		return x.HasMore
+	}
+	return false
+}
+
+type StoreEntry struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Key   string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// A JSON value.
+	Value string `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
+	// The size of the key and the value in bytes.
+	Bytes         int64 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreEntry) Reset() {
+	*x = StoreEntry{}
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreEntry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreEntry) ProtoMessage() {}
+
+func (x *StoreEntry) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreEntry.ProtoReflect.Descriptor instead.
+func (*StoreEntry) Descriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *StoreEntry) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *StoreEntry) GetValue() string {
+	if x != nil {
+		return x.Value
+	}
+	return ""
+}
+
+func (x *StoreEntry) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+type WriteStoreRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Tenant    string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	SessionId string                 `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// At most one for each key.
+	Writes        []*StoreWrite `protobuf:"bytes,3,rep,name=writes,proto3" json:"writes,omitempty"`
+	Caller        *Caller       `protobuf:"bytes,50,opt,name=caller,proto3" json:"caller,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WriteStoreRequest) Reset() {
+	*x = WriteStoreRequest{}
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WriteStoreRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WriteStoreRequest) ProtoMessage() {}
+
+func (x *WriteStoreRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WriteStoreRequest.ProtoReflect.Descriptor instead.
+func (*WriteStoreRequest) Descriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *WriteStoreRequest) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *WriteStoreRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *WriteStoreRequest) GetWrites() []*StoreWrite {
+	if x != nil {
+		return x.Writes
+	}
+	return nil
+}
+
+func (x *WriteStoreRequest) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
+type WriteStoreResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WriteStoreResponse) Reset() {
+	*x = WriteStoreResponse{}
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WriteStoreResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WriteStoreResponse) ProtoMessage() {}
+
+func (x *WriteStoreResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WriteStoreResponse.ProtoReflect.Descriptor instead.
+func (*WriteStoreResponse) Descriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{32}
+}
+
 type AppendMessagesRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Tenant    string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
@@ -2175,7 +2501,7 @@ type AppendMessagesRequest struct {
 
 func (x *AppendMessagesRequest) Reset() {
 	*x = AppendMessagesRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[28]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2187,7 +2513,7 @@ func (x *AppendMessagesRequest) String() string {
 func (*AppendMessagesRequest) ProtoMessage() {}
 
 func (x *AppendMessagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[28]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2200,7 +2526,7 @@ func (x *AppendMessagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppendMessagesRequest.ProtoReflect.Descriptor instead.
 func (*AppendMessagesRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{28}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *AppendMessagesRequest) GetTenant() string {
@@ -2241,7 +2567,7 @@ type AppendMessagesResponse struct {
 
 func (x *AppendMessagesResponse) Reset() {
 	*x = AppendMessagesResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[29]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2253,7 +2579,7 @@ func (x *AppendMessagesResponse) String() string {
 func (*AppendMessagesResponse) ProtoMessage() {}
 
 func (x *AppendMessagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[29]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2266,7 +2592,7 @@ func (x *AppendMessagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppendMessagesResponse.ProtoReflect.Descriptor instead.
 func (*AppendMessagesResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{29}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *AppendMessagesResponse) GetMessageCount() int64 {
@@ -2295,7 +2621,7 @@ type TruncateMessagesRequest struct {
 
 func (x *TruncateMessagesRequest) Reset() {
 	*x = TruncateMessagesRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[30]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2307,7 +2633,7 @@ func (x *TruncateMessagesRequest) String() string {
 func (*TruncateMessagesRequest) ProtoMessage() {}
 
 func (x *TruncateMessagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[30]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2320,7 +2646,7 @@ func (x *TruncateMessagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TruncateMessagesRequest.ProtoReflect.Descriptor instead.
 func (*TruncateMessagesRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{30}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *TruncateMessagesRequest) GetTenant() string {
@@ -2361,7 +2687,7 @@ type TruncateMessagesResponse struct {
 
 func (x *TruncateMessagesResponse) Reset() {
 	*x = TruncateMessagesResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[31]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2373,7 +2699,7 @@ func (x *TruncateMessagesResponse) String() string {
 func (*TruncateMessagesResponse) ProtoMessage() {}
 
 func (x *TruncateMessagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[31]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2386,7 +2712,7 @@ func (x *TruncateMessagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TruncateMessagesResponse.ProtoReflect.Descriptor instead.
 func (*TruncateMessagesResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{31}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *TruncateMessagesResponse) GetMessageCount() int64 {
@@ -2416,7 +2742,7 @@ type PutSubSessionRequest struct {
 
 func (x *PutSubSessionRequest) Reset() {
 	*x = PutSubSessionRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[32]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2428,7 +2754,7 @@ func (x *PutSubSessionRequest) String() string {
 func (*PutSubSessionRequest) ProtoMessage() {}
 
 func (x *PutSubSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[32]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2441,7 +2767,7 @@ func (x *PutSubSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSubSessionRequest.ProtoReflect.Descriptor instead.
 func (*PutSubSessionRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{32}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *PutSubSessionRequest) GetTenant() string {
@@ -2480,7 +2806,7 @@ type PutSubSessionResponse struct {
 
 func (x *PutSubSessionResponse) Reset() {
 	*x = PutSubSessionResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[33]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2492,7 +2818,7 @@ func (x *PutSubSessionResponse) String() string {
 func (*PutSubSessionResponse) ProtoMessage() {}
 
 func (x *PutSubSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[33]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2505,7 +2831,7 @@ func (x *PutSubSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSubSessionResponse.ProtoReflect.Descriptor instead.
 func (*PutSubSessionResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{33}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{38}
 }
 
 var File_holdfast_state_v1_session_proto protoreflect.FileDescriptor
@@ -2710,7 +3036,32 @@ const file_holdfast_state_v1_session_proto_rawDesc = "" +
 	"\x06caller\x182 \x01(\v2\x19.holdfast.state.v1.CallerR\x06caller\"J\n" +
 	"\x12MergeStateResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12\x1a\n" +
-	"\bwarnings\x18\x02 \x03(\tR\bwarnings\"\xb9\x01\n" +
+	"\bwarnings\x18\x02 \x03(\tR\bwarnings\"\xf1\x01\n" +
+	"\x10ReadStoreRequest\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x02 \x01(\tR\tsessionId\x12\x12\n" +
+	"\x04keys\x18\x03 \x03(\tR\x04keys\x12\x16\n" +
+	"\x06prefix\x18\x04 \x01(\tR\x06prefix\x12\x14\n" +
+	"\x05after\x18\x05 \x01(\tR\x05after\x12\x14\n" +
+	"\x05limit\x18\x06 \x01(\x05R\x05limit\x12\x1b\n" +
+	"\tkeys_only\x18\a \x01(\bR\bkeysOnly\x121\n" +
+	"\x06caller\x182 \x01(\v2\x19.holdfast.state.v1.CallerR\x06caller\"g\n" +
+	"\x11ReadStoreResponse\x127\n" +
+	"\aentries\x18\x01 \x03(\v2\x1d.holdfast.state.v1.StoreEntryR\aentries\x12\x19\n" +
+	"\bhas_more\x18\x02 \x01(\bR\ahasMore\"J\n" +
+	"\n" +
+	"StoreEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\x12\x14\n" +
+	"\x05bytes\x18\x03 \x01(\x03R\x05bytes\"\xb4\x01\n" +
+	"\x11WriteStoreRequest\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x02 \x01(\tR\tsessionId\x125\n" +
+	"\x06writes\x18\x03 \x03(\v2\x1d.holdfast.state.v1.StoreWriteR\x06writes\x121\n" +
+	"\x06caller\x182 \x01(\v2\x19.holdfast.state.v1.CallerR\x06caller\"\x14\n" +
+	"\x12WriteStoreResponse\"\xb9\x01\n" +
 	"\x15AppendMessagesRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
@@ -2736,7 +3087,7 @@ const file_holdfast_state_v1_session_proto_rawDesc = "" +
 	"\vsub_session\x18\x03 \x01(\v2\x1d.holdfast.state.v1.SubSessionR\n" +
 	"subSession\x121\n" +
 	"\x06caller\x182 \x01(\v2\x19.holdfast.state.v1.CallerR\x06caller\"\x17\n" +
-	"\x15PutSubSessionResponse2\x9e\f\n" +
+	"\x15PutSubSessionResponse2\x83\x0e\n" +
 	"\x0eSessionService\x12{\n" +
 	"\rCreateSession\x12'.holdfast.state.v1.CreateSessionRequest\x1a(.holdfast.state.v1.CreateSessionResponse\"\x17\xf2\xe0\x18\agateway\xf2\xe0\x18\bexecutor\x12r\n" +
 	"\n" +
@@ -2747,7 +3098,10 @@ const file_holdfast_state_v1_session_proto_rawDesc = "" +
 	"\tSetStatus\x12#.holdfast.state.v1.SetStatusRequest\x1a$.holdfast.state.v1.SetStatusResponse\x12o\n" +
 	"\tSaveState\x12#.holdfast.state.v1.SaveStateRequest\x1a$.holdfast.state.v1.SaveStateResponse\"\x17\xf2\xe0\x18\agateway\xf2\xe0\x18\bexecutor\x12Y\n" +
 	"\n" +
-	"MergeState\x12$.holdfast.state.v1.MergeStateRequest\x1a%.holdfast.state.v1.MergeStateResponse\x12e\n" +
+	"MergeState\x12$.holdfast.state.v1.MergeStateRequest\x1a%.holdfast.state.v1.MergeStateResponse\x12o\n" +
+	"\tReadStore\x12#.holdfast.state.v1.ReadStoreRequest\x1a$.holdfast.state.v1.ReadStoreResponse\"\x17\xf2\xe0\x18\agateway\xf2\xe0\x18\bexecutor\x12r\n" +
+	"\n" +
+	"WriteStore\x12$.holdfast.state.v1.WriteStoreRequest\x1a%.holdfast.state.v1.WriteStoreResponse\"\x17\xf2\xe0\x18\agateway\xf2\xe0\x18\bexecutor\x12e\n" +
 	"\x0eAppendMessages\x12(.holdfast.state.v1.AppendMessagesRequest\x1a).holdfast.state.v1.AppendMessagesResponse\x12k\n" +
 	"\x10TruncateMessages\x12*.holdfast.state.v1.TruncateMessagesRequest\x1a+.holdfast.state.v1.TruncateMessagesResponse\x12b\n" +
 	"\rPutSubSession\x12'.holdfast.state.v1.PutSubSessionRequest\x1a(.holdfast.state.v1.PutSubSessionResponse\x12x\n" +
@@ -2769,7 +3123,7 @@ func file_holdfast_state_v1_session_proto_rawDescGZIP() []byte {
 	return file_holdfast_state_v1_session_proto_rawDescData
 }
 
-var file_holdfast_state_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_holdfast_state_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_holdfast_state_v1_session_proto_goTypes = []any{
 	(*GrantMethodRequest)(nil),       // 0: holdfast.state.v1.GrantMethodRequest
 	(*GrantMethodResponse)(nil),      // 1: holdfast.state.v1.GrantMethodResponse
@@ -2799,111 +3153,125 @@ var file_holdfast_state_v1_session_proto_goTypes = []any{
 	(*SaveStateResponse)(nil),        // 25: holdfast.state.v1.SaveStateResponse
 	(*MergeStateRequest)(nil),        // 26: holdfast.state.v1.MergeStateRequest
 	(*MergeStateResponse)(nil),       // 27: holdfast.state.v1.MergeStateResponse
-	(*AppendMessagesRequest)(nil),    // 28: holdfast.state.v1.AppendMessagesRequest
-	(*AppendMessagesResponse)(nil),   // 29: holdfast.state.v1.AppendMessagesResponse
-	(*TruncateMessagesRequest)(nil),  // 30: holdfast.state.v1.TruncateMessagesRequest
-	(*TruncateMessagesResponse)(nil), // 31: holdfast.state.v1.TruncateMessagesResponse
-	(*PutSubSessionRequest)(nil),     // 32: holdfast.state.v1.PutSubSessionRequest
-	(*PutSubSessionResponse)(nil),    // 33: holdfast.state.v1.PutSubSessionResponse
-	nil,                              // 34: holdfast.state.v1.CreateSessionRequest.MetadataEntry
-	nil,                              // 35: holdfast.state.v1.ListSessionsRequest.MetadataEntry
-	nil,                              // 36: holdfast.state.v1.Metadata.PairsEntry
-	(*Caller)(nil),                   // 37: holdfast.state.v1.Caller
-	(*Session)(nil),                  // 38: holdfast.state.v1.Session
-	(*Run)(nil),                      // 39: holdfast.state.v1.Run
-	(*Call)(nil),                     // 40: holdfast.state.v1.Call
-	(*SubSession)(nil),               // 41: holdfast.state.v1.SubSession
-	(*StoredMessage)(nil),            // 42: holdfast.state.v1.StoredMessage
-	(*StoredStep)(nil),               // 43: holdfast.state.v1.StoredStep
-	(BusyPolicy)(0),                  // 44: holdfast.state.v1.BusyPolicy
-	(*Parent)(nil),                   // 45: holdfast.state.v1.Parent
-	(SessionStatus)(0),               // 46: holdfast.state.v1.SessionStatus
-	(*v1.Removed)(nil),               // 47: holdfast.event.v1.Removed
-	(*Failure)(nil),                  // 48: holdfast.state.v1.Failure
-	(*StateOp)(nil),                  // 49: holdfast.state.v1.StateOp
-	(*v1.Message)(nil),               // 50: holdfast.event.v1.Message
+	(*ReadStoreRequest)(nil),         // 28: holdfast.state.v1.ReadStoreRequest
+	(*ReadStoreResponse)(nil),        // 29: holdfast.state.v1.ReadStoreResponse
+	(*StoreEntry)(nil),               // 30: holdfast.state.v1.StoreEntry
+	(*WriteStoreRequest)(nil),        // 31: holdfast.state.v1.WriteStoreRequest
+	(*WriteStoreResponse)(nil),       // 32: holdfast.state.v1.WriteStoreResponse
+	(*AppendMessagesRequest)(nil),    // 33: holdfast.state.v1.AppendMessagesRequest
+	(*AppendMessagesResponse)(nil),   // 34: holdfast.state.v1.AppendMessagesResponse
+	(*TruncateMessagesRequest)(nil),  // 35: holdfast.state.v1.TruncateMessagesRequest
+	(*TruncateMessagesResponse)(nil), // 36: holdfast.state.v1.TruncateMessagesResponse
+	(*PutSubSessionRequest)(nil),     // 37: holdfast.state.v1.PutSubSessionRequest
+	(*PutSubSessionResponse)(nil),    // 38: holdfast.state.v1.PutSubSessionResponse
+	nil,                              // 39: holdfast.state.v1.CreateSessionRequest.MetadataEntry
+	nil,                              // 40: holdfast.state.v1.ListSessionsRequest.MetadataEntry
+	nil,                              // 41: holdfast.state.v1.Metadata.PairsEntry
+	(*Caller)(nil),                   // 42: holdfast.state.v1.Caller
+	(*Session)(nil),                  // 43: holdfast.state.v1.Session
+	(*Run)(nil),                      // 44: holdfast.state.v1.Run
+	(*Call)(nil),                     // 45: holdfast.state.v1.Call
+	(*SubSession)(nil),               // 46: holdfast.state.v1.SubSession
+	(*StoredMessage)(nil),            // 47: holdfast.state.v1.StoredMessage
+	(*StoredStep)(nil),               // 48: holdfast.state.v1.StoredStep
+	(BusyPolicy)(0),                  // 49: holdfast.state.v1.BusyPolicy
+	(*Parent)(nil),                   // 50: holdfast.state.v1.Parent
+	(SessionStatus)(0),               // 51: holdfast.state.v1.SessionStatus
+	(*v1.Removed)(nil),               // 52: holdfast.event.v1.Removed
+	(*Failure)(nil),                  // 53: holdfast.state.v1.Failure
+	(*StateOp)(nil),                  // 54: holdfast.state.v1.StateOp
+	(*StoreWrite)(nil),               // 55: holdfast.state.v1.StoreWrite
+	(*v1.Message)(nil),               // 56: holdfast.event.v1.Message
 }
 var file_holdfast_state_v1_session_proto_depIdxs = []int32{
-	37, // 0: holdfast.state.v1.GrantMethodRequest.caller:type_name -> holdfast.state.v1.Caller
-	37, // 1: holdfast.state.v1.GetSessionRequest.caller:type_name -> holdfast.state.v1.Caller
-	38, // 2: holdfast.state.v1.GetSessionResponse.session:type_name -> holdfast.state.v1.Session
-	39, // 3: holdfast.state.v1.GetSessionResponse.current_run:type_name -> holdfast.state.v1.Run
-	40, // 4: holdfast.state.v1.GetSessionResponse.calls:type_name -> holdfast.state.v1.Call
-	41, // 5: holdfast.state.v1.GetSessionResponse.sub_sessions:type_name -> holdfast.state.v1.SubSession
-	39, // 6: holdfast.state.v1.GetSessionResponse.waiting:type_name -> holdfast.state.v1.Run
-	39, // 7: holdfast.state.v1.GetSessionResponse.message_runs:type_name -> holdfast.state.v1.Run
-	37, // 8: holdfast.state.v1.ListMessagesRequest.caller:type_name -> holdfast.state.v1.Caller
-	42, // 9: holdfast.state.v1.ListMessagesResponse.messages:type_name -> holdfast.state.v1.StoredMessage
-	37, // 10: holdfast.state.v1.ListStepsRequest.caller:type_name -> holdfast.state.v1.Caller
-	38, // 11: holdfast.state.v1.ListStepsResponse.session:type_name -> holdfast.state.v1.Session
-	39, // 12: holdfast.state.v1.ListStepsResponse.current_run:type_name -> holdfast.state.v1.Run
-	43, // 13: holdfast.state.v1.ListStepsResponse.steps:type_name -> holdfast.state.v1.StoredStep
-	39, // 14: holdfast.state.v1.ListStepsResponse.runs:type_name -> holdfast.state.v1.Run
+	42, // 0: holdfast.state.v1.GrantMethodRequest.caller:type_name -> holdfast.state.v1.Caller
+	42, // 1: holdfast.state.v1.GetSessionRequest.caller:type_name -> holdfast.state.v1.Caller
+	43, // 2: holdfast.state.v1.GetSessionResponse.session:type_name -> holdfast.state.v1.Session
+	44, // 3: holdfast.state.v1.GetSessionResponse.current_run:type_name -> holdfast.state.v1.Run
+	45, // 4: holdfast.state.v1.GetSessionResponse.calls:type_name -> holdfast.state.v1.Call
+	46, // 5: holdfast.state.v1.GetSessionResponse.sub_sessions:type_name -> holdfast.state.v1.SubSession
+	44, // 6: holdfast.state.v1.GetSessionResponse.waiting:type_name -> holdfast.state.v1.Run
+	44, // 7: holdfast.state.v1.GetSessionResponse.message_runs:type_name -> holdfast.state.v1.Run
+	42, // 8: holdfast.state.v1.ListMessagesRequest.caller:type_name -> holdfast.state.v1.Caller
+	47, // 9: holdfast.state.v1.ListMessagesResponse.messages:type_name -> holdfast.state.v1.StoredMessage
+	42, // 10: holdfast.state.v1.ListStepsRequest.caller:type_name -> holdfast.state.v1.Caller
+	43, // 11: holdfast.state.v1.ListStepsResponse.session:type_name -> holdfast.state.v1.Session
+	44, // 12: holdfast.state.v1.ListStepsResponse.current_run:type_name -> holdfast.state.v1.Run
+	48, // 13: holdfast.state.v1.ListStepsResponse.steps:type_name -> holdfast.state.v1.StoredStep
+	44, // 14: holdfast.state.v1.ListStepsResponse.runs:type_name -> holdfast.state.v1.Run
 	11, // 15: holdfast.state.v1.ListAgentsResponse.agents:type_name -> holdfast.state.v1.Agent
 	10, // 16: holdfast.state.v1.ListAgentsResponse.problems:type_name -> holdfast.state.v1.Problem
-	44, // 17: holdfast.state.v1.Agent.on_busy:type_name -> holdfast.state.v1.BusyPolicy
-	34, // 18: holdfast.state.v1.CreateSessionRequest.metadata:type_name -> holdfast.state.v1.CreateSessionRequest.MetadataEntry
-	45, // 19: holdfast.state.v1.CreateSessionRequest.parent:type_name -> holdfast.state.v1.Parent
-	37, // 20: holdfast.state.v1.CreateSessionRequest.caller:type_name -> holdfast.state.v1.Caller
-	38, // 21: holdfast.state.v1.CreateSessionResponse.session:type_name -> holdfast.state.v1.Session
-	46, // 22: holdfast.state.v1.ListSessionsRequest.statuses:type_name -> holdfast.state.v1.SessionStatus
-	35, // 23: holdfast.state.v1.ListSessionsRequest.metadata:type_name -> holdfast.state.v1.ListSessionsRequest.MetadataEntry
-	37, // 24: holdfast.state.v1.ListSessionsRequest.caller:type_name -> holdfast.state.v1.Caller
-	38, // 25: holdfast.state.v1.ListSessionsResponse.sessions:type_name -> holdfast.state.v1.Session
-	37, // 26: holdfast.state.v1.DeleteSessionRequest.caller:type_name -> holdfast.state.v1.Caller
-	47, // 27: holdfast.state.v1.DeleteSessionResponse.removed:type_name -> holdfast.event.v1.Removed
+	49, // 17: holdfast.state.v1.Agent.on_busy:type_name -> holdfast.state.v1.BusyPolicy
+	39, // 18: holdfast.state.v1.CreateSessionRequest.metadata:type_name -> holdfast.state.v1.CreateSessionRequest.MetadataEntry
+	50, // 19: holdfast.state.v1.CreateSessionRequest.parent:type_name -> holdfast.state.v1.Parent
+	42, // 20: holdfast.state.v1.CreateSessionRequest.caller:type_name -> holdfast.state.v1.Caller
+	43, // 21: holdfast.state.v1.CreateSessionResponse.session:type_name -> holdfast.state.v1.Session
+	51, // 22: holdfast.state.v1.ListSessionsRequest.statuses:type_name -> holdfast.state.v1.SessionStatus
+	40, // 23: holdfast.state.v1.ListSessionsRequest.metadata:type_name -> holdfast.state.v1.ListSessionsRequest.MetadataEntry
+	42, // 24: holdfast.state.v1.ListSessionsRequest.caller:type_name -> holdfast.state.v1.Caller
+	43, // 25: holdfast.state.v1.ListSessionsResponse.sessions:type_name -> holdfast.state.v1.Session
+	42, // 26: holdfast.state.v1.DeleteSessionRequest.caller:type_name -> holdfast.state.v1.Caller
+	52, // 27: holdfast.state.v1.DeleteSessionResponse.removed:type_name -> holdfast.event.v1.Removed
 	19, // 28: holdfast.state.v1.UpdateSessionRequest.tags:type_name -> holdfast.state.v1.Tags
 	20, // 29: holdfast.state.v1.UpdateSessionRequest.metadata:type_name -> holdfast.state.v1.Metadata
-	37, // 30: holdfast.state.v1.UpdateSessionRequest.caller:type_name -> holdfast.state.v1.Caller
-	36, // 31: holdfast.state.v1.Metadata.pairs:type_name -> holdfast.state.v1.Metadata.PairsEntry
-	46, // 32: holdfast.state.v1.SetStatusRequest.expected:type_name -> holdfast.state.v1.SessionStatus
-	46, // 33: holdfast.state.v1.SetStatusRequest.status:type_name -> holdfast.state.v1.SessionStatus
-	48, // 34: holdfast.state.v1.SetStatusRequest.failure:type_name -> holdfast.state.v1.Failure
-	37, // 35: holdfast.state.v1.SetStatusRequest.caller:type_name -> holdfast.state.v1.Caller
-	46, // 36: holdfast.state.v1.SetStatusResponse.status:type_name -> holdfast.state.v1.SessionStatus
-	37, // 37: holdfast.state.v1.SaveStateRequest.caller:type_name -> holdfast.state.v1.Caller
-	49, // 38: holdfast.state.v1.MergeStateRequest.ops:type_name -> holdfast.state.v1.StateOp
-	37, // 39: holdfast.state.v1.MergeStateRequest.caller:type_name -> holdfast.state.v1.Caller
-	50, // 40: holdfast.state.v1.AppendMessagesRequest.messages:type_name -> holdfast.event.v1.Message
-	37, // 41: holdfast.state.v1.AppendMessagesRequest.caller:type_name -> holdfast.state.v1.Caller
-	37, // 42: holdfast.state.v1.TruncateMessagesRequest.caller:type_name -> holdfast.state.v1.Caller
-	41, // 43: holdfast.state.v1.PutSubSessionRequest.sub_session:type_name -> holdfast.state.v1.SubSession
-	37, // 44: holdfast.state.v1.PutSubSessionRequest.caller:type_name -> holdfast.state.v1.Caller
-	12, // 45: holdfast.state.v1.SessionService.CreateSession:input_type -> holdfast.state.v1.CreateSessionRequest
-	2,  // 46: holdfast.state.v1.SessionService.GetSession:input_type -> holdfast.state.v1.GetSessionRequest
-	14, // 47: holdfast.state.v1.SessionService.ListSessions:input_type -> holdfast.state.v1.ListSessionsRequest
-	16, // 48: holdfast.state.v1.SessionService.DeleteSession:input_type -> holdfast.state.v1.DeleteSessionRequest
-	18, // 49: holdfast.state.v1.SessionService.UpdateSession:input_type -> holdfast.state.v1.UpdateSessionRequest
-	22, // 50: holdfast.state.v1.SessionService.SetStatus:input_type -> holdfast.state.v1.SetStatusRequest
-	24, // 51: holdfast.state.v1.SessionService.SaveState:input_type -> holdfast.state.v1.SaveStateRequest
-	26, // 52: holdfast.state.v1.SessionService.MergeState:input_type -> holdfast.state.v1.MergeStateRequest
-	28, // 53: holdfast.state.v1.SessionService.AppendMessages:input_type -> holdfast.state.v1.AppendMessagesRequest
-	30, // 54: holdfast.state.v1.SessionService.TruncateMessages:input_type -> holdfast.state.v1.TruncateMessagesRequest
-	32, // 55: holdfast.state.v1.SessionService.PutSubSession:input_type -> holdfast.state.v1.PutSubSessionRequest
-	4,  // 56: holdfast.state.v1.SessionService.ListMessages:input_type -> holdfast.state.v1.ListMessagesRequest
-	6,  // 57: holdfast.state.v1.SessionService.ListSteps:input_type -> holdfast.state.v1.ListStepsRequest
-	0,  // 58: holdfast.state.v1.SessionService.GrantMethod:input_type -> holdfast.state.v1.GrantMethodRequest
-	8,  // 59: holdfast.state.v1.SessionService.ListAgents:input_type -> holdfast.state.v1.ListAgentsRequest
-	13, // 60: holdfast.state.v1.SessionService.CreateSession:output_type -> holdfast.state.v1.CreateSessionResponse
-	3,  // 61: holdfast.state.v1.SessionService.GetSession:output_type -> holdfast.state.v1.GetSessionResponse
-	15, // 62: holdfast.state.v1.SessionService.ListSessions:output_type -> holdfast.state.v1.ListSessionsResponse
-	17, // 63: holdfast.state.v1.SessionService.DeleteSession:output_type -> holdfast.state.v1.DeleteSessionResponse
-	21, // 64: holdfast.state.v1.SessionService.UpdateSession:output_type -> holdfast.state.v1.UpdateSessionResponse
-	23, // 65: holdfast.state.v1.SessionService.SetStatus:output_type -> holdfast.state.v1.SetStatusResponse
-	25, // 66: holdfast.state.v1.SessionService.SaveState:output_type -> holdfast.state.v1.SaveStateResponse
-	27, // 67: holdfast.state.v1.SessionService.MergeState:output_type -> holdfast.state.v1.MergeStateResponse
-	29, // 68: holdfast.state.v1.SessionService.AppendMessages:output_type -> holdfast.state.v1.AppendMessagesResponse
-	31, // 69: holdfast.state.v1.SessionService.TruncateMessages:output_type -> holdfast.state.v1.TruncateMessagesResponse
-	33, // 70: holdfast.state.v1.SessionService.PutSubSession:output_type -> holdfast.state.v1.PutSubSessionResponse
-	5,  // 71: holdfast.state.v1.SessionService.ListMessages:output_type -> holdfast.state.v1.ListMessagesResponse
-	7,  // 72: holdfast.state.v1.SessionService.ListSteps:output_type -> holdfast.state.v1.ListStepsResponse
-	1,  // 73: holdfast.state.v1.SessionService.GrantMethod:output_type -> holdfast.state.v1.GrantMethodResponse
-	9,  // 74: holdfast.state.v1.SessionService.ListAgents:output_type -> holdfast.state.v1.ListAgentsResponse
-	60, // [60:75] is the sub-list for method output_type
-	45, // [45:60] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	42, // 30: holdfast.state.v1.UpdateSessionRequest.caller:type_name -> holdfast.state.v1.Caller
+	41, // 31: holdfast.state.v1.Metadata.pairs:type_name -> holdfast.state.v1.Metadata.PairsEntry
+	51, // 32: holdfast.state.v1.SetStatusRequest.expected:type_name -> holdfast.state.v1.SessionStatus
+	51, // 33: holdfast.state.v1.SetStatusRequest.status:type_name -> holdfast.state.v1.SessionStatus
+	53, // 34: holdfast.state.v1.SetStatusRequest.failure:type_name -> holdfast.state.v1.Failure
+	42, // 35: holdfast.state.v1.SetStatusRequest.caller:type_name -> holdfast.state.v1.Caller
+	51, // 36: holdfast.state.v1.SetStatusResponse.status:type_name -> holdfast.state.v1.SessionStatus
+	42, // 37: holdfast.state.v1.SaveStateRequest.caller:type_name -> holdfast.state.v1.Caller
+	54, // 38: holdfast.state.v1.MergeStateRequest.ops:type_name -> holdfast.state.v1.StateOp
+	42, // 39: holdfast.state.v1.MergeStateRequest.caller:type_name -> holdfast.state.v1.Caller
+	42, // 40: holdfast.state.v1.ReadStoreRequest.caller:type_name -> holdfast.state.v1.Caller
+	30, // 41: holdfast.state.v1.ReadStoreResponse.entries:type_name -> holdfast.state.v1.StoreEntry
+	55, // 42: holdfast.state.v1.WriteStoreRequest.writes:type_name -> holdfast.state.v1.StoreWrite
+	42, // 43: holdfast.state.v1.WriteStoreRequest.caller:type_name -> holdfast.state.v1.Caller
+	56, // 44: holdfast.state.v1.AppendMessagesRequest.messages:type_name -> holdfast.event.v1.Message
+	42, // 45: holdfast.state.v1.AppendMessagesRequest.caller:type_name -> holdfast.state.v1.Caller
+	42, // 46: holdfast.state.v1.TruncateMessagesRequest.caller:type_name -> holdfast.state.v1.Caller
+	46, // 47: holdfast.state.v1.PutSubSessionRequest.sub_session:type_name -> holdfast.state.v1.SubSession
+	42, // 48: holdfast.state.v1.PutSubSessionRequest.caller:type_name -> holdfast.state.v1.Caller
+	12, // 49: holdfast.state.v1.SessionService.CreateSession:input_type -> holdfast.state.v1.CreateSessionRequest
+	2,  // 50: holdfast.state.v1.SessionService.GetSession:input_type -> holdfast.state.v1.GetSessionRequest
+	14, // 51: holdfast.state.v1.SessionService.ListSessions:input_type -> holdfast.state.v1.ListSessionsRequest
+	16, // 52: holdfast.state.v1.SessionService.DeleteSession:input_type -> holdfast.state.v1.DeleteSessionRequest
+	18, // 53: holdfast.state.v1.SessionService.UpdateSession:input_type -> holdfast.state.v1.UpdateSessionRequest
+	22, // 54: holdfast.state.v1.SessionService.SetStatus:input_type -> holdfast.state.v1.SetStatusRequest
+	24, // 55: holdfast.state.v1.SessionService.SaveState:input_type -> holdfast.state.v1.SaveStateRequest
+	26, // 56: holdfast.state.v1.SessionService.MergeState:input_type -> holdfast.state.v1.MergeStateRequest
+	28, // 57: holdfast.state.v1.SessionService.ReadStore:input_type -> holdfast.state.v1.ReadStoreRequest
+	31, // 58: holdfast.state.v1.SessionService.WriteStore:input_type -> holdfast.state.v1.WriteStoreRequest
+	33, // 59: holdfast.state.v1.SessionService.AppendMessages:input_type -> holdfast.state.v1.AppendMessagesRequest
+	35, // 60: holdfast.state.v1.SessionService.TruncateMessages:input_type -> holdfast.state.v1.TruncateMessagesRequest
+	37, // 61: holdfast.state.v1.SessionService.PutSubSession:input_type -> holdfast.state.v1.PutSubSessionRequest
+	4,  // 62: holdfast.state.v1.SessionService.ListMessages:input_type -> holdfast.state.v1.ListMessagesRequest
+	6,  // 63: holdfast.state.v1.SessionService.ListSteps:input_type -> holdfast.state.v1.ListStepsRequest
+	0,  // 64: holdfast.state.v1.SessionService.GrantMethod:input_type -> holdfast.state.v1.GrantMethodRequest
+	8,  // 65: holdfast.state.v1.SessionService.ListAgents:input_type -> holdfast.state.v1.ListAgentsRequest
+	13, // 66: holdfast.state.v1.SessionService.CreateSession:output_type -> holdfast.state.v1.CreateSessionResponse
+	3,  // 67: holdfast.state.v1.SessionService.GetSession:output_type -> holdfast.state.v1.GetSessionResponse
+	15, // 68: holdfast.state.v1.SessionService.ListSessions:output_type -> holdfast.state.v1.ListSessionsResponse
+	17, // 69: holdfast.state.v1.SessionService.DeleteSession:output_type -> holdfast.state.v1.DeleteSessionResponse
+	21, // 70: holdfast.state.v1.SessionService.UpdateSession:output_type -> holdfast.state.v1.UpdateSessionResponse
+	23, // 71: holdfast.state.v1.SessionService.SetStatus:output_type -> holdfast.state.v1.SetStatusResponse
+	25, // 72: holdfast.state.v1.SessionService.SaveState:output_type -> holdfast.state.v1.SaveStateResponse
+	27, // 73: holdfast.state.v1.SessionService.MergeState:output_type -> holdfast.state.v1.MergeStateResponse
+	29, // 74: holdfast.state.v1.SessionService.ReadStore:output_type -> holdfast.state.v1.ReadStoreResponse
+	32, // 75: holdfast.state.v1.SessionService.WriteStore:output_type -> holdfast.state.v1.WriteStoreResponse
+	34, // 76: holdfast.state.v1.SessionService.AppendMessages:output_type -> holdfast.state.v1.AppendMessagesResponse
+	36, // 77: holdfast.state.v1.SessionService.TruncateMessages:output_type -> holdfast.state.v1.TruncateMessagesResponse
+	38, // 78: holdfast.state.v1.SessionService.PutSubSession:output_type -> holdfast.state.v1.PutSubSessionResponse
+	5,  // 79: holdfast.state.v1.SessionService.ListMessages:output_type -> holdfast.state.v1.ListMessagesResponse
+	7,  // 80: holdfast.state.v1.SessionService.ListSteps:output_type -> holdfast.state.v1.ListStepsResponse
+	1,  // 81: holdfast.state.v1.SessionService.GrantMethod:output_type -> holdfast.state.v1.GrantMethodResponse
+	9,  // 82: holdfast.state.v1.SessionService.ListAgents:output_type -> holdfast.state.v1.ListAgentsResponse
+	66, // [66:83] is the sub-list for method output_type
+	49, // [49:66] is the sub-list for method input_type
+	49, // [49:49] is the sub-list for extension type_name
+	49, // [49:49] is the sub-list for extension extendee
+	0,  // [0:49] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_state_v1_session_proto_init() }
@@ -2925,7 +3293,7 @@ func file_holdfast_state_v1_session_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_state_v1_session_proto_rawDesc), len(file_holdfast_state_v1_session_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   37,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

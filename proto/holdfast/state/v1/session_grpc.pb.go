@@ -27,6 +27,8 @@ const (
 	SessionService_SetStatus_FullMethodName        = "/holdfast.state.v1.SessionService/SetStatus"
 	SessionService_SaveState_FullMethodName        = "/holdfast.state.v1.SessionService/SaveState"
 	SessionService_MergeState_FullMethodName       = "/holdfast.state.v1.SessionService/MergeState"
+	SessionService_ReadStore_FullMethodName        = "/holdfast.state.v1.SessionService/ReadStore"
+	SessionService_WriteStore_FullMethodName       = "/holdfast.state.v1.SessionService/WriteStore"
 	SessionService_AppendMessages_FullMethodName   = "/holdfast.state.v1.SessionService/AppendMessages"
 	SessionService_TruncateMessages_FullMethodName = "/holdfast.state.v1.SessionService/TruncateMessages"
 	SessionService_PutSubSession_FullMethodName    = "/holdfast.state.v1.SessionService/PutSubSession"
@@ -90,6 +92,15 @@ type SessionServiceClient interface {
 	// STATE_INVALID (also for more writes than the configured number), STATE_SIZE_EXCEEDED
 	// (metadata changedKeys, limitBytes, sizeBytes).
 	MergeState(ctx context.Context, in *MergeStateRequest, opts ...grpc.CallOption) (*MergeStateResponse, error)
+	// ReadStore reads entries of the private store of a session: those of the keys, or a range in the order of the keys'
+	// bytes. A page has at most 4 MiB, or one entry. INVALID_ARGUMENT: STORE_KEY_INVALID, LIMIT_INVALID.
+	// A grant of a claim or of a method allows its session.
+	ReadStore(ctx context.Context, in *ReadStoreRequest, opts ...grpc.CallOption) (*ReadStoreResponse, error)
+	// WriteStore writes to the private store of a session, all or nothing. The session keeps its version. INVALID_ARGUMENT:
+	// STORE_KEY_INVALID, STORE_VALUE_INVALID, STORE_WRITES_INVALID, STORE_NUMBER_INVALID (an addition to another value than an
+	// integer), STORE_VALUE_TOO_LARGE, STORE_WRITES_TOO_LARGE, STORE_FULL. RESOURCE_EXHAUSTED (QUOTA_BYTES).
+	// A grant of a method allows its session.
+	WriteStore(ctx context.Context, in *WriteStoreRequest, opts ...grpc.CallOption) (*WriteStoreResponse, error)
 	// AppendMessages appends messages to the conversation. Concurrent appends are safe. With
 	// ids it is idempotent: if all messages exist, it writes nothing. FAILED_PRECONDITION
 	// (MESSAGE_EXISTS), INVALID_ARGUMENT: MESSAGE_INVALID, MESSAGE_TOO_LARGE, TOO_MANY_MESSAGES.
@@ -202,6 +213,26 @@ func (c *sessionServiceClient) MergeState(ctx context.Context, in *MergeStateReq
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(MergeStateResponse)
 	err := c.cc.Invoke(ctx, SessionService_MergeState_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *sessionServiceClient) ReadStore(ctx context.Context, in *ReadStoreRequest, opts ...grpc.CallOption) (*ReadStoreResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReadStoreResponse)
+	err := c.cc.Invoke(ctx, SessionService_ReadStore_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *sessionServiceClient) WriteStore(ctx context.Context, in *WriteStoreRequest, opts ...grpc.CallOption) (*WriteStoreResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(WriteStoreResponse)
+	err := c.cc.Invoke(ctx, SessionService_WriteStore_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -332,6 +363,15 @@ type SessionServiceServer interface {
 	// STATE_INVALID (also for more writes than the configured number), STATE_SIZE_EXCEEDED
 	// (metadata changedKeys, limitBytes, sizeBytes).
 	MergeState(context.Context, *MergeStateRequest) (*MergeStateResponse, error)
+	// ReadStore reads entries of the private store of a session: those of the keys, or a range in the order of the keys'
+	// bytes. A page has at most 4 MiB, or one entry. INVALID_ARGUMENT: STORE_KEY_INVALID, LIMIT_INVALID.
+	// A grant of a claim or of a method allows its session.
+	ReadStore(context.Context, *ReadStoreRequest) (*ReadStoreResponse, error)
+	// WriteStore writes to the private store of a session, all or nothing. The session keeps its version. INVALID_ARGUMENT:
+	// STORE_KEY_INVALID, STORE_VALUE_INVALID, STORE_WRITES_INVALID, STORE_NUMBER_INVALID (an addition to another value than an
+	// integer), STORE_VALUE_TOO_LARGE, STORE_WRITES_TOO_LARGE, STORE_FULL. RESOURCE_EXHAUSTED (QUOTA_BYTES).
+	// A grant of a method allows its session.
+	WriteStore(context.Context, *WriteStoreRequest) (*WriteStoreResponse, error)
 	// AppendMessages appends messages to the conversation. Concurrent appends are safe. With
 	// ids it is idempotent: if all messages exist, it writes nothing. FAILED_PRECONDITION
 	// (MESSAGE_EXISTS), INVALID_ARGUMENT: MESSAGE_INVALID, MESSAGE_TOO_LARGE, TOO_MANY_MESSAGES.
@@ -393,6 +433,12 @@ func (UnimplementedSessionServiceServer) SaveState(context.Context, *SaveStateRe
 }
 func (UnimplementedSessionServiceServer) MergeState(context.Context, *MergeStateRequest) (*MergeStateResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method MergeState not implemented")
+}
+func (UnimplementedSessionServiceServer) ReadStore(context.Context, *ReadStoreRequest) (*ReadStoreResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReadStore not implemented")
+}
+func (UnimplementedSessionServiceServer) WriteStore(context.Context, *WriteStoreRequest) (*WriteStoreResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method WriteStore not implemented")
 }
 func (UnimplementedSessionServiceServer) AppendMessages(context.Context, *AppendMessagesRequest) (*AppendMessagesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method AppendMessages not implemented")
@@ -580,6 +626,42 @@ func _SessionService_MergeState_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SessionService_ReadStore_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReadStoreRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SessionServiceServer).ReadStore(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SessionService_ReadStore_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SessionServiceServer).ReadStore(ctx, req.(*ReadStoreRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SessionService_WriteStore_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(WriteStoreRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SessionServiceServer).WriteStore(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SessionService_WriteStore_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SessionServiceServer).WriteStore(ctx, req.(*WriteStoreRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _SessionService_AppendMessages_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(AppendMessagesRequest)
 	if err := dec(in); err != nil {
@@ -744,6 +826,14 @@ var SessionService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "MergeState",
 			Handler:    _SessionService_MergeState_Handler,
+		},
+		{
+			MethodName: "ReadStore",
+			Handler:    _SessionService_ReadStore_Handler,
+		},
+		{
+			MethodName: "WriteStore",
+			Handler:    _SessionService_WriteStore_Handler,
 		},
 		{
 			MethodName: "AppendMessages",

@@ -77,6 +77,7 @@ type WorkServiceClient interface {
 	//   - INVALID_ARGUMENT (STATE_SIZE_EXCEEDED; metadata changedKeys, limitBytes,
 	//     sizeBytes): the state writes are above the limit.
 	//   - INVALID_ARGUMENT (STATE_INVALID): a state write is not JSON.
+	//   - INVALID_ARGUMENT (STORE_*): a write to the private store, as with WriteStore, or STORE_STEP_TOO_LARGE.
 	RecordResult(ctx context.Context, in *RecordResultRequest, opts ...grpc.CallOption) (*RecordResultResponse, error)
 	// CommitStep commits a step in one transaction: messages, custom state, position,
 	// counters, usage, checkpoint, and with an outcome the end of the run. It clears the
@@ -242,6 +243,7 @@ type WorkServiceServer interface {
 	//   - INVALID_ARGUMENT (STATE_SIZE_EXCEEDED; metadata changedKeys, limitBytes,
 	//     sizeBytes): the state writes are above the limit.
 	//   - INVALID_ARGUMENT (STATE_INVALID): a state write is not JSON.
+	//   - INVALID_ARGUMENT (STORE_*): a write to the private store, as with WriteStore, or STORE_STEP_TOO_LARGE.
 	RecordResult(context.Context, *RecordResultRequest) (*RecordResultResponse, error)
 	// CommitStep commits a step in one transaction: messages, custom state, position,
 	// counters, usage, checkpoint, and with an outcome the end of the run. It clears the
