@@ -19,6 +19,7 @@ var auditOf = map[string]string{
 	"TruncateMessages": "session.rewound",
 	"SaveState":        "state.changed",
 	"MergeState":       "state.changed",
+	"WriteStore":       "store.changed",
 	"Rewind":           "session.rewound",
 	"Branch":           "session.branched",
 	"SubmitCall":       "call.approved, call.denied, call.answered for others",
@@ -30,7 +31,7 @@ var auditOf = map[string]string{
 	"GrantMethod":      "a method is code of the app, and writes by the calls above",
 
 	"GetCheckpoint": "reads", "GetRun": "reads", "GetSession": "reads", "GetUsageRollup": "reads", "ListCheckpoints": "reads", "ListEvents": "reads; the gateway reports an export of all",
-	"ListMessages": "reads", "ListOpenCalls": "reads", "ListRuns": "reads", "ListSessions": "reads", "ListSteps": "reads", "ListUsage": "reads", "QueryUsage": "reads",
+	"ListMessages": "reads", "ListOpenCalls": "reads", "ListRuns": "reads", "ListSessions": "reads", "ListSteps": "reads", "ListUsage": "reads", "ReadStore": "reads", "QueryUsage": "reads",
 }
 
 func TestTheAuditLogHasEachActOrThereIsAReason(t *testing.T) {

@@ -50,6 +50,8 @@ type Limits struct {
 	TitleBytes      int `env:"HOLDFAST_STATE_MAX_TITLE_BYTES" envDefault:"1024" doc:"longest title of a session"`
 	Metadata        int `env:"HOLDFAST_STATE_MAX_METADATA" envDefault:"64" doc:"most metadata pairs of a session or a message"`
 	MetadataBytes   int `env:"HOLDFAST_STATE_MAX_METADATA_BYTES" envDefault:"4096" doc:"longest metadata value"`
+	StoreBytes      int `env:"HOLDFAST_STATE_MAX_STORE_BYTES" envDefault:"268435456" doc:"largest private store of a session, keys and values together"`
+	StoreStepBytes  int `env:"HOLDFAST_STATE_MAX_STORE_STEP_BYTES" envDefault:"16777216" doc:"largest writes of one step to the private store of its session"`
 	PageBytes       int `env:"HOLDFAST_STATE_MAX_PAGE_BYTES" envDefault:"4194304" doc:"largest page of messages, sessions or memories; a single larger one is still returned"`
 }
 
@@ -57,7 +59,7 @@ type Limits struct {
 const minAgentGone = time.Second
 
 func (l Limits) sessionLimits() session.Limits {
-	return session.Limits{State: l.StateBytes, Journal: l.StepBytes, Waiting: l.Waiting, Tree: l.Tree}
+	return session.Limits{State: l.StateBytes, Journal: l.StepBytes, Waiting: l.Waiting, Tree: l.Tree, Store: l.StoreBytes, StoreStep: l.StoreStepBytes}
 }
 
 // Check gives Invalid (CONFIG_INVALID) for an unusable configuration, and names the variable.
@@ -75,7 +77,7 @@ func (c Config) Check() error {
 		{"MAX_ERROR_BYTES", int64(l.ErrorBytes)}, {"MAX_CALLS", int64(l.Calls)}, {"MAX_FAMILY", int64(l.Family)}, {"MAX_TREE", int64(l.Tree)},
 		{"MAX_USAGE_ENTRIES", int64(l.UsageEntries)}, {"MAX_USAGE_SUMS", int64(l.UsageSums)}, {"MAX_MEMORY_BYTES", int64(l.MemoryBytes)},
 		{"MAX_FILE_BYTES", int64(l.FileBytes)}, {"FILE_GRACE", int64(c.FileGrace)},
-		{"COUNT_LIMIT", int64(l.Count)}, {"MAX_PAGE_BYTES", int64(l.PageBytes)},
+		{"COUNT_LIMIT", int64(l.Count)}, {"MAX_STORE_BYTES", int64(l.StoreBytes)}, {"MAX_STORE_STEP_BYTES", int64(l.StoreStepBytes)}, {"MAX_PAGE_BYTES", int64(l.PageBytes)},
 		{"TAIL_MESSAGES", int64(sched.TailMessages)}, {"TAIL_BYTES", int64(sched.TailBytes)},
 	} {
 		if bound.value <= 0 {

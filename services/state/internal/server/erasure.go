@@ -251,5 +251,6 @@ func removedOut(r session.Removed) *eventv1.Removed {
 	return &eventv1.Removed{
 		Sessions: r["sessions"], Messages: r["messages"], Runs: r["runs"], Checkpoints: r["checkpoints"], States: r["states"], Calls: r["calls"],
 		UsageEntries: r["usage_entries"], FileLinks: r["file_links"], Files: r["files"], Memories: r["memories"],
+		StoreEntries: r["store_entries"],
 	}
 }

@@ -98,6 +98,21 @@ func (g *grants) ofClaim(ctx context.Context, key session.Key) error {
 	return g.checkClaim(ctx, presented)
 }
 
+// ofSession checks a call of a run or a method about its own session.
+func (g *grants) ofSession(ctx context.Context, key session.Key) error {
+	presented, needed, err := g.presented(ctx, key.Tenant)
+	if err != nil || !needed {
+		return err
+	}
+	if keyOf(presented) != key {
+		return refusedFor(key)
+	}
+	if presented.Run == "" {
+		return nil
+	}
+	return g.checkClaim(ctx, presented)
+}
+
 // ofParent checks a call of a run about a sub-session directly below its own.
 func (g *grants) ofParent(ctx context.Context, key session.Key) error {
 	presented, needed, err := g.presented(ctx, key.Tenant)

@@ -187,6 +187,18 @@ func TestAnExecutorReachesTheSessionOfItsClaimAndThoseBelow(t *testing.T) {
 			return err
 		}
 	}
+	readStore := func(id string) func(grpc.CallOption) error {
+		return func(o grpc.CallOption) error {
+			_, err := sessions.ReadStore(t.Context(), &statev1.ReadStoreRequest{Tenant: "acme", SessionId: id}, o)
+			return err
+		}
+	}
+	writeStore := func(id string) func(grpc.CallOption) error {
+		return func(o grpc.CallOption) error {
+			_, err := sessions.WriteStore(t.Context(), &statev1.WriteStoreRequest{Tenant: "acme", SessionId: id}, o)
+			return err
+		}
+	}
 	create := func(r *statev1.CreateSessionRequest) func(grpc.CallOption) error {
 		return func(o grpc.CallOption) error {
 			_, err := sessions.CreateSession(t.Context(), r, o)
@@ -216,6 +228,10 @@ func TestAnExecutorReachesTheSessionOfItsClaimAndThoseBelow(t *testing.T) {
 		{"stop another session", stop("other"), "GRANT_REFUSED", "GRANT_REFUSED", "GRANT_REFUSED"},
 		{"save the state", save("s"), "GRANT_REFUSED", "GRANT_REFUSED", ""},
 		{"save another state", save("other"), "GRANT_REFUSED", "GRANT_REFUSED", "GRANT_REFUSED"},
+		{"read the own store", readStore("s"), "", "GRANT_REFUSED", ""},
+		{"read the store of a session below", readStore("child"), "GRANT_REFUSED", "GRANT_REFUSED", "GRANT_REFUSED"},
+		{"write the own store", writeStore("s"), "GRANT_REFUSED", "GRANT_REFUSED", ""},
+		{"write another store", writeStore("other"), "GRANT_REFUSED", "GRANT_REFUSED", "GRANT_REFUSED"},
 		{"create the own session", create(&statev1.CreateSessionRequest{Tenant: "acme", SessionId: "s", AgentType: "support"}), "GRANT_REFUSED", "GRANT_REFUSED", "SESSION_EXISTS"},
 		{"create a session below", create(&statev1.CreateSessionRequest{Tenant: "acme", SessionId: "s", AgentType: "support", Parent: &statev1.Parent{SessionId: "other"}}), "GRANT_REFUSED", "GRANT_REFUSED", "GRANT_REFUSED"},
 		{"create a session", create(&statev1.CreateSessionRequest{Tenant: "acme", AgentType: "support"}), "GRANT_REFUSED", "GRANT_REFUSED", "GRANT_REFUSED"},

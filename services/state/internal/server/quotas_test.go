@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -148,6 +149,10 @@ func TestStoredBytesAboveTheLimitAreRefused(t *testing.T) {
 		return err
 	}
 	b.refusesQuota(appended(700), "QUOTA_BYTES", "tenant.bytes", "1000")
+	_, err := b.sessions.WriteStore(t.Context(), &statev1.WriteStoreRequest{
+		Tenant: "acme", SessionId: "s1", Writes: []*statev1.StoreWrite{putting("k", `"`+strings.Repeat("x", 700)+`"`)},
+	})
+	b.refusesQuota(err, "QUOTA_BYTES", "tenant.bytes", "1000")
 	b.must(b.startFor("s1", ""))
 	if _, err := b.sessions.DeleteSession(t.Context(), &statev1.DeleteSessionRequest{Tenant: "acme", SessionId: "s1"}); err != nil {
 		t.Fatal(err)

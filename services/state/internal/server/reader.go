@@ -96,12 +96,15 @@ const (
 )
 
 // idProblem describes the fault of an id; "" for a valid one.
-func idProblem(id string) string {
+func idProblem(id string) string { return nameProblem(id, maxIDBytes) }
+
+// nameProblem describes the fault of an id or a key of at most so many bytes; "" for a valid one.
+func nameProblem(id string, maxBytes int) string {
 	switch {
 	case id == "":
 		return "is missing"
-	case len(id) > maxIDBytes:
-		return "is longer than 256 bytes"
+	case len(id) > maxBytes:
+		return fmt.Sprintf("is longer than %d bytes", maxBytes)
 	case !utf8.ValidString(id):
 		return "is not UTF-8"
 	case strings.ContainsFunc(id, unicode.IsControl):

@@ -81,6 +81,8 @@ func requestsOn(tenant string, ref *statev1.RunRef, point string) map[string]pro
 		"SessionService/SetStatus":          &statev1.SetStatusRequest{Tenant: tenant, SessionId: id, Status: sessionOK},
 		"SessionService/SaveState":          &statev1.SaveStateRequest{Tenant: tenant, SessionId: id, CustomState: "{}"},
 		"SessionService/MergeState":         &statev1.MergeStateRequest{Tenant: tenant, SessionId: id},
+		"SessionService/ReadStore":          &statev1.ReadStoreRequest{Tenant: tenant, SessionId: id},
+		"SessionService/WriteStore":         &statev1.WriteStoreRequest{Tenant: tenant, SessionId: id, Writes: []*statev1.StoreWrite{putting("k", "1")}},
 		"SessionService/AppendMessages":     &statev1.AppendMessagesRequest{Tenant: tenant, SessionId: id, Messages: []*eventv1.Message{userMessage("x")}},
 		"SessionService/TruncateMessages":   &statev1.TruncateMessagesRequest{Tenant: tenant, SessionId: id},
 		"SessionService/PutSubSession":      &statev1.PutSubSessionRequest{Tenant: tenant, SessionId: id, SubSession: child},

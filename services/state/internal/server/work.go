@@ -89,6 +89,7 @@ func (s *workService) RecordResult(ctx context.Context, r *statev1.RecordResultR
 	}
 	command.Result.Ops = x.ops(r.GetResult().GetOps())
 	command.Result.Usage = x.usage(r.GetResult().GetUsage())
+	command.Store = x.storeWrites(r.GetResult().GetStore())
 	if x.err == nil {
 		command.Result.Body = x.encode(part)
 	}

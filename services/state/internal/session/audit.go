@@ -34,6 +34,7 @@ const (
 	ActionExpirySet    AuditAction = "session.expiry_set"
 	ActionRewound      AuditAction = "session.rewound"
 	ActionStateChanged AuditAction = "state.changed"
+	ActionStoreChanged AuditAction = "store.changed"
 	ActionUserErased   AuditAction = "user.erased"
 	ActionTenantErased AuditAction = "tenant.erased"
 
@@ -239,7 +240,7 @@ func sameProperties(a, b *Session) bool {
 	return a.Title == b.Title && a.OrganizationID == b.OrganizationID && slices.Equal(a.Tags, b.Tags) && maps.Equal(a.Metadata, b.Metadata)
 }
 
-// recordSession records new properties, a new owner, a new expiry, appended messages, a rewind, and a write of the custom state. The
+// recordSession records new properties, a new owner, a new expiry, appended messages, a rewind, and writes of the custom state and of the private store. The
 // rewind of an edit belongs to its message. An expiry that changes with the status belongs to the
 // command that changed the status.
 func (a Audit) recordSession(v *View, change *Change) {
@@ -261,6 +262,9 @@ func (a Audit) recordSession(v *View, change *Change) {
 			map[string]any{"messages": v.Session.MessageCount - change.Rewind.Messages})
 	case change.Rewind == nil && (change.NewState || len(change.StateWrite) > 0):
 		a.add(v.Session, change, ActionStateChanged, "session", id, OutcomeDone, map[string]any{"version": change.Session.StateVersion})
+	case len(change.StorePuts)+len(change.StoreDeletes) > 0:
+		a.add(v.Session, change, ActionStoreChanged, "session", id, OutcomeDone,
+			map[string]any{"put": len(change.StorePuts), "deleted": len(change.StoreDeletes)})
 	}
 }
 

@@ -164,7 +164,7 @@ func (h *CachedSession) canShow(n Need) bool {
 	}
 	return n.RequestKey == "" && n.AgentType == "" && n.ExecutorID == "" && n.CheckpointID == "" && n.CheckpointBelow == 0 &&
 		!n.Live && !n.Children && n.LiveBelow == 0 && n.Tail == Tail{} && !n.Waiting && !n.OwnAgent &&
-		!n.Undo && n.RewindToMessage == "" && n.AnswerID == "" && n.AskedFrom == 0 && !n.FailedStep && !n.Stored
+		!n.Undo && n.RewindToMessage == "" && n.AnswerID == "" && n.AskedFrom == 0 && !n.FailedStep && !n.Stored && len(n.StoreKeys) == 0
 }
 
 // Size estimates the memory in bytes.
@@ -184,6 +184,9 @@ func (h *CachedSession) Size() int {
 		size += len(j.Plan) + OpsBytes(j.Ops)
 		for _, r := range j.Results {
 			size += fixed/8 + len(r.Body) + OpsBytes(r.Ops)
+			for _, m := range r.Stored {
+				size += fixed/32 + len(m.Key)
+			}
 		}
 	}
 	return size

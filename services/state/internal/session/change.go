@@ -34,6 +34,8 @@ type Change struct {
 	NewCalls     []Call   // inserted under the session's root
 	Calls        []Call   // updated by id
 	Children     []Child  // inserted, or updated by id
+	StorePuts    []StoreEntry
+	StoreDeletes []string // keys, none of StorePuts
 
 	Audit      []AuditEvent // also written with Delete
 	LogErasure *LogErasure  // only with Delete

@@ -276,6 +276,20 @@
 // of the state. Merging gives the same text, one by one or all at once. After a rewind the next
 // version is stored whole, since the number of writes before it is unknown.
 //
+// # The private store
+//
+// A store has values by key, beside the custom state: no client sees them, and they change no version. A result writes
+// to it in its own transaction (RecordResult), once, since the first result of a call wins. A method writes alone (WriteStore).
+//
+//	call c1    recorded second: put k=1                ─▶ k stays 2: c2 comes after c1 in the plan
+//	call c2    recorded first:  put k=2   ─▶ k=2
+//
+// The journal keeps the keys and sums of its results (StoreMark), without the values. So the calls of a step write in the
+// plan's order, whichever ends first, and a claim carries none of it.
+//
+// What is stored stays: an undone run, a rewind and a lost step do not take writes back. Versions by step would make every
+// write permanent, since each checkpoint may be the target of a rewind. A branch begins with an empty store.
+//
 // # Cached sessions
 //
 // CachedSession is a claimed session after the store's own last write: the session, its run,

@@ -65,6 +65,9 @@ func (n Need) union(m Need) Need {
 	n.RewindToMessage = cmp.Or(m.RewindToMessage, n.RewindToMessage)
 	n.AnswerID = cmp.Or(m.AnswerID, n.AnswerID)
 	n.AskedFrom = cmp.Or(m.AskedFrom, n.AskedFrom)
+	if len(m.StoreKeys) > 0 {
+		n.StoreKeys = m.StoreKeys
+	}
 	if m.ExecutorID != "" {
 		n.ExecutorID, n.Tail = m.ExecutorID, m.Tail
 	}

@@ -17,6 +17,7 @@ type Result struct {
 	CallID string
 	Body   []byte
 	Ops    []StateOp
+	Stored []StoreMark // writes to the private store, which were stored with the result
 	Usage  []Usage
 }
 

@@ -52,6 +52,7 @@ type Session struct {
 	StateBase      int64  // Version of the last whole state; the writes up to StateVersion are stored beside it
 	StateWrites    int32  // number of these writes
 	StateBytes     int64  // their size
+	StoreBytes     int64  // keys and values of the private store
 	Output         string // JSON, or empty
 	Failure        *Failure
 	Position       int64       // behind everything durable, as in package position; 0 for nothing

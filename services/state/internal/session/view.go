@@ -45,6 +45,7 @@ type Need struct {
 	AskedFrom       int64  // Asked: the first ordinal; 0 for none
 	FailedStep      bool   // Failed
 	Stored          bool
+	StoreKeys       []string // StoredKeys
 }
 
 // Tail bounds the last messages of the conversation. The zero value asks for none.
@@ -89,6 +90,7 @@ type View struct {
 	Asked       []Asked      // from Need.AskedFrom on, in the order of the conversation, at most MaxQuestions; nil if they were not read
 	Failed      *FailedStep  // of the newest run; nil before the first
 	Stored      Removed      // the rows that belong to the session, by table
+	StoredKeys  []StoredKey  // the existing ones of Need.StoreKeys, in no order
 }
 
 // nextVersion returns the session's row for writing, with its version raised.

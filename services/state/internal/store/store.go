@@ -20,6 +20,9 @@ import (
 	"cmp"
 	"context"
 	"io"
+	"strings"
+	"unicode"
+	"unicode/utf16"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/services/state/internal/governor"
@@ -176,6 +179,10 @@ type Reader interface {
 	// the session.
 	Messages(ctx context.Context, key session.Key, page Page) ([]session.Message, int64, error)
 
+	// StoreEntries returns a page of the session's private store in the order of the keys' bytes, and whether more
+	// entries follow.
+	StoreEntries(ctx context.Context, key session.Key, q StoreQuery) (page []StoredEntry, more bool, err error)
+
 	// Checkpoint returns a checkpoint and its custom state. An empty id is the newest
 	// checkpoint. NotFound (CHECKPOINT_NOT_FOUND).
 	Checkpoint(ctx context.Context, key session.Key, id string) (*session.Checkpoint, string, error)
@@ -218,6 +225,48 @@ type Page struct {
 	Limit    int
 	MaxBytes int
 }
+
+// StoreQuery selects entries of a private store: those of Keys, or a range if Keys is nil. They have at most MaxBytes in
+// total; the first is included whatever its size.
+type StoreQuery struct {
+	Keys     []string
+	Prefix   string // of the keys of the range
+	After    string // the range begins after this key; empty for the first
+	Limit    int    // of a range; at least 1
+	MaxBytes int
+	KeysOnly bool // without values, which then have no bytes
+}
+
+// StoredEntry is an entry of a private store.
+type StoredEntry struct {
+	session.StoreEntry
+	Bytes int64 // of the key and the value
+}
+
+// Range returns the bounds of the keys: from the first, and before the second.
+func (q StoreQuery) Range() (from, before string) {
+	const (
+		next = "\x01" // a key has no control characters, so nothing lies between a key and the key with this suffix
+		last = "\U0010FFFF"
+	)
+	from, before = q.Prefix, strings.Repeat(last, session.MaxStoreKey/len(last)+1)
+	if q.After >= from && q.After != "" {
+		from = q.After + next
+	}
+	for prefix := []rune(q.Prefix); len(prefix) > 0; prefix = prefix[:len(prefix)-1] {
+		if r := &prefix[len(prefix)-1]; *r < unicode.MaxRune {
+			*r++
+			if utf16.IsSurrogate(*r) {
+				*r = surrogatesEnd
+			}
+			return from, string(prefix)
+		}
+	}
+	return from, before
+}
+
+// surrogatesEnd is the first character behind those that UTF-8 cannot encode.
+const surrogatesEnd = 0xE000
 
 // StepPage is a range of the steps of a session. It has at most Limit steps, and their
 // records and messages at most MaxBytes in total. The first step is included whatever

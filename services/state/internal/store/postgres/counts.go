@@ -23,7 +23,8 @@ var (
 	countRunning       = prepared(`SELECT count(*) FROM runs WHERE status = 'running' AND tenant = $1::text`)
 	countRunningOfUser = prepared(`SELECT count(*) FROM runs WHERE status = 'running' AND tenant = $1::text AND user_id = $2::text`)
 	sumBytes           = prepared(`SELECT ((SELECT COALESCE(sum(size), 0) FROM messages WHERE tenant = $1::text)
-		+ (SELECT COALESCE(sum(size), 0) FROM files WHERE tenant = $1::text))::bigint`)
+		+ (SELECT COALESCE(sum(size), 0) FROM files WHERE tenant = $1::text)
+		+ (SELECT COALESCE(sum(store_bytes), 0) FROM sessions WHERE tenant = $1::text))::bigint`)
 	// The condition on all statuses is that of the index.
 	selectBacklog = prepared(`WITH due AS (SELECT GREATEST(created_at, due_at) AS since FROM runs
 			WHERE status IN ('waiting', 'queued', 'running') AND status = 'queued' AND due_at <= $1::bigint LIMIT $2::bigint)

@@ -130,6 +130,10 @@ var (
 		return " CROSS JOIN LATERAL (" + strings.Join(counts, " UNION ALL ") + ") c (name, rows)"
 	}())
 
+	readStoredKeys = forViews(fmt.Sprintf(`e.key, octet_length(e.key) + octet_length(e.value)::bigint,
+		CASE WHEN octet_length(e.value) <= %d THEN e.value ELSE '' END`, session.MaxStoreNumber), keyed("key text"),
+		joinRow("e", "store_entries", "key", "v.key"))
+
 	readWaiting = forViews(
 		`h.message_ids, `+runColumns.Select("r"),
 		keyed(""),

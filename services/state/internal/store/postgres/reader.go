@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"strings"
 
@@ -240,6 +241,37 @@ func (s ownedReader) Messages(ctx context.Context, key session.Key, page store.P
 	total, err = s.readOf(ctx, key, readMessages, []any{page.From, page.Limit, page.MaxBytes},
 		scanEach(messageRead.Destinations, func(m *session.Message) { messages = append(messages, *m) }))
 	return messages, total, wrap(ctx, err, "read messages of session %q", key.SessionID)
+}
+
+// The entries of a page, and how many there are without the bound on their bytes.
+const storePage = `e.key, CASE WHEN e.keys_only THEN '' ELSE e.value END, e.bytes, e.found`
+
+const storeSums = `(SELECT *, $%[1]d::boolean AS keys_only, octet_length(key) + octet_length(value)::bigint AS bytes, count(*) OVER () AS found,
+		row_number() OVER (ORDER BY key) AS place,
+		sum(octet_length(key) + CASE WHEN $%[1]d THEN 0 ELSE octet_length(value) END) OVER (ORDER BY key) AS total FROM (%[2]s) page) e
+	WHERE e.total <= $%[3]d::bigint OR e.place = 1 ORDER BY e.key`
+
+var (
+	readStoreRange = union("", head, query{storePage, fmt.Sprintf(storeSums, 6, `SELECT key, value FROM store_entries
+		WHERE tenant = $1::text AND session_id = $2::text AND key >= $3::text AND key < $4::text ORDER BY key LIMIT $5::bigint`, 7)})
+	readStoreKeys = union("", head, query{storePage, fmt.Sprintf(storeSums, 4, `SELECT s.key, s.value FROM unnest($3::text[]) AS v (key)
+		CROSS JOIN LATERAL (SELECT * FROM store_entries WHERE tenant = $1::text AND session_id = $2::text
+			AND key >= v.key AND key <= v.key ORDER BY key LIMIT 1) s`, 5)})
+)
+
+// StoreEntries implements store.Reader.
+func (s ownedReader) StoreEntries(ctx context.Context, key session.Key, q store.StoreQuery) (page []store.StoredEntry, more bool, err error) {
+	found := 0
+	scan := scanEach(func(to []any, e *store.StoredEntry) []any { return append(to, &e.Key, &e.Value, &e.Bytes, &found) },
+		func(e *store.StoredEntry) { page = append(page, *e) })
+	if q.Keys != nil {
+		_, err = s.readOf(ctx, key, readStoreKeys, []any{q.Keys, q.KeysOnly, q.MaxBytes}, scan)
+	} else {
+		from, before := q.Range()
+		_, err = s.readOf(ctx, key, readStoreRange, []any{from, before, q.Limit + 1, q.KeysOnly, q.MaxBytes}, scan)
+		page = page[:min(len(page), q.Limit)]
+	}
+	return page, found > len(page), wrap(ctx, err, "read the store of session %q", key.SessionID)
 }
 
 // A checkpoint is found by the step in its id. Without an id the newest is found.

@@ -39,6 +39,7 @@ func (r *reader) loadViews(ctx context.Context, conn *pgx.Conn) error {
 	r.asked()
 	r.retry()
 	r.stored()
+	r.storedKeys()
 	r.queueLookups()
 	if err := r.run(ctx, conn); err != nil {
 		return err
@@ -310,6 +311,13 @@ func (r *reader) stored() {
 		}
 		s.view.Stored[n.table] = n.rows
 	})
+}
+
+// storedKeys reads the entries of private stores that a command writes.
+func (r *reader) storedKeys() {
+	read(r, readStoredKeys, byNames(func(n *session.Need) []string { return n.StoreKeys }), func(to []any, k *session.StoredKey) []any {
+		return append(to, &k.Key, &k.Bytes, &k.Short)
+	}, func(s *loadedSession, k *session.StoredKey) { s.view.StoredKeys = append(s.view.StoredKeys, *k) })
 }
 
 // storedRows is the number of a session's rows in a table.

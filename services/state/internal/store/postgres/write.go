@@ -45,6 +45,8 @@ const (
 	callInsert
 	callUpdate
 	childUpsert
+	storeDelete
+	storeUpsert
 	facetDelete
 	facetInsert
 	auditInsert
@@ -72,6 +74,7 @@ var (
 	callColumns          = table.Calls.All()
 	callUpdateInput      = slices.Concat(table.Calls.Key, table.Calls.Small)
 	childColumns         = table.SubSessions.All()
+	storeColumns         = table.StoreEntries.All()
 	auditColumns         = table.Audit.All()
 	logErasureInput      = columnsOf(&table.LogErasures, table.LogErasures.All())
 	facetInput           = keyed("facet bytea, created_at bigint")
@@ -125,6 +128,8 @@ var writes = [writesNumber]*statement{
 	callInsert:       insert(&table.Calls, ""),
 	callUpdate:       update(&table.Calls, table.Calls.Small),
 	childUpsert:      upsert(&table.SubSessions),
+	storeDelete:      deleteFrom(columnsOf(&table.StoreEntries, table.StoreEntries.Key), table.StoreEntries.Name),
+	storeUpsert:      upsert(&table.StoreEntries),
 	facetDelete:      deleteFrom(facetInput, "session_facets"),
 	// A release without facets may have left one behind.
 	facetInsert: forRows(facetInput, func(v string) string { return insertText(facetInput, "session_facets", v) + ` ON CONFLICT DO NOTHING` }),
@@ -271,6 +276,12 @@ func (w *writer) change(s *loadedSession) {
 	}
 	w.calls(s, c)
 	w.children(&s.Key, c.Children)
+	for _, key := range c.StoreDeletes {
+		w.rows[storeDelete].addKey(&s.Key).more(key)
+	}
+	for i := range c.StorePuts {
+		addRow(&w.rows[storeUpsert], &s.Key, storeColumns, &c.StorePuts[i])
+	}
 }
 
 // run writes few columns of a run that only continues.

@@ -100,4 +100,10 @@ func (w *writer) change(before *session.Session, c *session.Change) {
 	for i := range c.Children {
 		write(w, upsertChild, w.scope(), &c.Children[i])
 	}
+	for _, key := range c.StoreDeletes {
+		w.exec(`DELETE FROM store_entries WHERE tenant = ? AND session_id = ? AND key = ?`, key)
+	}
+	for i := range c.StorePuts {
+		write(w, upsertStoreEntry, w.scope(), &c.StorePuts[i])
+	}
 }

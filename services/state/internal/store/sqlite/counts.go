@@ -60,7 +60,8 @@ func (s *Store) RunningRuns(ctx context.Context, tenant, userID string) (n int64
 func (s *Store) StoredBytes(ctx context.Context, tenant string) (n int64, err error) {
 	err = s.read(ctx, func(c *connection) error {
 		_, err := c.queryRow(ctx, `SELECT
-			(SELECT COALESCE(sum(size), 0) FROM messages WHERE tenant = ?1) + (SELECT COALESCE(sum(size), 0) FROM files WHERE tenant = ?1)`,
+			(SELECT COALESCE(sum(size), 0) FROM messages WHERE tenant = ?1) + (SELECT COALESCE(sum(size), 0) FROM files WHERE tenant = ?1)
+			+ (SELECT COALESCE(sum(store_bytes), 0) FROM sessions WHERE tenant = ?1)`,
 			arguments(tenant), &n)
 		return err
 	})

@@ -133,6 +133,41 @@ func (s ownedReader) Messages(ctx context.Context, key session.Key, page store.P
 	return messages, total, wrap(ctx, err, "read messages of session %q", key.SessionID)
 }
 
+// The entries of a page, and how many there are without the bound on their bytes.
+const (
+	storePage = `SELECT key, CASE WHEN ?3 THEN '' ELSE value END, bytes, found FROM
+		(SELECT *, octet_length(key) + octet_length(value) AS bytes, count(*) OVER () AS found, row_number() OVER (ORDER BY key) AS place,
+			sum(octet_length(key) + CASE WHEN ?3 THEN 0 ELSE octet_length(value) END) OVER (ORDER BY key) AS total FROM
+			(SELECT key, value FROM store_entries WHERE tenant = ?1 AND session_id = ?2`
+	storeInRange  = ` AND key >= ?5 AND key < ?6 ORDER BY key LIMIT 0 + ?7`
+	storeWithKeys = ` AND key IN (SELECT value FROM json_each(?5))`
+	storeBounded  = `)) WHERE total <= ?4 OR place = 1 ORDER BY key`
+)
+
+// StoreEntries implements store.Reader.
+func (s ownedReader) StoreEntries(ctx context.Context, key session.Key, q store.StoreQuery) (page []store.StoredEntry, more bool, err error) {
+	query, args := storeWithKeys, arguments(key.Tenant, key.SessionID, q.KeysOnly, q.MaxBytes)
+	if q.Keys != nil {
+		args = append(args, jsonList(q.Keys))
+	} else {
+		from, before := q.Range()
+		query, args = storeInRange, append(args, from, before, q.Limit+1)
+	}
+	found := 0
+	err = s.readOf(ctx, key, func(c *connection, _ *session.Session) error {
+		return c.forEach(ctx, storePage+query+storeBounded, args, func(row scanner) error {
+			var e store.StoredEntry
+			err := row.Scan(&e.Key, &e.Value, &e.Bytes, &found)
+			page = append(page, e)
+			return err
+		})
+	})
+	if q.Keys == nil {
+		page = page[:min(len(page), q.Limit)]
+	}
+	return page, found > len(page), wrap(ctx, err, "read the store of session %q", key.SessionID)
+}
+
 // Checkpoint implements store.Reader.
 func (s ownedReader) Checkpoint(ctx context.Context, key session.Key, id string) (k *session.Checkpoint, state string, err error) {
 	err = s.readOf(ctx, key, func(c *connection, _ *session.Session) error {

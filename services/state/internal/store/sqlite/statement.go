@@ -102,6 +102,7 @@ var (
 	insertCall         = insert(&table.Calls)
 	updateCall         = update(&table.Calls, table.Calls.Small)
 	upsertChild        = upsert(&table.SubSessions)
+	upsertStoreEntry   = upsert(&table.StoreEntries)
 	upsertLogErasure   = upsert(&table.LogErasures)
 	insertAudit        = func() *rowStatement[session.AuditEvent] {
 		s := insert(&table.Audit)

@@ -43,7 +43,7 @@ func loadView(ctx context.Context, c *connection, key session.Key, need session.
 
 var viewLoaders = []func(context.Context, *connection, session.Key, session.Need, *session.View) error{
 	loadRuns, loadJournal, loadCheckpoint, loadMessages, loadCalls, loadState, loadWaiting, loadUndo, loadRewindPoint, loadAnswer, loadAsked,
-	loadFailedStep, countStored,
+	loadFailedStep, countStored, loadStoredKeys,
 }
 
 const planExists = `, EXISTS (SELECT 1 FROM plans p WHERE p.tenant = s.tenant AND p.session_id = s.session_id)`
@@ -230,6 +230,21 @@ func countStored(ctx context.Context, c *connection, key session.Key, need sessi
 		v.Stored[name] = rows
 	}
 	return nil
+}
+
+// loadStoredKeys loads the entries of the private store that the command writes.
+func loadStoredKeys(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) error {
+	if len(need.StoreKeys) == 0 {
+		return nil
+	}
+	return c.forEach(ctx, `SELECT key, octet_length(key) + octet_length(value), CASE WHEN octet_length(value) <= ? THEN value ELSE '' END
+		FROM store_entries WHERE tenant = ? AND session_id = ? AND key IN (SELECT value FROM json_each(?))`,
+		arguments(session.MaxStoreNumber, key.Tenant, key.SessionID, jsonList(need.StoreKeys)), func(row scanner) error {
+			var k session.StoredKey
+			err := row.Scan(&k.Key, &k.Bytes, &k.Short)
+			v.StoredKeys = append(v.StoredKeys, k)
+			return err
+		})
 }
 
 func loadState(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) (err error) {

@@ -100,7 +100,7 @@ func (h *harness) tryResult(ref session.ClaimRef, step int32, result session.Res
 	return repeated, err
 }
 
-var limits = session.Limits{State: 1000, Journal: 10_000, Waiting: 3}
+var limits = session.Limits{State: 1000, Journal: 10_000, Waiting: 3, Store: 2000, StoreStep: 1000}
 
 // commitOf returns a command to commit a step with one message.
 func (h *harness) commitOf(ref session.ClaimRef, step int32) session.Commit {

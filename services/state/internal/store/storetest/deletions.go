@@ -110,6 +110,7 @@ func (h *harness) populateSession(key session.Key) session.Key {
 	_, err := h.tryResult(ref, 3, session.Result{CallID: "c3", Body: []byte("r")})
 	h.must(err)
 	h.recordUsage(key, "", toolUsage("t"))
+	h.must(h.writeStore(key, put("k", "1")))
 	return key
 }
 

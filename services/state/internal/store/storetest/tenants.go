@@ -26,6 +26,10 @@ var readMethods = []readMethod{
 		messages, _, err := h.Store.Messages(h.Context(), k, store.Page{Limit: 9, MaxBytes: 99})
 		return messages, err
 	}, "SESSION_NOT_FOUND"},
+	{"StoreEntries", func(h *harness, k session.Key) (any, error) {
+		page, _, err := h.Store.StoreEntries(h.Context(), k, store.StoreQuery{Limit: 9, MaxBytes: 99})
+		return page, err
+	}, "SESSION_NOT_FOUND"},
 	{"Checkpoint", func(h *harness, k session.Key) (any, error) {
 		c, _, err := h.Store.Checkpoint(h.Context(), k, "checkpoint")
 		return c, err
@@ -227,6 +231,7 @@ func (h *harness) createNamesake(key session.Key, mark string) {
 		Children: []session.Child{
 			{SessionID: "child", AgentType: agent, Status: session.Active, Mode: session.Ephemeral, Name: mark, Location: session.Remote},
 		},
+		StorePuts: []session.StoreEntry{{Key: "key", Value: fmt.Sprintf("%q", mark)}},
 	})
 	s.Waiting = 1
 	h.write(key, &session.Change{

@@ -14,7 +14,7 @@ func Descriptions() []Description {
 		), describe(&States), describe(&Runs), describe(&WaitingInputs), describe(&Messages), describe(&Plans), describe(&Results),
 		describe(
 			&Checkpoints,
-		), describe(&UsageEntries), describe(&Calls), describe(&SubSessions), describe(&Memories), describe(&Files), describe(&Audit), describe(&LogErasures),
+		), describe(&UsageEntries), describe(&Calls), describe(&SubSessions), describe(&Memories), describe(&Files), describe(&StoreEntries), describe(&Audit), describe(&LogErasures),
 	}
 }
 
@@ -22,13 +22,13 @@ func Descriptions() []Description {
 func OfSession() []string {
 	return []string{
 		Sessions.Name, States.Name, Runs.Name, Messages.Name, Plans.Name, Results.Name, Checkpoints.Name, UsageEntries.Name, Calls.Name,
-		SubSessions.Name, WaitingInputs.Name,
+		SubSessions.Name, WaitingInputs.Name, StoreEntries.Name,
 	}
 }
 
 // Counted returns the names of the tables whose rows are counted before a session is deleted.
 func Counted() []string {
-	return []string{Messages.Name, Runs.Name, Checkpoints.Name, States.Name, Calls.Name, UsageEntries.Name, "file_links"}
+	return []string{Messages.Name, Runs.Name, Checkpoints.Name, States.Name, Calls.Name, UsageEntries.Name, "file_links", StoreEntries.Name}
 }
 
 func describe[R any](t *Table[R]) Description {

@@ -32,6 +32,7 @@ var Sessions = Table[session.Session]{
 		integer("children", func(s *session.Session) *int32 { return &s.Children }),
 		integer("waiting", func(s *session.Session) *int32 { return &s.Waiting }),
 		integer("expires_at", func(s *session.Session) *int64 { return (*int64)(&s.ExpiresAt) }),
+		integer("store_bytes", func(s *session.Session) *int64 { return &s.StoreBytes }),
 	},
 	Large: Columns[session.Session]{
 		text("output", func(s *session.Session) *string { return &s.Output }),
@@ -200,6 +201,7 @@ var Results = Table[Result]{
 		text("call_id", func(r *Result) *string { return &r.CallID }),
 		byteString("body", func(r *Result) *[]byte { return &r.Body }),
 		asJSON("ops", func(r *Result) *[]session.StateOp { return &r.Ops }),
+		asJSON("stored", func(r *Result) *[]session.StoreMark { return &r.Stored }),
 		asJSON("usage", func(r *Result) *[]session.Usage { return &r.Usage }),
 	},
 }
@@ -305,6 +307,14 @@ var SubSessions = Table[session.Child]{
 		integer("started_at", func(c *session.Child) *int64 { return (*int64)(&c.StartedAt) }),
 		integer("completed_at", func(c *session.Child) *int64 { return (*int64)(&c.CompletedAt) }),
 	},
+}
+
+// StoreEntries holds the private stores of sessions.
+var StoreEntries = Table[session.StoreEntry]{
+	Name:  "store_entries",
+	Scope: ofSession,
+	Key:   Columns[session.StoreEntry]{text("key", func(e *session.StoreEntry) *string { return &e.Key })},
+	Small: Columns[session.StoreEntry]{text("value", func(e *session.StoreEntry) *string { return &e.Value })},
 }
 
 // Memories holds memory records.
