@@ -30,6 +30,7 @@ type Usage struct {
 // Safe for concurrent use.
 type Host struct {
 	*agent.Draft
+	store *agent.Store
 
 	mu     sync.Mutex
 	events []Event
@@ -42,8 +43,11 @@ func NewHost(state agent.State) (*Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Host{Draft: agent.NewDraft(own, nil, 0)}, nil
+	return &Host{Draft: agent.NewDraft(own, nil, 0), store: agent.NewStore(nil)}, nil
 }
+
+// Store returns the private store of the session, which begins empty.
+func (h *Host) Store() *agent.Store { return h.store }
 
 // Emit records an event. An event that replaces an earlier one is recorded as well.
 func (h *Host) Emit(ctx context.Context, name string, data any, options ...agent.EmitOption) error {

@@ -100,6 +100,7 @@ type Decision struct {
 type Ended struct {
 	Result agent.ToolResult
 	Ops    []agent.Op
+	Store  []agent.StoreWrite // to the private store; recorded with the result
 	// Stopped means that a stop ended the call. Result is invalid then.
 	Stopped bool
 	// Begun means that the tool of a stopped call had begun.

@@ -20,6 +20,7 @@ import (
 	executorv1 "github.com/holdfast-run/holdfast/proto/holdfast/executor/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
+	"github.com/holdfast-run/holdfast/services/executor/internal/sessionstore"
 )
 
 // Caller calls methods. It implements executorv1.ExecutorServiceServer, and may be used by many goroutines.
@@ -61,6 +62,10 @@ func (c *Caller) Call(ctx context.Context, r *executorv1.CallMethodRequest, out 
 		return err
 	}
 	h := &host{Caller: c, request: r, out: out, writing: make(chan struct{}, 1)}
+	h.store = agent.NewStore(sessionstore.Reader{
+		Sessions: c.sessions, Tenant: r.GetTenant(), SessionID: r.GetSessionId(), Caller: r.GetCaller(), Granted: h.granted(),
+		MayBeMissing: true,
+	})
 	defer h.end()
 	result, err := c.run(ctx, m, h)
 	if _, isFault := fault.From(err); isFault || err != nil && ctx.Err() != nil {
@@ -76,6 +81,9 @@ func (c *Caller) Call(ctx context.Context, r *executorv1.CallMethodRequest, out 
 		return err
 	}
 	h.end()
+	if err := h.commitStore(ctx); err != nil {
+		return err
+	}
 	return out.Send(&executorv1.CallMethodResponse{Event: &executorv1.CallMethodResponse_Result{Result: text}})
 }
 
@@ -121,6 +129,7 @@ type host struct {
 	*Caller
 	request *executorv1.CallMethodRequest
 	out     Stream
+	store   *agent.Store
 
 	writing chan struct{} // holds an element during a write or a Send: gRPC allows one Send at a time
 	ended   bool          // guarded by writing
@@ -256,6 +265,32 @@ func (h *host) write(ctx context.Context, version int64, state agent.State) erro
 		Tenant: h.request.GetTenant(), SessionId: h.request.GetSessionId(), CustomState: string(text), ExpectedVersion: version,
 		Caller: h.request.GetCaller(),
 	}, h.granted())
+	return err
+}
+
+// Store returns the private store of the session.
+func (h *host) Store() *agent.Store { return h.store }
+
+// commitStore stores what the method has written to the private store, in a session that it creates if needed.
+func (h *host) commitStore(ctx context.Context) error {
+	writes := h.store.End()
+	if len(writes) == 0 {
+		return nil
+	}
+	if h.request.GetReadOnly() {
+		return fault.New(fault.Denied, "CONNECTION_READONLY", "Connection is readonly")
+	}
+	request := &statev1.WriteStoreRequest{
+		Tenant: h.request.GetTenant(), SessionId: h.request.GetSessionId(), Writes: sessionstore.Writes(writes), Caller: h.request.GetCaller(),
+	}
+	_, err := h.sessions.WriteStore(ctx, request, h.granted())
+	if fault.ReasonOf(err) != "SESSION_NOT_FOUND" {
+		return err
+	}
+	if err := h.write(ctx, 0, agent.State{}); err != nil && fault.ReasonOf(err) != "SESSION_EXISTS" {
+		return err
+	}
+	_, err = h.sessions.WriteStore(ctx, request, h.granted())
 	return err
 }
 

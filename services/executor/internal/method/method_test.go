@@ -3,6 +3,7 @@ package method_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"reflect"
 	"sync"
@@ -236,6 +237,50 @@ func TestAnEndedCallSendsAndWritesNothing(t *testing.T) {
 		}
 		if _, err := s.sessions.GetSession(t.Context(), &statev1.GetSessionRequest{Tenant: "acme", SessionId: "s"}); fault.KindOf(err) != fault.NotFound {
 			t.Errorf("GetSession = %v, want no session", err)
+		}
+	})
+}
+
+func TestAMethodWritesToTheStoreWhenItSucceeds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSystem(t)
+		fails := errors.New("no")
+		var readOnly bool
+		call := func(then error) error {
+			r := proto.CloneOf(request)
+			r.ReadOnly = readOnly
+			return s.caller(1, func(ctx context.Context, call *agent.MethodCall) (any, error) {
+				var calls int
+				if _, err := call.Store().Get(ctx, "calls", &calls); err != nil {
+					return nil, err
+				}
+				if err := call.Store().Add("calls", 1); err != nil {
+					return nil, err
+				}
+				return calls, then
+			}).Call(t.Context(), r, &stream{t: t})
+		}
+		stored := func() string {
+			t.Helper()
+			got, err := s.sessions.ReadStore(t.Context(), &statev1.ReadStoreRequest{Tenant: "acme", SessionId: "s", Keys: []string{"calls"}})
+			must(t, err)
+			return got.GetEntries()[0].GetValue()
+		}
+		must(t, call(nil)) // creates the session
+		if got := stored(); got != "1" || s.state() != "{}" {
+			t.Errorf("got %s calls and the state %s, want 1 and an empty state", got, s.state())
+		}
+		must(t, call(nil))
+		if err := call(fails); fault.ReasonOf(err) != "METHOD_FAILED" {
+			t.Errorf("got %v, want METHOD_FAILED", err)
+		}
+		readOnly = true
+		if err := call(nil); fault.ReasonOf(err) != "CONNECTION_READONLY" {
+			t.Errorf("got %v, want CONNECTION_READONLY", err)
+		}
+		if got := stored(); got != "2" {
+			t.Errorf("got %s calls, want the 2 that succeeded", got)
 		}
 	})
 }

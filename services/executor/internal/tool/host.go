@@ -46,6 +46,7 @@ type Usage struct {
 // state and accepts nothing after End. Safe for concurrent use. It is an agent.Host.
 type Host struct {
 	*agent.Draft
+	store    *agent.Store // of a tool
 	emit     Emit
 	sending  sync.WaitGroup                          // events being sent
 	takeTime func() (context.Context, time.Duration) // nil outside of Runner.Execute
@@ -60,7 +61,7 @@ type Host struct {
 // NewHost begins with the custom state at the start of the step; the state must not change any more. schema and
 // stateBytes are as in Scope. A nil emit drops events.
 func NewHost(state agent.State, schema *agent.Schema, stateBytes int, emit Emit) *Host {
-	return &Host{Draft: agent.NewDraft(state, schema, stateBytes), emit: emit, cancel: map[int]context.CancelFunc{}}
+	return &Host{Draft: agent.NewDraft(state, schema, stateBytes), store: agent.NewStore(nil), emit: emit, cancel: map[int]context.CancelFunc{}}
 }
 
 // runtimeEvents are the names of data parts that the runtime writes itself. A chat shows an event as the data part with
@@ -106,6 +107,9 @@ func (h *Host) Emit(ctx context.Context, name string, data any, options ...agent
 	}
 	return h.emit(ctx, Event{Name: name, ID: chosen.ID, Transient: chosen.Transient, Data: text})
 }
+
+// Store returns the private store of the session.
+func (h *Host) Store() *agent.Store { return h.store }
 
 // TakeTime is for a tool that may wait for long before its work begins. From then on the tool applies its time limit
 // itself: it ends its work when ctx ends, and fails with TimedOut after the limit. ok is false outside of a run.

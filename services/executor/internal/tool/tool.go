@@ -66,6 +66,8 @@ type Scope struct {
 	ResultBytes int
 	// StateBytes limits the call's state changes as JSON; 0 means agent.DefaultStateBytes.
 	StateBytes int
+	// Store reads the private store of the session. Nil is an empty store.
+	Store agent.StoreReader
 	// Emit sends events to the stream's readers while the call runs: see agent.Host. Nil drops them.
 	Emit Emit
 }
@@ -77,6 +79,8 @@ type Outcome struct {
 	// Ops are the state writes of a successful call. Usage is counted for every call.
 	Ops   []agent.Op
 	Usage []Usage
+	// Store are the writes of a successful call to the private store.
+	Store []agent.StoreWrite
 	// Begun means that the tool was entered.
 	Begun bool
 	// Awaits, if not nil, means that the call has no result yet.
@@ -118,6 +122,7 @@ func (r *Runner) Execute(ctx context.Context, t agent.Tool, call *agent.Call, sc
 	defer cancel()
 
 	host := NewHost(scope.State, scope.StateSchema, scope.StateBytes, scope.Emit)
+	host.store = agent.NewStore(scope.Store)
 	scope.ResultBytes = cmp.Or(scope.ResultBytes, defaultResultBytes)
 	own := *call
 	own.Tool = t.Name
@@ -137,10 +142,11 @@ func (r *Runner) Execute(ctx context.Context, t agent.Tool, call *agent.Call, sc
 		r.abandon(ctx, key, call, ends)
 	}
 	ops, usage := host.End()
+	stored := host.store.End()
 	outcome := Outcome{Result: last.result, Awaits: last.awaits, Usage: usage, Begun: true}
 	switch {
 	case ended && last.result.Success:
-		outcome.Ops = ops
+		outcome.Ops, outcome.Store = ops, stored
 	case ctx.Err() != nil:
 		outcome.Canceled = true
 	case inner.Err() != nil && !timeTaken.Load():

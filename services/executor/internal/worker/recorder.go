@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 	"github.com/holdfast-run/holdfast/services/executor/internal/retry"
+	"github.com/holdfast-run/holdfast/services/executor/internal/sessionstore"
 )
 
 // releaseTimeout bounds the release of a run, whose context may have ended.
@@ -26,6 +28,7 @@ const (
 	reasonResultTooLarge    = "RESULT_TOO_LARGE"
 	reasonStateSizeExceeded = "STATE_SIZE_EXCEEDED"
 	reasonStateInvalid      = "STATE_INVALID"
+	reasonsOfStore          = "STORE_" // of all refused writes to the private store
 )
 
 // recorder writes a run's progress to the state service, under the epoch of its claim. It repeats each write
@@ -120,7 +123,7 @@ func (r *recorder) result(ctx context.Context, step int, o *outcome, decided *lo
 		return r.call(ctx, func(ctx context.Context) error {
 			_, err := r.worker.peers.Work.RecordResult(ctx, &statev1.RecordResultRequest{
 				Run: r.claimed.ref, Step: int32(step),
-				Result: &statev1.CallResult{Result: result, Ops: fromOps(o.Ops), Usage: o.usage},
+				Result: &statev1.CallResult{Result: result, Ops: fromOps(o.Ops), Usage: o.usage, Store: sessionstore.Writes(o.Store)},
 			})
 			return err
 		})
@@ -137,6 +140,14 @@ func (r *recorder) result(ctx context.Context, step int, o *outcome, decided *lo
 	return nil
 }
 
+// storeReader returns the reader of the session's private store.
+func (r *recorder) storeReader() agent.StoreReader {
+	return sessionstore.Reader{
+		Sessions: r.worker.peers.Sessions, Tenant: r.claimed.ref.GetTenant(), SessionID: r.claimed.ref.GetSessionId(),
+		Granted: r.claimed.granted(), Timeout: r.worker.config.CallTimeout,
+	}
+}
+
 // refusal returns why the state service has refused a result of this size, for the model. It is empty for an
 // error with another cause.
 func refusal(err error, bytes int) string {
@@ -149,6 +160,8 @@ func refusal(err error, bytes int) string {
 		return "state_size_exceeded: the tool's writes to the state are more than can be stored (" + f.Detail + "); none was stored"
 	case f.Reason == reasonStateInvalid:
 		return "the tool's writes to the state cannot be stored (" + f.Detail + "); none was stored"
+	case strings.HasPrefix(f.Reason, reasonsOfStore) && (f.Kind == fault.Invalid || f.Kind == fault.TooLarge):
+		return "the tool's writes to the store cannot be stored (" + f.Detail + "); none was stored"
 	case f.Reason == reasonResultTooLarge || f.Kind == fault.TooLarge:
 		return fmt.Sprintf("result_too_large: the tool's result has %d bytes, more than can be stored; ask for less", bytes)
 	}

@@ -29,7 +29,7 @@ type outcome struct {
 // fail makes the call a failed one without writes. The model reads problem.
 func (o *outcome) fail(problem string) {
 	o.Result = agent.ToolResult{CallID: o.Result.CallID, Name: o.Result.Name, Synthetic: true, Error: problem}
-	o.Ops = nil
+	o.Ops, o.Store = nil, nil
 	for _, u := range o.usage {
 		if t := u.GetTool(); t != nil {
 			t.Success = false
@@ -189,7 +189,7 @@ func (t *toolCaller) runTool(ctx context.Context, e *callBatch, c loop.Call) (o 
 	begin := t.worker.peers.Now()
 	ran := t.worker.tools.Execute(ctx, *c.Tool, t.claimed.toolCall(e.Step, c), tool.Scope{
 		State: hooks.state, ResultBytes: min(t.worker.config.MaxResultBytes, maxStepResults/len(e.Calls)),
-		StateSchema: t.hooks.stateSchema, StateBytes: t.worker.config.MaxStateBytes, Emit: t.view.emitter(int32(e.Step)),
+		StateSchema: t.hooks.stateSchema, StateBytes: t.worker.config.MaxStateBytes, Emit: t.view.emitter(int32(e.Step)), Store: t.recorder.storeReader(),
 	})
 	took := t.worker.peers.Now().Sub(begin)
 	o = outcome{Ended: loop.Ended{Result: ran.Result, Stopped: ran.Canceled, Begun: ran.Begun}}
@@ -206,7 +206,7 @@ func (t *toolCaller) runTool(ctx context.Context, e *callBatch, c loop.Call) (o 
 	}
 	if !ran.Canceled {
 		hooks.after(ctx, ran)
-		o.Ops = hooks.ops
+		o.Ops, o.Store = hooks.ops, ran.Store
 	}
 	o.usage = append(o.usage, hooks.usage...)
 	return o
