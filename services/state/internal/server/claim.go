@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
@@ -74,11 +73,11 @@ func (s claimStream) SendStop(runID string, stop session.Stop) error {
 
 // readExecutor gives Invalid (EXECUTOR_INVALID, ID_INVALID).
 func readExecutor(x *reader, r *statev1.ClaimRunsRequest) scheduler.Executor {
-	const reason, maxAgents, maxDescription, maxText = "EXECUTOR_INVALID", 1000, 4096, 4096
+	const reason, maxAgents, maxText = "EXECUTOR_INVALID", 1000, 4096
 	if p := idProblem(r.GetExecutorId()); p != "" {
 		x.refuse(reason, "executor_id %s; the first request of a stream names the executor", p)
 	}
-	if n := len(r.GetAgents()); n == 0 && len(r.GetProblems()) == 0 || n > maxAgents {
+	if n := len(r.GetAgents()); n == 0 && len(r.GetProblems()) == 0 && !r.GetServesStoredAgents() || n > maxAgents {
 		x.refuse(reason, "the first request announces %d agents; announce 1 to %d", n, maxAgents)
 	}
 	if n := len(r.GetProblems()); n > maxProblems {
@@ -94,25 +93,13 @@ func readExecutor(x *reader, r *statev1.ClaimRunsRequest) scheduler.Executor {
 		})
 	}
 	for _, a := range r.GetAgents() {
-		if p := idProblem(a.GetAgentType()); p != "" {
-			x.refuse(reason, "agent_type %q %s", a.GetAgentType(), p)
-		}
-		if len(a.GetDescription()) > maxDescription || strings.ContainsRune(a.GetDescription(), 0) {
-			x.refuse(reason, "the description of agent %q is longer than %d bytes or has a zero character", a.GetAgentType(), maxDescription)
-		}
-		onBusy, known := busyIn[a.GetOnBusy()]
-		if !known && a.GetOnBusy() != statev1.BusyPolicy_BUSY_POLICY_UNSPECIFIED {
-			x.refuse(reason, "on_busy of agent %q is %s, which is not a policy", a.GetAgentType(), a.GetOnBusy())
-		}
+		executor.Agents = append(executor.Agents, readAgent(x, reason, a))
 		if x.err != nil {
 			return executor
 		}
-		if err := checkStateSchema(a.GetStateSchema()); err != nil {
-			x.refuse(reason, "state_schema of agent %q: %v", a.GetAgentType(), err)
-		}
-		executor.Agents = append(executor.Agents, session.Agent{
-			Type: a.GetAgentType(), Description: a.GetDescription(), OnBusy: onBusy, StateSchema: a.GetStateSchema(), Remote: a.GetRemote(),
-		})
+	}
+	if r.GetServesStoredAgents() {
+		executor.Agents = append(executor.Agents, session.Agent{Type: session.StoredAgents})
 	}
 	executor.Held = readClaimedRuns(x, r.GetHeldRunIds())
 	return executor

@@ -43,6 +43,8 @@ type Limits struct {
 	UsageEntries    int `env:"HOLDFAST_STATE_MAX_USAGE_ENTRIES" envDefault:"1000" doc:"most usage entries of a request"`
 	UsageSums       int `env:"HOLDFAST_STATE_MAX_USAGE_SUMS" envDefault:"10000" doc:"most sums of a usage query"`
 	MemoryBytes     int `env:"HOLDFAST_STATE_MAX_MEMORY_BYTES" envDefault:"65536" doc:"longest text of a memory, and longest query for memories"`
+	StoredAgents    int `env:"HOLDFAST_STATE_MAX_STORED_AGENTS" envDefault:"200" doc:"most agents that a tenant may store"`
+	DefinitionBytes int `env:"HOLDFAST_STATE_MAX_DEFINITION_BYTES" envDefault:"262144" doc:"longest definition of a stored agent"`
 	FileBytes       int `env:"HOLDFAST_STATE_MAX_FILE_BYTES" envDefault:"20971520" doc:"largest file of a message"`
 	Count           int `env:"HOLDFAST_STATE_COUNT_LIMIT" envDefault:"1000" doc:"where counting the sessions of a list stops without exact_total"`
 	Tags            int `env:"HOLDFAST_STATE_MAX_TAGS" envDefault:"64" doc:"most tags of a session"`
@@ -76,6 +78,7 @@ func (c Config) Check() error {
 		{"MAX_STAGED_BYTES", int64(l.StagedBytes)}, {"MAX_OPS", int64(l.Ops)},
 		{"MAX_ERROR_BYTES", int64(l.ErrorBytes)}, {"MAX_CALLS", int64(l.Calls)}, {"MAX_FAMILY", int64(l.Family)}, {"MAX_TREE", int64(l.Tree)},
 		{"MAX_USAGE_ENTRIES", int64(l.UsageEntries)}, {"MAX_USAGE_SUMS", int64(l.UsageSums)}, {"MAX_MEMORY_BYTES", int64(l.MemoryBytes)},
+		{"MAX_STORED_AGENTS", int64(l.StoredAgents)}, {"MAX_DEFINITION_BYTES", int64(l.DefinitionBytes)},
 		{"MAX_FILE_BYTES", int64(l.FileBytes)}, {"FILE_GRACE", int64(c.FileGrace)},
 		{"COUNT_LIMIT", int64(l.Count)}, {"MAX_STORE_BYTES", int64(l.StoreBytes)}, {"MAX_STORE_STEP_BYTES", int64(l.StoreStepBytes)}, {"MAX_PAGE_BYTES", int64(l.PageBytes)},
 		{"TAIL_MESSAGES", int64(sched.TailMessages)}, {"TAIL_BYTES", int64(sched.TailBytes)},

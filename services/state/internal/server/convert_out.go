@@ -61,7 +61,7 @@ func runOut(key session.Key, r *session.Run) *statev1.Run {
 		return nil
 	}
 	return &statev1.Run{
-		RunId: r.RunID, SessionId: key.SessionID, AgentType: r.AgentType, Turn: r.Turn, Status: runStatusOut[r.Status],
+		RunId: r.RunID, SessionId: key.SessionID, AgentType: r.Agent(), Definition: r.Definition, Turn: r.Turn, Status: runStatusOut[r.Status],
 		RequestKey: r.RequestKey, MessageId: r.MessageID, StepCount: r.StepCount,
 		Output: r.Outcome.Output, Failure: failureOut(r.Outcome.Failure),
 		CompletionReason: r.Outcome.CompletionReason, FinishReason: r.Outcome.FinishReason,

@@ -100,6 +100,9 @@ func (e *erasure) part(ctx context.Context) (done bool, err error) {
 		if err := e.store.ExpireUploads(ctx, e.tenant); err != nil {
 			return false, err
 		}
+		if err := e.eraseAgents(ctx); err != nil {
+			return false, err
+		}
 	}
 	forgotten, err := e.store.ForgetMemories(ctx, e.tenant, e.user, eraseMemories)
 	e.removed["memories"] += forgotten
@@ -252,5 +255,6 @@ func removedOut(r session.Removed) *eventv1.Removed {
 		Sessions: r["sessions"], Messages: r["messages"], Runs: r["runs"], Checkpoints: r["checkpoints"], States: r["states"], Calls: r["calls"],
 		UsageEntries: r["usage_entries"], FileLinks: r["file_links"], Files: r["files"], Memories: r["memories"],
 		StoreEntries: r["store_entries"],
+		Agents:       r["agents"],
 	}
 }

@@ -156,6 +156,7 @@ func (b *database) populate(s *stream, tenant, user, prefix string) string {
 		Tenant: tenant, SessionId: prefix + "below", AgentType: "support", UserId: user, Parent: &statev1.Parent{SessionId: ids[1]},
 	})
 	b.must(err)
+	b.putAgent(tenant, "clerk", clerk)
 	for i := range 3 {
 		_, err := b.memories.AddMemory(b.Context(), &statev1.AddMemoryRequest{Tenant: tenant, Memory: &statev1.Memory{MemoryId: fmt.Sprint(prefix, i), EntityId: user, Text: "likes tea"}})
 		b.must(err)
@@ -215,7 +216,7 @@ func TestNothingIsLeftOfAnErasedTenant(t *testing.T) {
 			t.Fatalf("got rows in %v, want some in nearly every table", got)
 		}
 		removed := b.erase(&statev1.EraseRequest{Tenant: "acme", ErasureId: "e", Caller: mia()})
-		want := &eventv1.Removed{Sessions: 8, Messages: 18, Runs: 6, Checkpoints: 6, States: 8, Calls: 2, UsageEntries: 6, FileLinks: 6, Files: 4, Memories: 6}
+		want := &eventv1.Removed{Sessions: 8, Messages: 18, Runs: 6, Checkpoints: 6, States: 8, Calls: 2, UsageEntries: 6, FileLinks: 6, Files: 4, Memories: 6, Agents: 1}
 		if !proto.Equal(removed, want) {
 			t.Errorf("removed\n%v, want\n%v", removed, want)
 		}

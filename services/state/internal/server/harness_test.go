@@ -42,6 +42,7 @@ type bench struct {
 	calls    statev1.CallServiceClient
 	usage    statev1.UsageServiceClient
 	memories statev1.MemoryServiceClient
+	stored   statev1.StoredAgentServiceClient
 	files    statev1.FileServiceClient
 	operator statev1.OperatorServiceClient
 	audit    statev1.AuditServiceClient
@@ -161,6 +162,7 @@ func newBenchWith(t *testing.T, on store.Store, keys grant.Keys, changes ...func
 	b.conn = conn
 	b.runs, b.sessions, b.work = statev1.NewRunServiceClient(conn), statev1.NewSessionServiceClient(conn), statev1.NewWorkServiceClient(conn)
 	b.points, b.calls, b.usage = statev1.NewCheckpointServiceClient(conn), statev1.NewCallServiceClient(conn), statev1.NewUsageServiceClient(conn)
+	b.stored = statev1.NewStoredAgentServiceClient(conn)
 	b.memories, b.operator = statev1.NewMemoryServiceClient(conn), statev1.NewOperatorServiceClient(conn)
 	b.files = statev1.NewFileServiceClient(conn)
 	b.audit, b.erasure = statev1.NewAuditServiceClient(conn), statev1.NewErasureServiceClient(conn)

@@ -48,6 +48,10 @@ func (q *queue) reason(ctx context.Context, tenant string, r *session.Run, now s
 		return 0, "", err
 	}
 	if _, ok := unserved[r.AgentType]; ok {
+		if r.AgentType == session.StoredAgents {
+			return statev1.QueuedReason_REASON_NO_EXECUTOR, fmt.Sprintf(
+				"the agent %q is stored, and no executor serves stored agents: set HOLDFAST_EXECUTOR_STORED_AGENTS", r.Agent()), nil
+		}
 		return statev1.QueuedReason_REASON_NO_EXECUTOR, fmt.Sprintf("no executor serves the agent %q", r.AgentType), nil
 	}
 	if r.DueAt > now {
@@ -69,5 +73,5 @@ func (q *queue) reason(ctx context.Context, tenant string, r *session.Run, now s
 				fmt.Sprintf("%d runs of the user are running, as many as the quota inFlight allows", running), err
 		}
 	}
-	return statev1.QueuedReason_REASON_NO_FREE_SLOT, fmt.Sprintf("the executors that serve the agent %q have no free slot", r.AgentType), nil
+	return statev1.QueuedReason_REASON_NO_FREE_SLOT, fmt.Sprintf("the executors that serve the agent %q have no free slot", r.Agent()), nil
 }

@@ -17,6 +17,7 @@ type runService struct {
 	store      store.Reader
 	files      store.Files
 	registry   store.Registry
+	stored     store.StoredAgents
 	admissions *admissions
 	runner     *runner
 	queue      *queue

@@ -33,6 +33,7 @@ type Server struct {
 	calls       *callService
 	usage       *usageService
 	memories    *memoryService
+	stored      *storedAgentService
 	files       *fileService
 	governors   *governorService
 	audit       *auditService
@@ -54,17 +55,18 @@ func New(c Config, s store.Store, keys grant.Keys, now func() time.Time, newID f
 		suspects:       suspects,
 		runner:         r,
 		auditRetention: c.AuditRetention,
-		runs:           &runService{grants: grants, store: s, files: s, registry: s, runner: r, queue: waits, admissions: admissions},
+		runs:           &runService{grants: grants, store: s, files: s, registry: s, stored: s, runner: r, queue: waits, admissions: admissions},
 		sessions: &sessionService{
-			grants: grants, store: s, files: s, lister: s, registry: s, counts: s, runner: r, admissions: admissions, queue: waits,
+			grants: grants, store: s, files: s, lister: s, registry: s, stored: s, counts: s, runner: r, admissions: admissions, queue: waits,
 		},
 		work: &workService{
-			grants: grants, registry: s, runner: r, scheduler: r.scheduler, suspects: suspects, suspendedTTL: c.SuspendedTTL, clock: clock,
+			grants: grants, registry: s, stored: s, runner: r, scheduler: r.scheduler, suspects: suspects, suspendedTTL: c.SuspendedTTL, clock: clock,
 		},
 		checkpoints: &checkpointService{store: s, runner: r, admissions: admissions},
 		calls:       &callService{store: s, lister: s, runner: r},
 		usage:       &usageService{store: s, accounts: s, runner: r},
 		memories:    &memoryService{store: s, runner: r},
+		stored:      &storedAgentService{store: s, runner: r},
 		governors:   &governorService{store: s, runner: r},
 		files: &fileService{
 			grants: grants, store: s, blobs: s.Blobs, admissions: admissions, runner: r,
@@ -90,6 +92,7 @@ func (s *Server) Register(r grpc.ServiceRegistrar) {
 	statev1.RegisterCallServiceServer(r, s.calls)
 	statev1.RegisterUsageServiceServer(r, s.usage)
 	statev1.RegisterMemoryServiceServer(r, s.memories)
+	statev1.RegisterStoredAgentServiceServer(r, s.stored)
 	statev1.RegisterFileServiceServer(r, s.files)
 	statev1.RegisterGovernorServiceServer(r, s.governors)
 	statev1.RegisterAuditServiceServer(r, s.audit)

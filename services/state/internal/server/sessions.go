@@ -25,6 +25,7 @@ type sessionService struct {
 	files      store.Files
 	lister     store.Lister
 	registry   store.Registry
+	stored     store.StoredAgents
 	counts     store.Counts
 	runner     *runner
 	admissions *admissions
@@ -52,7 +53,7 @@ func (s *sessionService) CreateSession(ctx context.Context, r *statev1.CreateSes
 	target := session.Target{Key: create.Key, Need: create.Need(), Owner: x.by.Owner}
 	created, err := run(ctx, s.runner, onViews(x, target, create.Decide))
 	if fault.ReasonOf(err) == "AGENT_NOT_FOUND" {
-		return nil, withKnownAgents(ctx, s.registry, err)
+		return nil, withKnownAgents(ctx, s.registry, s.stored, r.GetTenant(), err)
 	}
 	if err != nil {
 		return nil, err
@@ -246,10 +247,9 @@ func (s *sessionService) ListAgents(ctx context.Context, r *statev1.ListAgentsRe
 		return nil, err
 	}
 	answer := &statev1.ListAgentsResponse{UnservedAgentTypes: slices.Sorted(maps.Keys(unserved)), Problems: problemsOut(problems)}
-	for _, a := range agents {
-		answer.Agents = append(answer.Agents, &statev1.Agent{
-			AgentType: a.Type, Description: a.Description, OnBusy: busyOut[a.OnBusy], StateSchema: a.StateSchema, Remote: a.Remote,
-		})
+	answer.UnservedAgentTypes = slices.DeleteFunc(answer.UnservedAgentTypes, func(name string) bool { return name == session.StoredAgents })
+	for i := range agents {
+		answer.Agents = append(answer.Agents, agentOut(&agents[i]))
 	}
 	if r.GetTenant() == "" {
 		return answer, nil
@@ -262,9 +262,15 @@ func (s *sessionService) ListAgents(ctx context.Context, r *statev1.ListAgentsRe
 	if err != nil {
 		return nil, err
 	}
+	if err := s.addStored(ctx, r.GetTenant(), executors, answer); err != nil {
+		return nil, err
+	}
 	for _, a := range answer.GetAgents() {
-		of := queued[a.GetAgentType()]
-		a.Executors, a.LastAnnouncedAt = executors[a.GetAgentType()], int64(unserved[a.GetAgentType()])
+		of, announced := queued[a.GetAgentType()], a.GetAgentType()
+		if a.GetStored() != nil {
+			announced = session.StoredAgents
+		}
+		a.Executors, a.LastAnnouncedAt = executors[announced], int64(unserved[announced])
 		a.QueuedRuns, a.OldestQueuedAt = of.Runs, int64(of.Oldest)
 	}
 	return answer, nil

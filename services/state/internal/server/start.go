@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
@@ -52,13 +53,13 @@ func (s *runService) StartRun(ctx context.Context, r *statev1.StartRunRequest) (
 		}
 		switch reason := fault.ReasonOf(err); {
 		case reason == "AGENT_REQUIRED" && command.AgentType == "":
-			if command.AgentType, err = onlyAgent(ctx, s.registry); err != nil {
+			if command.AgentType, err = onlyAgent(ctx, s.registry, s.stored, r.GetTenant()); err != nil {
 				return nil, err
 			}
 			command.Targets[0].Need.AgentType = command.AgentType
 			continue
 		case reason == "AGENT_NOT_FOUND":
-			return nil, withKnownAgents(ctx, s.registry, err)
+			return nil, withKnownAgents(ctx, s.registry, s.stored, r.GetTenant(), err)
 		}
 		s.runner.meters.Refused(ctx, err)
 		return nil, err
@@ -205,18 +206,31 @@ type start interface {
 	Unknown(views ...*session.View) int
 }
 
-// onlyAgent returns the only announced agent. Invalid (AGENT_REQUIRED) if there is not exactly one.
-func onlyAgent(ctx context.Context, registry store.Registry) (string, error) {
+// knownAgents returns the types of the agents that a tenant may use, sorted: the announced ones and those that it has stored.
+func knownAgents(ctx context.Context, registry store.Registry, stored store.StoredAgents, tenant string) (types []string, err error) {
 	agents, err := registry.Agents(ctx)
+	if err != nil {
+		return nil, err
+	}
+	own, err := stored.StoredAgentsOf(ctx, tenant)
+	for _, a := range agents {
+		types = append(types, a.Type)
+	}
+	for _, a := range own {
+		types = append(types, a.Type)
+	}
+	slices.Sort(types)
+	return slices.Compact(types), err
+}
+
+// onlyAgent returns the only agent that the tenant may use. Invalid (AGENT_REQUIRED) if there is not exactly one.
+func onlyAgent(ctx context.Context, registry store.Registry, stored store.StoredAgents, tenant string) (string, error) {
+	names, err := knownAgents(ctx, registry, stored, tenant)
 	if err != nil {
 		return "", err
 	}
-	if len(agents) == 1 {
-		return agents[0].Type, nil
-	}
-	names := make([]string, len(agents))
-	for i, a := range agents {
-		names[i] = a.Type
+	if len(names) == 1 {
+		return names[0], nil
 	}
 	return "", invalid("AGENT_REQUIRED",
 		"the session is new and there is no default agent: name an agentType (known: %s), or configure a default agent",
@@ -224,16 +238,12 @@ func onlyAgent(ctx context.Context, registry store.Registry) (string, error) {
 }
 
 // withKnownAgents adds at most limit known agents to the fault.
-func withKnownAgents(ctx context.Context, registry store.Registry, err error) error {
+func withKnownAgents(ctx context.Context, registry store.Registry, stored store.StoredAgents, tenant string, err error) error {
 	const limit = 100
-	agents, listErr := registry.Agents(ctx)
+	types, listErr := knownAgents(ctx, registry, stored, tenant)
 	f, ok := fault.From(err)
 	if listErr != nil || !ok {
 		return err
 	}
-	var types []string
-	for _, a := range agents[:min(limit, len(agents))] {
-		types = append(types, a.Type)
-	}
-	return f.With("availableTypes", strings.Join(types, ","))
+	return f.With("availableTypes", strings.Join(types[:min(limit, len(types))], ","))
 }

@@ -70,40 +70,43 @@ func requestsOn(tenant string, ref *statev1.RunRef, point string) map[string]pro
 	plan := &eventv1.Message{Id: "p", Role: eventv1.Role_ROLE_ASSISTANT}
 	parent := &statev1.Parent{SessionId: id}
 	return map[string]proto.Message{
-		"RunService/StartRun":               &statev1.StartRunRequest{Tenant: tenant, SessionId: id, Intent: &statev1.StartRunRequest_Resume{Resume: &statev1.Resume{}}, AbandonCalls: true},
-		"RunService/GetRun":                 &statev1.GetRunRequest{Tenant: tenant, SessionId: id, RunId: ref.GetRunId()},
-		"RunService/ListRuns":               &statev1.ListRunsRequest{Tenant: tenant, SessionId: id},
-		"RunService/RequestStop":            &statev1.RequestStopRequest{Tenant: tenant, SessionId: id, Kind: statev1.StopKind_STOP_KIND_ABORT},
-		"SessionService/CreateSession":      &statev1.CreateSessionRequest{Tenant: tenant, SessionId: "new below " + id, AgentType: "support", Parent: parent},
-		"SessionService/GetSession":         &statev1.GetSessionRequest{Tenant: tenant, SessionId: id},
-		"SessionService/DeleteSession":      &statev1.DeleteSessionRequest{Tenant: tenant, SessionId: id},
-		"SessionService/UpdateSession":      &statev1.UpdateSessionRequest{Tenant: tenant, SessionId: id, Tags: &statev1.Tags{}},
-		"SessionService/SetStatus":          &statev1.SetStatusRequest{Tenant: tenant, SessionId: id, Status: sessionOK},
-		"SessionService/SaveState":          &statev1.SaveStateRequest{Tenant: tenant, SessionId: id, CustomState: "{}"},
-		"SessionService/MergeState":         &statev1.MergeStateRequest{Tenant: tenant, SessionId: id},
-		"SessionService/ReadStore":          &statev1.ReadStoreRequest{Tenant: tenant, SessionId: id},
-		"SessionService/WriteStore":         &statev1.WriteStoreRequest{Tenant: tenant, SessionId: id, Writes: []*statev1.StoreWrite{putting("k", "1")}},
-		"SessionService/AppendMessages":     &statev1.AppendMessagesRequest{Tenant: tenant, SessionId: id, Messages: []*eventv1.Message{userMessage("x")}},
-		"SessionService/TruncateMessages":   &statev1.TruncateMessagesRequest{Tenant: tenant, SessionId: id},
-		"SessionService/PutSubSession":      &statev1.PutSubSessionRequest{Tenant: tenant, SessionId: id, SubSession: child},
-		"SessionService/ListMessages":       &statev1.ListMessagesRequest{Tenant: tenant, SessionId: id},
-		"SessionService/ListSteps":          &statev1.ListStepsRequest{Tenant: tenant, SessionId: id},
-		"WorkService/RecordPlan":            &statev1.RecordPlanRequest{Run: theirs, Step: 2, Plan: plan},
-		"WorkService/RecordResult":          &statev1.RecordResultRequest{Run: theirs, Step: 2, Result: &statev1.CallResult{Result: &eventv1.ToolResultPart{ToolCallId: "c"}}},
-		"WorkService/CommitStep":            step(theirs, 2),
-		"WorkService/FinishRun":             &statev1.FinishRunRequest{Run: theirs, Outcome: &statev1.Outcome{Status: completed}},
-		"WorkService/ReleaseRun":            &statev1.ReleaseRunRequest{Run: theirs},
-		"CheckpointService/GetCheckpoint":   &statev1.GetCheckpointRequest{Tenant: tenant, SessionId: id},
-		"CheckpointService/ListCheckpoints": &statev1.ListCheckpointsRequest{Tenant: tenant, SessionId: id},
-		"CheckpointService/Rewind":          &statev1.RewindRequest{Tenant: tenant, SessionId: id, CheckpointId: point},
-		"CheckpointService/Branch":          &statev1.BranchRequest{Tenant: tenant, SessionId: id, CheckpointId: point, NewSessionId: "branch of " + id},
-		"CallService/SubmitCall":            &statev1.SubmitCallRequest{Tenant: tenant, SessionId: id, ToolCallId: "c1", Answer: result(`1`)},
-		"CallService/SubmitCalls":           &statev1.SubmitCallsRequest{Tenant: tenant, SessionId: id, Answers: answersTo("c1")},
-		"UsageService/RecordUsage":          &statev1.RecordUsageRequest{Tenant: tenant, SessionId: id, Usage: tokens(1)},
-		"UsageService/ListUsage":            &statev1.ListUsageRequest{Tenant: tenant, SessionId: id},
-		"UsageService/GetUsageRollup":       &statev1.GetUsageRollupRequest{Tenant: tenant, SessionId: id},
-		"MemoryService/GetMemory":           &statev1.GetMemoryRequest{Tenant: tenant, MemoryId: "m"},
-		"MemoryService/DeleteMemory":        &statev1.DeleteMemoryRequest{Tenant: tenant, MemoryId: "m"},
+		"RunService/StartRun":                  &statev1.StartRunRequest{Tenant: tenant, SessionId: id, Intent: &statev1.StartRunRequest_Resume{Resume: &statev1.Resume{}}, AbandonCalls: true},
+		"RunService/GetRun":                    &statev1.GetRunRequest{Tenant: tenant, SessionId: id, RunId: ref.GetRunId()},
+		"RunService/ListRuns":                  &statev1.ListRunsRequest{Tenant: tenant, SessionId: id},
+		"RunService/RequestStop":               &statev1.RequestStopRequest{Tenant: tenant, SessionId: id, Kind: statev1.StopKind_STOP_KIND_ABORT},
+		"SessionService/CreateSession":         &statev1.CreateSessionRequest{Tenant: tenant, SessionId: "new below " + id, AgentType: "support", Parent: parent},
+		"SessionService/GetSession":            &statev1.GetSessionRequest{Tenant: tenant, SessionId: id},
+		"SessionService/DeleteSession":         &statev1.DeleteSessionRequest{Tenant: tenant, SessionId: id},
+		"SessionService/UpdateSession":         &statev1.UpdateSessionRequest{Tenant: tenant, SessionId: id, Tags: &statev1.Tags{}},
+		"SessionService/SetStatus":             &statev1.SetStatusRequest{Tenant: tenant, SessionId: id, Status: sessionOK},
+		"SessionService/SaveState":             &statev1.SaveStateRequest{Tenant: tenant, SessionId: id, CustomState: "{}"},
+		"SessionService/MergeState":            &statev1.MergeStateRequest{Tenant: tenant, SessionId: id},
+		"SessionService/ReadStore":             &statev1.ReadStoreRequest{Tenant: tenant, SessionId: id},
+		"SessionService/WriteStore":            &statev1.WriteStoreRequest{Tenant: tenant, SessionId: id, Writes: []*statev1.StoreWrite{putting("k", "1")}},
+		"SessionService/AppendMessages":        &statev1.AppendMessagesRequest{Tenant: tenant, SessionId: id, Messages: []*eventv1.Message{userMessage("x")}},
+		"SessionService/TruncateMessages":      &statev1.TruncateMessagesRequest{Tenant: tenant, SessionId: id},
+		"SessionService/PutSubSession":         &statev1.PutSubSessionRequest{Tenant: tenant, SessionId: id, SubSession: child},
+		"SessionService/ListMessages":          &statev1.ListMessagesRequest{Tenant: tenant, SessionId: id},
+		"SessionService/ListSteps":             &statev1.ListStepsRequest{Tenant: tenant, SessionId: id},
+		"WorkService/RecordPlan":               &statev1.RecordPlanRequest{Run: theirs, Step: 2, Plan: plan},
+		"WorkService/RecordResult":             &statev1.RecordResultRequest{Run: theirs, Step: 2, Result: &statev1.CallResult{Result: &eventv1.ToolResultPart{ToolCallId: "c"}}},
+		"WorkService/CommitStep":               step(theirs, 2),
+		"WorkService/FinishRun":                &statev1.FinishRunRequest{Run: theirs, Outcome: &statev1.Outcome{Status: completed}},
+		"WorkService/ReleaseRun":               &statev1.ReleaseRunRequest{Run: theirs},
+		"CheckpointService/GetCheckpoint":      &statev1.GetCheckpointRequest{Tenant: tenant, SessionId: id},
+		"CheckpointService/ListCheckpoints":    &statev1.ListCheckpointsRequest{Tenant: tenant, SessionId: id},
+		"CheckpointService/Rewind":             &statev1.RewindRequest{Tenant: tenant, SessionId: id, CheckpointId: point},
+		"CheckpointService/Branch":             &statev1.BranchRequest{Tenant: tenant, SessionId: id, CheckpointId: point, NewSessionId: "branch of " + id},
+		"CallService/SubmitCall":               &statev1.SubmitCallRequest{Tenant: tenant, SessionId: id, ToolCallId: "c1", Answer: result(`1`)},
+		"CallService/SubmitCalls":              &statev1.SubmitCallsRequest{Tenant: tenant, SessionId: id, Answers: answersTo("c1")},
+		"UsageService/RecordUsage":             &statev1.RecordUsageRequest{Tenant: tenant, SessionId: id, Usage: tokens(1)},
+		"UsageService/ListUsage":               &statev1.ListUsageRequest{Tenant: tenant, SessionId: id},
+		"UsageService/GetUsageRollup":          &statev1.GetUsageRollupRequest{Tenant: tenant, SessionId: id},
+		"MemoryService/GetMemory":              &statev1.GetMemoryRequest{Tenant: tenant, MemoryId: "m"},
+		"MemoryService/DeleteMemory":           &statev1.DeleteMemoryRequest{Tenant: tenant, MemoryId: "m"},
+		"WorkService/GetDefinition":            &statev1.GetDefinitionRequest{Run: theirs, Hash: clerkHash},
+		"StoredAgentService/GetStoredAgent":    &statev1.GetStoredAgentRequest{Tenant: tenant, AgentType: "clerk"},
+		"StoredAgentService/DeleteStoredAgent": &statev1.DeleteStoredAgentRequest{Tenant: tenant, AgentType: "clerk"},
 	}
 }
 
@@ -116,6 +119,7 @@ func TestASessionOfAnotherTenantDoesNotExistWhateverTheCall(t *testing.T) {
 		point := b.get("s").GetSession().GetCheckpointId()
 		_, err := b.memories.AddMemory(t.Context(), &statev1.AddMemoryRequest{Tenant: "acme", Memory: &statev1.Memory{MemoryId: "m", EntityId: "e", Text: "likes tea"}})
 		b.must(err)
+		b.putAgent("acme", "clerk", clerk)
 		before := b.get("s")
 
 		const tenant, id = "evil", "s"
@@ -136,8 +140,13 @@ func TestASessionOfAnotherTenantDoesNotExistWhateverTheCall(t *testing.T) {
 			case request != nil:
 				_, err := b.call(method, request)
 				want := "SESSION_NOT_FOUND"
-				if strings.HasPrefix(method, "MemoryService/") {
+				switch {
+				case strings.HasPrefix(method, "MemoryService/"):
 					want = "MEMORY_NOT_FOUND"
+				case strings.HasPrefix(method, "StoredAgentService/"):
+					want = "AGENT_NOT_FOUND"
+				case method == "WorkService/GetDefinition":
+					want = "DEFINITION_NOT_FOUND"
 				}
 				if f, ok := fault.From(err); !ok || f.Kind != fault.NotFound || f.Reason != want {
 					t.Errorf("%s: got %v, want %s", method, err, want)
@@ -152,7 +161,8 @@ func TestASessionOfAnotherTenantDoesNotExistWhateverTheCall(t *testing.T) {
 					t.Errorf("%s: got %v, %v; want nothing", method, answer, err)
 				}
 			case method == "MemoryService/AddMemory", // below
-				method == "ErasureService/Erase": // in erasure_test.go
+				method == "StoredAgentService/PutStoredAgent", // in stored_agents_test.go
+				method == "ErasureService/Erase":              // in erasure_test.go
 			case !ofNoTenant[method]:
 				t.Errorf("%s is not among the methods that this test calls", method)
 			}

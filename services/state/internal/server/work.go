@@ -19,6 +19,7 @@ type workService struct {
 	statev1.UnimplementedWorkServiceServer
 	grants       *grants
 	registry     store.Registry
+	stored       store.StoredAgents
 	runner       *runner
 	scheduler    *scheduler.Scheduler
 	suspects     *sweep.Suspects

@@ -214,7 +214,7 @@ func TestARunKnowsWhoStartedIt(t *testing.T) {
 	if err != nil || change.NewRun.StartedBy != "user:bob" {
 		t.Errorf("resumed: got %+v, %v", change, err)
 	}
-	child := NewChild{SessionID: "k", RunID: "below"}.begin(v.Session, v.Current, 50)
+	child := NewChild{SessionID: "k", RunID: "below"}.begin(v.Session, v.Current, nil, 50)
 	if child.NewRun.StartedBy != "user:alice" {
 		t.Errorf("child: got %+v", child.NewRun)
 	}

@@ -37,6 +37,8 @@ const (
 	ActionStoreChanged AuditAction = "store.changed"
 	ActionUserErased   AuditAction = "user.erased"
 	ActionTenantErased AuditAction = "tenant.erased"
+	ActionAgentStored  AuditAction = "agent.stored"
+	ActionAgentDeleted AuditAction = "agent.deleted"
 
 	ActionAnswered    AuditAction = "call.answered"       // for the session's user, by another actor
 	ActionChanged     AuditAction = "session.changed"     // for the session's user, by another actor

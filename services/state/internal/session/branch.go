@@ -100,7 +100,7 @@ func (c BranchAndStart) Decide(views ...*View) (*Change, Started, error) {
 	if err := source.checkMessageIDs(c.allMessages(c.Messages), change.Session.MessageCount); err != nil {
 		return nil, Started{}, err
 	}
-	if err := c.resumeRun(change, source.OwnAgent, c.Addition); err != nil {
+	if err := c.resumeRun(change, source, c.Addition); err != nil {
 		return nil, Started{}, err
 	}
 	change.NewRun.inheritAuthor(source.Current)

@@ -162,7 +162,7 @@ func (h *CachedSession) canShow(n Need) bool {
 		(n.Calls || len(n.CallIDs) > 0) && !h.callsKnown, len(n.CallIDs) > 0 && !n.CallsOfStep:
 		return false
 	}
-	return n.RequestKey == "" && n.AgentType == "" && n.ExecutorID == "" && n.CheckpointID == "" && n.CheckpointBelow == 0 &&
+	return n.RequestKey == "" && n.AgentType == "" && !n.Definition && n.ExecutorID == "" && n.CheckpointID == "" && n.CheckpointBelow == 0 &&
 		!n.Live && !n.Children && n.LiveBelow == 0 && n.Tail == Tail{} && !n.Waiting && !n.OwnAgent &&
 		!n.Undo && n.RewindToMessage == "" && n.AnswerID == "" && n.AskedFrom == 0 && !n.FailedStep && !n.Stored && len(n.StoreKeys) == 0
 }

@@ -32,6 +32,9 @@ func (c Claim) raiseEpoch(v *View) (Session, Run) {
 	r.Attempt++
 	r.ExecutorID = c.ExecutorID
 	r.ClaimedAt = c.Now
+	if r.AgentType == StoredAgents {
+		r.Definition = v.Definition
+	}
 	return s, r
 }
 

@@ -27,7 +27,7 @@ func (c HandOver) Decide(v *View, own *Change) (*View, *Change, error) {
 	if !v.ExecutorRegistered || !own.CanHandOver() || v.Live != nil || v.Journal != nil {
 		return nil, nil, nil
 	}
-	begun := &View{Session: own.Session, Run: own.NewRun, Calls: own.carriedCalls(v), Tail: c.Tail.extend(v.Tail, own.Messages)}
+	begun := &View{Session: own.Session, Run: own.NewRun, Definition: own.NewRun.Definition, Calls: own.carriedCalls(v), Tail: c.Tail.extend(v.Tail, own.Messages)}
 	if begun.claimSize() > c.MaxBytes {
 		return nil, nil, nil
 	}
@@ -42,10 +42,11 @@ func (c HandOver) Decide(v *View, own *Change) (*View, *Change, error) {
 
 // CanHandOver reports whether HandOver may claim the run of the change: it is queued, the
 // newest, and the change alters nothing else that a claim carries but messages, answers
-// and state.
+// and state. The definition of a stored agent must be known.
 func (change *Change) CanHandOver() bool {
 	return change != nil && !change.Delete && change.Session != nil && change.NewRun != nil &&
 		change.NewRun.Status == RunQueued && change.NewRun.RunID == change.Session.CurrentRunID &&
+		(change.NewRun.AgentType != StoredAgents || change.NewRun.Definition != "") &&
 		change.Dequeued == nil && change.WaitingInput == nil && change.Rewind == nil && change.Copy == nil && len(change.Runs) == 0 &&
 		change.Plan == nil && change.Result == nil && len(change.NewCalls) == 0
 }

@@ -50,6 +50,8 @@ func (w *targetList) add(t Target) {
 // union returns the rows of both needs. At most one names a message to go back to, and at
 // most one an answer.
 func (n Need) union(m Need) Need {
+	n.AgentType = cmp.Or(n.AgentType, m.AgentType)
+	n.Definition = n.Definition || m.Definition
 	n.Current = n.Current || m.Current
 	n.Live = n.Live || m.Live
 	n.Journal = n.Journal || m.Journal
@@ -76,6 +78,6 @@ func (n Need) union(m Need) Need {
 
 // covers reports whether n includes the rows that m needs of a family member.
 func (n Need) covers(m Need) bool {
-	return (n.Current || !m.Current) && (n.Live || !m.Live) && (n.Journal || !m.Journal) &&
+	return (n.AgentType != "" || m.AgentType == "") && (n.Current || !m.Current) && (n.Live || !m.Live) && (n.Journal || !m.Journal) &&
 		(n.Calls || !m.Calls) && (n.Children || !m.Children) && (n.Stored || !m.Stored) && n.LiveBelow >= m.LiveBelow
 }

@@ -66,7 +66,7 @@ func (c RunRequest) rewindAndBegin(views []*View, keep bool) (*Change, error) {
 	if err != nil {
 		return nil, err
 	}
-	run := c.beginRun(change, EntryStart)
+	run := c.beginRun(change, v, EntryStart)
 	if keep { // the message is the run's own
 		run.StartMessageCount, run.TurnMessageCount = b.Message.Ordinal, b.Message.Ordinal
 		run.inheritAuthor(b.answeringRun())

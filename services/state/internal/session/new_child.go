@@ -30,8 +30,9 @@ func (c NewChild) record(now Millis) Child {
 }
 
 // begin returns the change that creates the child below its parent, with its queued run. The
-// child inherits the owner of the parent, and the trace, the starter, the author and the priority of the parent's run.
-func (c NewChild) begin(parent *Session, from *Run, now Millis) *Change {
+// child inherits the owner of the parent, and the trace, the starter, the author and the priority of the parent's run. The
+// agent is nil if nothing is known of it.
+func (c NewChild) begin(parent *Session, from *Run, agent *Agent, now Millis) *Change {
 	s := Session{
 		Key: Key{parent.Tenant, c.SessionID}, AgentType: c.AgentType, ParentID: parent.SessionID, RootID: parent.RootID, Depth: parent.Depth + 1,
 		Version: 1, State: c.State, StateVersion: 1, StateBase: 1,
@@ -42,6 +43,7 @@ func (c NewChild) begin(parent *Session, from *Run, now Millis) *Change {
 		Traceparent: from.Traceparent, Tracestate: from.Tracestate, StartedBy: from.StartedBy, Author: from.Author,
 		Priority: from.Priority, UserID: s.UserID, CreatedAt: now,
 	}
+	r.useAgent(agent)
 	s.beginRun(r)
 	change := &Change{Session: &s, Created: true, NewState: true, NewRun: r}
 	change.appendMessages(c.Messages)

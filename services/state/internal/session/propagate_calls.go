@@ -12,14 +12,14 @@ func (s *propagation) beginChildren(m *member) error {
 		return nil
 	}
 	for _, n := range m.change.newChildren {
-		child := s.find(Key{m.target.Tenant, n.SessionID}, Need{})
+		child := s.find(Key{m.target.Tenant, n.SessionID}, Need{AgentType: n.AgentType})
 		if child == nil {
 			continue
 		}
 		if child.after() != nil {
 			return sessionExists(n.SessionID)
 		}
-		child.replaceChange(n.begin(m.after(), &m.change.Runs[0], s.Now))
+		child.replaceChange(n.begin(m.after(), &m.change.Runs[0], child.view.Agent, s.Now))
 	}
 	if len(s.missing.targets) == 0 {
 		m.change.newChildren = nil

@@ -20,7 +20,7 @@ func (c Resume) Need() Need {
 	need := c.need()
 	need.MessageIDs = append(messageIDs(c.allMessages(c.Messages)), c.EarlierIDs...)
 	need.CheckpointID, need.Children = c.CheckpointID, c.CheckpointID != ""
-	need.Calls, need.Current, need.OwnAgent = true, true, len(c.Ops) > 0 || c.CheckpointID != ""
+	need.Calls, need.Current, need.OwnAgent = true, true, need.OwnAgent || len(c.Ops) > 0 || c.CheckpointID != ""
 	return need
 }
 
@@ -53,7 +53,7 @@ func (c Resume) Decide(views ...*View) (*Change, Started, error) {
 		}
 		change.abandonOpenCalls(v, c.Abandon, c.Now)
 	}
-	if err := c.resumeRun(change, v.OwnAgent, c.Addition); err != nil {
+	if err := c.resumeRun(change, v, c.Addition); err != nil {
 		return nil, Started{}, err
 	}
 	change.NewRun.inheritAuthor(v.Current)

@@ -20,7 +20,7 @@ func (c Retry) Need() Need {
 	need := c.need()
 	need.MessageIDs = append(messageIDs(c.allMessages(c.Messages)), c.EarlierIDs...)
 	need.Calls, need.Current, need.Children, need.FailedStep, need.Undo = true, true, true, true, true
-	need.OwnAgent = len(c.Ops) > 0
+	need.OwnAgent = need.OwnAgent || len(c.Ops) > 0
 	return need
 }
 
@@ -50,7 +50,7 @@ func (c Retry) Decide(views ...*View) (*Change, Started, error) {
 	if err := v.checkMessageIDs(c.allMessages(c.Messages), remaining); err != nil {
 		return nil, Started{}, err
 	}
-	if err := c.resumeRun(change, v.OwnAgent, c.Addition); err != nil {
+	if err := c.resumeRun(change, v, c.Addition); err != nil {
 		return nil, Started{}, err
 	}
 	change.NewRun.inheritAuthor(v.Current)
@@ -119,7 +119,7 @@ func (c Retry) restart(v *View) (*Change, Started, error) {
 		}
 		change.Messages[i] = adopted
 	}
-	if err := c.resumeRun(change, v.OwnAgent, c.Addition); err != nil {
+	if err := c.resumeRun(change, v, c.Addition); err != nil {
 		return nil, Started{}, err
 	}
 	change.NewRun.inheritAuthor(failed)

@@ -43,8 +43,10 @@ func (s RunStatus) Ended() bool { return !s.Live() && s != RunWaiting }
 // Run is one execution of a session.
 type Run struct {
 	RunID         string
-	AgentType     string
-	Turn          int32 // 0 for a run that never began
+	AgentType     string // what an executor must announce to claim it: the type of its agent, or StoredAgents
+	StoredAgent   string // the type of the agent if it is stored; else empty
+	Definition    string // the hash of the stored definition that the newest claim runs; empty for none
+	Turn          int32  // 0 for a run that never began
 	Status        RunStatus
 	RequestKey    string // empty for none
 	RequestHash   []byte // a repeat of the key must have the same hash; nil without a key
@@ -85,6 +87,9 @@ type Run struct {
 
 	TurnMessageCount int64 // StartMessageCount of the turn's first run; continuations belong to the same turn
 }
+
+// Agent returns the type of the run's agent.
+func (r *Run) Agent() string { return cmp.Or(r.StoredAgent, r.AgentType) }
 
 // stepBefore returns the last step before the run began. Run.StepCount does not tell, because the session may have
 // skipped numbers since. counted is the answer for a run that began before sessions had positions.

@@ -73,6 +73,7 @@ func (c RunRequest) need() Need {
 		RequestKey: c.RequestKey, AgentType: cmp.Or(c.AgentType, c.DefaultAgent), State: true,
 		MessageIDs: append(messageIDs(c.Messages), c.EarlierIDs...),
 		RunID:      c.LastSeenRunID, Current: c.LastSeenRunID != "", Calls: c.Abandon != nil || len(c.Answers) > 0,
+		OwnAgent: c.AgentType == "", // of an existing session
 	}
 	if len(c.Answers) > 0 {
 		need.CallIDs = callIDs(c.Answers)
@@ -107,7 +108,7 @@ func (c RunRequest) Unknown(views ...*View) (unknown int) {
 func (c RunRequest) answerRepeat(v *View, entry Entry) (*Change, Started, error) {
 	first := v.KeyedRun
 	same := bytes.Equal(c.RequestHash, first.RequestHash) && (entry == EntryResume) == (first.Entry == EntryResume)
-	if c.AgentType != "" && c.AgentType != first.AgentType || !same {
+	if c.AgentType != "" && c.AgentType != first.Agent() || !same {
 		return nil, Started{}, v.Session.conflict("REQUEST_KEY_REUSED",
 			"request key %q started run %q with another agent or other messages; use a new key for a new request", c.RequestKey, first.RunID)
 	}
@@ -174,23 +175,30 @@ func (c RunRequest) checkNotAborted(s *Session) error {
 }
 
 // beginRun activates the session and creates its run. Messages that are appended later belong
-// to the run.
-func (c RunRequest) beginRun(change *Change, entry Entry) *Run {
+// to the run. The view is of the session, or of the one that it branches from.
+func (c RunRequest) beginRun(change *Change, v *View, entry Entry) *Run {
 	s := change.Session
 	if entry == EntryResume {
 		s.ResumeCount++
 	}
-	change.NewRun = c.newRun(s, entry)
+	change.NewRun = c.newRun(s, v, entry)
 	s.beginRun(change.NewRun)
 	return change.NewRun
 }
 
-func (c RunRequest) newRun(s *Session, entry Entry) *Run {
-	return &Run{
+func (c RunRequest) newRun(s *Session, v *View, entry Entry) *Run {
+	r := &Run{
 		RunID: c.RunID, AgentType: s.AgentType, UserID: s.UserID, Entry: entry, RequestKey: c.RequestKey, RequestHash: c.RequestHash,
 		MessageID: c.MessageID, Traceparent: c.Traceparent, Tracestate: c.Tracestate, CreatedAt: c.Now, DeadlineAt: c.DeadlineAt,
 		StartedBy: c.By.Actor, Priority: c.Priority,
 	}
+	for _, known := range []*Agent{v.Agent, v.OwnAgent} {
+		if known != nil && known.Type == s.AgentType {
+			r.useAgent(known)
+			break
+		}
+	}
+	return r
 }
 
 // started returns the result of a change with a new run.
@@ -217,16 +225,16 @@ type Addition struct {
 // allMessages returns all messages of the request, in the order of the conversation.
 func (a Addition) allMessages(own []Message) []Message { return slices.Concat(a.Append, own) }
 
-// resumeRun begins a run that continues from the session of the change. own is the session's agent.
-// Invalid (STATE_INVALID) if the writes break its schema.
-func (c RunRequest) resumeRun(change *Change, own *Agent, a Addition) error {
+// resumeRun begins a run that continues from the session of the change. The view is as for beginRun.
+// Invalid (STATE_INVALID) if the writes break the schema of the session's agent.
+func (c RunRequest) resumeRun(change *Change, v *View, a Addition) error {
 	s := change.Session
 	change.appendMessages(a.Append)
 	merged, err := merge(s.State, a.Ops, c.Limits.State)
 	if err != nil {
 		return err
 	}
-	if err := c.Schemas.check(own, s.State, merged.state); err != nil {
+	if err := c.Schemas.check(v.OwnAgent, s.State, merged.state); err != nil {
 		return err
 	}
 	if change.NewState && merged.state != s.State { // one change has one form of state write
@@ -234,7 +242,7 @@ func (c RunRequest) resumeRun(change *Change, own *Agent, a Addition) error {
 	} else {
 		s.storeState(change, a.Ops, merged.state)
 	}
-	c.beginRun(change, EntryResume)
+	c.beginRun(change, v, EntryResume)
 	change.appendMessages(c.Messages)
 	return nil
 }

@@ -92,7 +92,7 @@ func (c Send) send(views []*View, atWork map[string]bool) (*Change, Started, err
 	if change.Created {
 		change.appendMessages(c.History)
 	}
-	c.beginRun(change, EntryStart)
+	c.beginRun(change, v, EntryStart)
 	change.appendMessages(c.Messages)
 	return change, change.started(), nil
 }

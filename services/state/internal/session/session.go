@@ -127,6 +127,7 @@ type Agent struct {
 	OnBusy      BusyPolicy // default for requests; empty for BusyReject
 	StateSchema string     // JSON Schema of the custom state; empty if anything fits
 	Remote      bool       // another Holdfast runs it
+	Definition  string     // the hash of the stored definition; empty for an agent that an executor announces
 }
 
 // Problem is a part of an executor's agents that is out of service or incomplete.

@@ -155,8 +155,9 @@ func (c SubmitAll) beginResumedRun(change *Change, v *View) {
 		Tracestate:  c.Tracestate,
 		Now:         c.Now,
 	}
-	r := post.beginRun(change, EntryResume) // an answer asks for nothing of its own
+	r := post.beginRun(change, v, EntryResume) // an answer asks for nothing of its own
 	r.StartedBy, r.Author = v.Current.StartedBy, v.Current.Author
+	r.AgentType, r.StoredAgent = v.Current.AgentType, v.Current.StoredAgent
 }
 
 // tryApply is apply for any answer. Denied (APPROVER_REFUSED), Invalid (KIND_MISMATCH) if the call is open and of another

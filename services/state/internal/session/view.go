@@ -18,9 +18,10 @@ func (t Target) CheckOwner(v *View) error {
 // Need lists the rows to read beside the session's own. A field fills the field of View with
 // the same name, or the fields in its comment; View leaves the others empty.
 type Need struct {
-	RunID           string   // Run
-	RequestKey      string   // KeyedRun; empty for none
-	AgentType       string   // Agent
+	RunID           string // Run
+	RequestKey      string // KeyedRun; empty for none
+	AgentType       string // Agent
+	Definition      bool
 	ExecutorID      string   // ExecutorRegistered
 	MessageIDs      []string // TakenIDs, TakenOrdinals
 	CallIDs         []string // NamedCalls
@@ -63,7 +64,8 @@ type View struct {
 	Current            *Run         // the newest run; nil before the first
 	Live               *Run         // queued or running
 	OwnerUnregistered  bool         // no registered executor owns Run; only for due runs
-	Agent              *Agent       // Need.AgentType, as an executor has announced it; nil if none has
+	Agent              *Agent       // Need.AgentType, as an executor has announced it or as the tenant has stored it; nil if neither has
+	Definition         string       // the hash of the tenant's stored definition of Session.AgentType; empty for none
 	ExecutorRegistered bool         // Need.ExecutorID is registered
 	TakenIDs           []string     // existing ids of Need.MessageIDs
 	TakenOrdinals      []int64      // of the messages in TakenIDs
@@ -77,7 +79,7 @@ type View struct {
 	Tail               []Message    // in the order of the conversation
 	Waiting            []WaitingRun // in the order in which they will begin
 	WaitingInput       *RunInput    // of the first waiting run
-	OwnAgent           *Agent       // the session's agent; without a Type if no executor has announced it
+	OwnAgent           *Agent       // the session's agent, as Agent; without a Type if there is none
 
 	// For the undo of the newest run.
 	KeptMessages     []Message   // messages since its start that the undo keeps

@@ -73,7 +73,7 @@ func (c Send) enqueue(v *View, atWork map[string]bool) (*Change, Started, error)
 	}
 	s.Waiting++
 	change.WaitingInput = &RunInput{Messages: c.Messages}
-	change.NewRun = c.newRun(s, EntryStart)
+	change.NewRun = c.newRun(s, v, EntryStart)
 	change.NewRun.Status, change.NewRun.OnBusy, change.NewRun.QueuePlace = RunWaiting, policy, s.Version
 	if policy == BusyEnqueue && s.Status == Active {
 		if err := c.refuseEarlyAnswers(v); err != nil {

@@ -17,7 +17,7 @@ var (
 			(SELECT 1 FROM runs WHERE status = 'queued' AND tenant = $1::text AND user_id = $3::text LIMIT $2::bigint)
 			UNION ALL (SELECT 1 FROM runs WHERE status = 'waiting' AND tenant = $1::text
 				AND user_id = $3::text LIMIT $2::bigint) LIMIT $2::bigint) r`)
-	groupQueued = prepared(`SELECT agent_type, count(*), min(since) FROM (SELECT agent_type, GREATEST(created_at, claimed_at) AS since
+	groupQueued = prepared(`SELECT agent_type, count(*), min(since) FROM (SELECT COALESCE(NULLIF(stored_agent, ''), agent_type) AS agent_type, GREATEST(created_at, claimed_at) AS since
 		FROM runs
 			WHERE status IN ('waiting', 'queued', 'running') AND status = 'queued' AND tenant = $1::text LIMIT $2::bigint) r GROUP BY agent_type`)
 	countRunning       = prepared(`SELECT count(*) FROM runs WHERE status = 'running' AND tenant = $1::text`)

@@ -72,7 +72,11 @@ func (s *Store) updateDue(
 	r.queue(find, args, func(row pgx.CollectableRow) error {
 		t := session.Target{Need: need}
 		t.Need.Live = true
-		err := row.Scan(&t.Tenant, &t.SessionID, &t.Need.RunID)
+		to := []any{&t.Tenant, &t.SessionID, &t.Need.RunID}
+		if find == findQueued || find == findQueuedCapped {
+			to = append(to, &t.Need.Definition)
+		}
+		err := row.Scan(to...)
 		r.sessions = append(r.sessions, loadedSession{Target: t, view: &session.View{}})
 		return err
 	})

@@ -97,12 +97,13 @@ func (r *reader) readStates(query *statement, sel selector, of func(*loadedSessi
 	)
 }
 
-// byFirst is byName for the first session with each name.
-func byFirst(name func(*session.Need) string) selector {
-	seen := map[string]bool{}
+// byFirst is byName for the first session with each name in a scope.
+func byFirst(name func(*loadedSession) (scope, id string)) selector {
+	seen := map[[2]string]bool{}
 	return func(l *lookup, s *loadedSession) {
-		if id := name(&s.Need); id != "" && !seen[id] {
-			seen[id] = true
+		scope, id := name(s)
+		if key := [2]string{scope, id}; id != "" && !seen[key] {
+			seen[key] = true
 			l.add(s).more(id)
 		}
 	}

@@ -126,6 +126,8 @@ type (
 	memories struct{ *Store }
 	files    struct{ *Store } // and their blobs
 	auditLog struct{ *Store } // and the erasures that it proves
+
+	storedAgents struct{ *Store }
 )
 
 // Parts returns the store as its contract.
@@ -133,7 +135,7 @@ func (s *Store) Parts() store.Store {
 	audit := auditLog{s}
 	return store.Store{
 		Updater: s, Reader: ownedReader{Store: s}, Registry: registry{s}, Lister: s, Accounts: s, Memories: memories{s}, Files: files{s},
-		Governors: s, Counts: s, AuditLog: audit, Erasures: audit, Closer: s, Blobs: files{s}, Signals: s,
+		StoredAgents: storedAgents{s}, Governors: s, Counts: s, AuditLog: audit, Erasures: audit, Closer: s, Blobs: files{s}, Signals: s,
 	}
 }
 

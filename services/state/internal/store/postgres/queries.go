@@ -141,8 +141,9 @@ var (
 		ORDER BY v.n, r.place`,
 	)
 	readWaitingInput = forViews(`h.held`, keyed(""), joinWaiting(" LIMIT 1")+joinRow("h", "held_runs", "run_id", "r.run_id"))
-	readOwnAgents    = forViews(agentColumns, keyed(""), joinAll("s", "sessions", "")+`
-		CROSS JOIN LATERAL (SELECT * FROM agents WHERE agent_type = s.agent_type OFFSET 0) a`)
+	readOwnAgents    = forViews(foundAgentColumns, keyed(""), joinAll("o", "sessions", "")+foundAgent("o.agent_type"))
+	readDefinitions  = forViews(`d.definition`, keyed(""), joinAll("s", "sessions", "")+`
+		CROSS JOIN LATERAL (SELECT definition FROM stored_agents WHERE tenant = v.tenant AND agent_type = s.agent_type OFFSET 0) d`)
 
 	// What remains when the newest run is undone.
 	newest   = joinAll("s", "sessions", "") + joinRow("r", "runs", "run_id", "s.current_run_id")
@@ -226,8 +227,7 @@ var (
 		WHERE r.finish_step > 0 AND m.run_id = r.run_id AND m.step = r.finish_step
 		ORDER BY v.n, m.ordinal`)
 
-	readAgents = forViews(agentColumns, keyed("agent_type text"), ` CROSS JOIN LATERAL (SELECT * FROM agents
-		WHERE agent_type = v.agent_type OFFSET 0) a`)
+	readAgents    = forViews(foundAgentColumns, keyed("agent_type text"), foundAgent("v.agent_type"))
 	readExecutors = forViews(`e.executor_id`, keyed("executor_id text"), ` CROSS JOIN LATERAL (SELECT * FROM executors
 		WHERE executor_id = v.executor_id OFFSET 0) e`)
 	readSilent = forViews(`r.run_id`, keyed("run_id text"), joinRow("r", "runs", "run_id", "v.run_id")+`

@@ -3,6 +3,7 @@ package postgres
 import (
 	"encoding/json"
 
+	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
 )
 
@@ -46,7 +47,7 @@ func tenantsWhere(condition, room string) string {
 // condition on a tenant r; ofTenant and delayed are conditions on the runs r of a tenant, and on the
 // delayed runs.
 func candidates(room, ofTenant, delayed string) string {
-	const columns = `r.tenant, r.session_id, r.run_id, r.created_at, r.priority, r.user_id`
+	const columns = `r.tenant, r.session_id, r.run_id, r.created_at, r.priority, r.user_id, r.agent_type`
 	return `SELECT o.* FROM (SELECT r.tenant FROM (SELECT $5::text AS tenant) r WHERE true` + room + `
 			UNION ALL ` + tenantsWhere("r.tenant > $5::text", room) + ` UNION ALL ` + tenantsWhere("r.tenant < $5::text", room) + `) t
 		CROSS JOIN LATERAL (SELECT ` + columns + ` FROM runs r
@@ -65,10 +66,10 @@ func queuedOf(candidates string) string {
 		WHERE EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = $2::text)`
 }
 
-// inTurns locks the sessions of the first runs of those selected, in the turns of their tenants. It skips locked
-// sessions. What is left of a turn comes first.
+// inTurns locks the sessions of the first runs of those selected, in the turns of their tenants, and says of which runs the
+// agent is stored. It skips locked sessions. What is left of a turn comes first.
 func inTurns(selected string) *statement {
-	return prepared(`SELECT c.tenant, c.session_id, c.run_id FROM (
+	return prepared(`SELECT c.tenant, c.session_id, c.run_id, c.agent_type = '` + session.StoredAgents + `' FROM (
 			SELECT q.*, CASE WHEN q.place < 0 THEN -1 ELSE q.place / COALESCE(($6::jsonb ->> q.tenant)::bigint, 1) END AS turn FROM (
 				SELECT q.*, row_number() OVER (PARTITION BY q.tenant ORDER BY q.priority DESC, q.created_at) - 1 - CASE q.tenant WHEN $5::text
 					THEN $7::bigint ELSE 0 END AS place
@@ -81,7 +82,7 @@ func inTurns(selected string) *statement {
 // withinCaps selects the candidates r that may begin together.
 func withinCaps(candidates string) string {
 	const first = ` ORDER BY r.priority DESC, r.created_at)`
-	return `SELECT r.tenant, r.session_id, r.run_id, r.created_at, r.priority FROM (
+	return `SELECT r.tenant, r.session_id, r.run_id, r.created_at, r.priority, r.agent_type FROM (
 			SELECT r.*, row_number() OVER (PARTITION BY r.tenant` + first + ` AS of_tenant FROM (
 				SELECT r.*, row_number() OVER (PARTITION BY r.tenant, r.user_id` + first + ` AS of_user FROM (` + candidates + `) r) r
 			WHERE COALESCE(r.of_user <= ` + roomOfUser + `, true)) r

@@ -57,7 +57,7 @@ var (
 	updateHeartbeat = prepared(`UPDATE executors SET heard_at = $1::bigint WHERE executor_id = $2::text`)
 	deleteSilent    = prepared(`DELETE FROM executors WHERE heard_at < $1::bigint`)
 	readLastSeen    = prepared(`SELECT executor_id, heard_at FROM executors`)
-	listAgents      = prepared(`SELECT ` + agentColumns + ` FROM agents a ORDER BY agent_type COLLATE "C"`)
+	listAgents      = prepared(`SELECT ` + agentColumns + ` FROM agents a WHERE agent_type <> $1::text ORDER BY agent_type COLLATE "C"`)
 )
 
 // Heartbeat implements store.Registry.
@@ -120,7 +120,7 @@ func (s registry) UnregisterUnseen(ctx context.Context, since map[string]session
 
 // Agents implements store.Registry.
 func (s registry) Agents(ctx context.Context) (agents []session.Agent, err error) {
-	err = s.query(ctx, listAgents, scanEach(agentDestinations, func(a *session.Agent) { agents = append(agents, *a) }))
+	err = s.query(ctx, listAgents, scanEach(agentDestinations, func(a *session.Agent) { agents = append(agents, *a) }), session.StoredAgents)
 	return agents, wrap(ctx, err, "read agents")
 }
 
@@ -174,4 +174,21 @@ const agentColumns = `a.agent_type, a.description, a.on_busy, a.state_schema, a.
 
 func agentDestinations(to []any, a *session.Agent) []any {
 	return append(to, &a.Type, &a.Description, (*string)(&a.OnBusy), &a.StateSchema, &a.Remote)
+}
+
+// foundAgent selects the agent a of a type: an agent of the tenant if it has stored one and no registered executor
+// announces the type, or else what executors have announced.
+func foundAgent(agentType string) string {
+	const columns = `agent_type, description, on_busy, state_schema, remote, `
+	return ` CROSS JOIN LATERAL (SELECT * FROM (
+		SELECT ` + columns + `definition, 1 AS place FROM stored_agents s WHERE tenant = v.tenant AND s.agent_type = ` + agentType + `
+			AND NOT EXISTS (SELECT 1 FROM executors e WHERE s.agent_type = ANY (e.agents) OFFSET 0)
+		UNION ALL
+		SELECT ` + columns + `'', 2 FROM agents WHERE agent_type = ` + agentType + `) known ORDER BY place LIMIT 1) a`
+}
+
+const foundAgentColumns = agentColumns + `, a.definition`
+
+func foundAgentDestinations(to []any, a *session.Agent) []any {
+	return append(agentDestinations(to, a), &a.Definition)
 }

@@ -92,33 +92,35 @@ func compare(a, b session.Key) int {
 	return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.SessionID, b.SessionID))
 }
 
-// agents reads each named agent once, and those of the sessions.
+// agents reads each named agent once for each tenant, and those of the sessions.
 func (r *reader) agents() {
 	read(
 		r,
 		readOwnAgents,
 		ifNeeded(func(n *session.Need) bool { return n.OwnAgent }),
-		agentDestinations,
+		foundAgentDestinations,
 		func(s *loadedSession, a *session.Agent) { s.view.OwnAgent = a },
 	)
 	read(
 		r,
 		readAgents,
-		byFirst(func(n *session.Need) string { return n.AgentType }),
-		agentDestinations,
-		func(_ *loadedSession, a *session.Agent) {
+		byFirst(func(s *loadedSession) (string, string) { return s.Tenant, s.Need.AgentType }),
+		foundAgentDestinations,
+		func(of *loadedSession, a *session.Agent) {
 			for i := range r.sessions {
-				if r.sessions[i].Need.AgentType == a.Type {
+				if r.sessions[i].Tenant == of.Tenant && r.sessions[i].Need.AgentType == a.Type {
 					r.sessions[i].view.Agent = a
 				}
 			}
 		},
 	)
+	read(r, readDefinitions, ifNeeded(func(n *session.Need) bool { return n.Definition }), single[string],
+		func(s *loadedSession, hash *string) { s.view.Definition = *hash })
 }
 
 // executors reads each named executor once.
 func (r *reader) executors() {
-	read(r, readExecutors, byFirst(func(n *session.Need) string { return n.ExecutorID }), single[string], func(_ *loadedSession, id *string) {
+	read(r, readExecutors, byFirst(func(s *loadedSession) (string, string) { return "", s.Need.ExecutorID }), single[string], func(_ *loadedSession, id *string) {
 		for i := range r.sessions {
 			if r.sessions[i].Need.ExecutorID == *id {
 				r.sessions[i].view.ExecutorRegistered = true

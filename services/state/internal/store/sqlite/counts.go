@@ -28,7 +28,7 @@ func (s *Store) PendingRuns(ctx context.Context, tenant, userID string, most int
 func (s *Store) QueuedRuns(ctx context.Context, tenant string, most int64) (map[string]store.QueuedRuns, error) {
 	queued := map[string]store.QueuedRuns{}
 	err := s.read(ctx, func(c *connection) error {
-		return c.forEach(ctx, `SELECT agent_type, count(*), min(since) FROM (SELECT agent_type, max(created_at, claimed_at) AS since FROM runs
+		return c.forEach(ctx, `SELECT agent_type, count(*), min(since) FROM (SELECT COALESCE(NULLIF(stored_agent, ''), agent_type) AS agent_type, max(created_at, claimed_at) AS since FROM runs
 			WHERE status IN ('waiting', 'queued', 'running') AND status = 'queued' AND tenant = ?1 LIMIT 0 + ?2) GROUP BY agent_type`,
 			arguments(tenant, most), func(row scanner) error {
 				var agentType string

@@ -61,6 +61,7 @@ func (s *Store) UpdateDue(
 
 func loadDue(ctx context.Context, c *connection, one candidate, need session.Need) (*session.View, error) {
 	need.RunID, need.Live = one.runID, true
+	need.Definition = one.agentType == session.StoredAgents
 	v, err := loadView(ctx, c, one.key, need)
 	if err != nil {
 		return nil, err
@@ -76,6 +77,7 @@ type candidate struct {
 	createdAt session.Millis
 	priority  int32
 	userID    string
+	agentType string
 	turn      int64 // of its tenant, of a queued run
 }
 
@@ -85,7 +87,7 @@ type dueQuery struct {
 	args  []any
 }
 
-const selectDue = `SELECT r.tenant, r.session_id, r.run_id, r.created_at, r.priority, r.user_id FROM runs r WHERE `
+const selectDue = `SELECT r.tenant, r.session_id, r.run_id, r.created_at, r.priority, r.user_id, r.agent_type FROM runs r WHERE `
 
 const (
 	registered   = ` AND EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = ?)`
@@ -223,7 +225,7 @@ func keepRuns(
 ) (found []candidate, err error) {
 	err = c.forEachUntil(ctx, q.query, append(slices.Clip(q.args), examined), func(row scanner) (bool, error) {
 		var one candidate
-		err := row.Scan(&one.key.Tenant, &one.key.SessionID, &one.runID, &one.createdAt, &one.priority, &one.userID)
+		err := row.Scan(&one.key.Tenant, &one.key.SessionID, &one.runID, &one.createdAt, &one.priority, &one.userID, &one.agentType)
 		if err == nil && keep(one) {
 			found = append(found, one)
 		}

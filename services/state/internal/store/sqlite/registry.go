@@ -131,7 +131,7 @@ func (s registry) UnregisterUnseen(ctx context.Context, since map[string]session
 // Agents implements store.Registry.
 func (s registry) Agents(ctx context.Context) (agents []session.Agent, err error) {
 	err = s.read(ctx, func(c *connection) error {
-		return c.forEach(ctx, `SELECT `+agentFields+` FROM agents ORDER BY agent_type`, nil, func(row scanner) error {
+		return c.forEach(ctx, `SELECT `+agentFields+` FROM agents WHERE agent_type <> ? ORDER BY agent_type`, arguments(session.StoredAgents), func(row scanner) error {
 			var a session.Agent
 			err := row.Scan(agentDestinations(&a)...)
 			agents = append(agents, a)
@@ -177,9 +177,16 @@ func agentDestinations(a *session.Agent) []any {
 	return []any{&a.Type, &a.Description, &a.OnBusy, &a.StateSchema, &a.Remote}
 }
 
-// readAgent returns nil for an unknown agent.
-func readAgent(ctx context.Context, c *connection, agentType string) (*session.Agent, error) {
+// readAgent returns an agent of the tenant if it has stored one and no registered executor announces the type, or else
+// what executors have announced; nil for an unknown agent.
+func readAgent(ctx context.Context, c *connection, tenant, agentType string) (*session.Agent, error) {
 	a := &session.Agent{}
+	stored, err := c.queryRow(ctx, `SELECT `+agentFields+`, definition FROM stored_agents s WHERE tenant = ? AND agent_type = ?
+		AND NOT EXISTS (SELECT 1 FROM executors e WHERE s.agent_type IN (SELECT value FROM json_each(e.agents)))`,
+		arguments(tenant, agentType), append(agentDestinations(a), &a.Definition)...)
+	if err != nil || stored {
+		return a, err
+	}
 	found, err := c.queryRow(ctx, `SELECT `+agentFields+` FROM agents WHERE agent_type = ?`, arguments(agentType), agentDestinations(a)...)
 	if err != nil || !found {
 		return nil, err

@@ -45,7 +45,7 @@ func TestTheDescribedTablesAreThoseOfTheSchema(t *testing.T) {
 		}
 	}
 	slices.Sort(others)
-	if want := []string{"agents", "blob_deletions", "executors", "file_chunks", "file_links", "governor_leases", "governors",
+	if want := []string{"agents", "blob_deletions", "definitions", "executors", "file_chunks", "file_links", "governor_leases", "governors",
 		"holdfast_state_migrations", "memory_words", "session_facets"}; !slices.Equal(slices.Compact(others), want) {
 		t.Errorf("%v are not described, want %v", slices.Compact(others), want)
 	}

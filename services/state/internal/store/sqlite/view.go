@@ -18,7 +18,7 @@ func loadView(ctx context.Context, c *connection, key session.Key, need session.
 	v := &session.View{}
 	if need.AgentType != "" {
 		var err error
-		if v.Agent, err = readAgent(ctx, c, need.AgentType); err != nil {
+		if v.Agent, err = readAgent(ctx, c, key.Tenant, need.AgentType); err != nil {
 			return nil, err
 		}
 	}
@@ -256,11 +256,20 @@ func loadState(ctx context.Context, c *connection, key session.Key, need session
 
 func loadWaiting(ctx context.Context, c *connection, key session.Key, need session.Need, v *session.View) error {
 	if need.OwnAgent {
-		own, err := readAgent(ctx, c, v.Session.AgentType)
+		own, err := readAgent(ctx, c, key.Tenant, v.Session.AgentType)
 		if err != nil {
 			return err
 		}
 		v.OwnAgent = cmp.Or(own, &session.Agent{})
+	}
+	if need.Definition {
+		stored, err := readStored(ctx, c, key.Tenant, v.Session.AgentType)
+		if err != nil {
+			return err
+		}
+		if stored != nil {
+			v.Definition = stored.Definition
+		}
 	}
 	if !need.Waiting || v.Session.Waiting == 0 {
 		return nil

@@ -47,6 +47,7 @@ var roundTrips = []suiteCase{
 		next := filled[session.Run](f)
 		next.ExecutorID, next.Outcome.Status = "", next.Status
 		next.RunID, next.AgentType, next.Turn, next.RequestKey, next.RequestHash = r.RunID, r.AgentType, r.Turn, r.RequestKey, r.RequestHash
+		next.StoredAgent = r.StoredAgent
 		next.Entry, next.MessageID, next.Traceparent, next.Tracestate, next.StartedBy, next.Author, next.CreatedAt = r.Entry, r.MessageID,
 			r.Traceparent, r.Tracestate, r.StartedBy, r.Author, r.CreatedAt
 		next.DeadlineAt, next.OnBusy, next.QueuePlace, next.Priority, next.UserID = r.DeadlineAt, r.OnBusy, r.QueuePlace, r.Priority, r.UserID

@@ -184,6 +184,8 @@ var tenants = []suiteCase{
 			// see files.go: a file's id is unique
 			"ScheduleBlobDeletion", "AddFile", "File", "FilesWithExpiredLinks", "DeleteExpiredLinks", "DueBlobDeletions", "StartBlobDeletion",
 			"BlobDeleted",
+			// see stored_agents.go
+			"StoreAgent", "StoredAgent", "StoredAgentsOf", "DeleteAgent", "Definition", "EraseAgents",
 			// see audit.go
 			"RecordAudit", "AuditEvents", "ExpireAudit", "ForgetMemories", "ExpireUploads", "DueLogErasures", "MergeLogErasures", "LogsErased",
 			// without a tenant

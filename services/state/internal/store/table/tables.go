@@ -95,6 +95,7 @@ var Runs = Table[session.Run]{
 		integer("epoch", func(r *session.Run) *int64 { return &r.Epoch }),
 		text("executor_id", func(r *session.Run) *string { return &r.ExecutorID }),
 		integer("claimed_at", func(r *session.Run) *int64 { return (*int64)(&r.ClaimedAt) }),
+		text("definition", func(r *session.Run) *string { return &r.Definition }),
 		integer("finish_step", func(r *session.Run) *int32 { return &r.FinishStep }),
 		integer("finish_version", func(r *session.Run) *int64 { return &r.FinishVersion }),
 		asJSON("stop", func(r *session.Run) **session.Stop { return &r.Stop }),
@@ -117,6 +118,7 @@ var Runs = Table[session.Run]{
 	},
 	Fixed: Columns[session.Run]{
 		text("agent_type", func(r *session.Run) *string { return &r.AgentType }),
+		text("stored_agent", func(r *session.Run) *string { return &r.StoredAgent }),
 		text("entry", func(r *session.Run) *string { return (*string)(&r.Entry) }),
 		text("request_key", func(r *session.Run) *string { return &r.RequestKey }),
 		byteString("request_hash", func(r *session.Run) *[]byte { return &r.RequestHash }),
@@ -330,6 +332,22 @@ var Memories = Table[session.Memory]{
 		integer("updated_at", func(m *session.Memory) *int64 { return (*int64)(&m.UpdatedAt) }),
 	},
 	Fixed: Columns[session.Memory]{integer("created_at", func(m *session.Memory) *int64 { return (*int64)(&m.CreatedAt) })},
+}
+
+// StoredAgents holds the agents of tenants, without their definitions.
+var StoredAgents = Table[session.StoredAgent]{
+	Name:  "stored_agents",
+	Scope: []string{"tenant"},
+	Key:   Columns[session.StoredAgent]{text("agent_type", func(a *session.StoredAgent) *string { return &a.Type })},
+	Small: Columns[session.StoredAgent]{
+		text("definition", func(a *session.StoredAgent) *string { return &a.Definition }),
+		text("description", func(a *session.StoredAgent) *string { return &a.Description }),
+		text("on_busy", func(a *session.StoredAgent) *string { return (*string)(&a.OnBusy) }),
+		text("state_schema", func(a *session.StoredAgent) *string { return &a.StateSchema }),
+		boolean("remote", func(a *session.StoredAgent) *bool { return &a.Remote }),
+		text("stored_by", func(a *session.StoredAgent) *string { return &a.By }),
+		integer("stored_at", func(a *session.StoredAgent) *int64 { return (*int64)(&a.At) }),
+	},
 }
 
 // Files holds the descriptions of files, without their bytes.
