@@ -1276,6 +1276,11 @@ export interface components {
         Removed: {
             /**
              * Format: int64
+             * @description Stored agents.
+             */
+            agents: number;
+            /**
+             * Format: int64
              * @description Client tool calls and approvals.
              */
             calls: number;

@@ -549,6 +549,8 @@ class RecordedUsage(_RecordedUsage, total=False):
 
 class Removed(TypedDict):
     """Removed counts what was removed, by kind."""
+    agents: int
+    """Stored agents."""
     calls: int
     """Client tool calls and approvals."""
     checkpoints: int

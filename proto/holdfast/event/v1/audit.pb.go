@@ -166,7 +166,9 @@ type Removed struct {
 	Files     int64 `protobuf:"varint,9,opt,name=files,proto3" json:"files,omitempty"`
 	Memories  int64 `protobuf:"varint,10,opt,name=memories,proto3" json:"memories,omitempty"`
 	// Entries of private stores.
-	StoreEntries  int64 `protobuf:"varint,11,opt,name=store_entries,json=storeEntries,proto3" json:"store_entries,omitempty"`
+	StoreEntries int64 `protobuf:"varint,11,opt,name=store_entries,json=storeEntries,proto3" json:"store_entries,omitempty"`
+	// Stored agents.
+	Agents        int64 `protobuf:"varint,12,opt,name=agents,proto3" json:"agents,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -278,6 +280,13 @@ func (x *Removed) GetStoreEntries() int64 {
 	return 0
 }
 
+func (x *Removed) GetAgents() int64 {
+	if x != nil {
+		return x.Agents
+	}
+	return 0
+}
+
 var File_holdfast_event_v1_audit_proto protoreflect.FileDescriptor
 
 const file_holdfast_event_v1_audit_proto_rawDesc = "" +
@@ -297,7 +306,7 @@ const file_holdfast_event_v1_audit_proto_rawDesc = "" +
 	"\aoutcome\x18\b \x01(\tR\aoutcome\x12\x1c\n" +
 	"\x06detail\x18\t \x01(\tB\x04\xe8\xe0\x18\x01R\x06detail\x12\x16\n" +
 	"\x06cursor\x18\n" +
-	" \x01(\tR\x06cursor\"\xc0\x02\n" +
+	" \x01(\tR\x06cursor\"\xd8\x02\n" +
 	"\aRemoved\x12\x1a\n" +
 	"\bsessions\x18\x01 \x01(\x03R\bsessions\x12\x1a\n" +
 	"\bmessages\x18\x02 \x01(\x03R\bmessages\x12\x12\n" +
@@ -311,7 +320,8 @@ const file_holdfast_event_v1_audit_proto_rawDesc = "" +
 	"\x05files\x18\t \x01(\x03R\x05files\x12\x1a\n" +
 	"\bmemories\x18\n" +
 	" \x01(\x03R\bmemories\x12#\n" +
-	"\rstore_entries\x18\v \x01(\x03R\fstoreEntriesBBZ@github.com/holdfast-run/holdfast/proto/holdfast/event/v1;eventv1b\x06proto3"
+	"\rstore_entries\x18\v \x01(\x03R\fstoreEntries\x12\x16\n" +
+	"\x06agents\x18\f \x01(\x03R\x06agentsBBZ@github.com/holdfast-run/holdfast/proto/holdfast/event/v1;eventv1b\x06proto3"
 
 var (
 	file_holdfast_event_v1_audit_proto_rawDescOnce sync.Once

@@ -1295,7 +1295,9 @@ type Run struct {
 	Priority int32 `protobuf:"varint,34,opt,name=priority,proto3" json:"priority,omitempty"`
 	// Why the run is queued. Only GetRun, ListRuns and GetSession set it, once the run has been
 	// queued for a second.
-	QueuedReason  *QueuedReason `protobuf:"bytes,35,opt,name=queued_reason,json=queuedReason,proto3" json:"queued_reason,omitempty"`
+	QueuedReason *QueuedReason `protobuf:"bytes,35,opt,name=queued_reason,json=queuedReason,proto3" json:"queued_reason,omitempty"`
+	// The hash of the definition that the newest claim runs, of a stored agent: see WorkService.GetDefinition.
+	Definition    string `protobuf:"bytes,36,opt,name=definition,proto3" json:"definition,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1559,6 +1561,13 @@ func (x *Run) GetQueuedReason() *QueuedReason {
 		return x.QueuedReason
 	}
 	return nil
+}
+
+func (x *Run) GetDefinition() string {
+	if x != nil {
+		return x.Definition
+	}
+	return ""
 }
 
 // QueuedReason says why no executor has claimed a queued run.
@@ -3012,7 +3021,7 @@ const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"\x06detail\x18\x02 \x01(\tR\x06detail\x12\x12\n" +
 	"\x04code\x18\x03 \x01(\tR\x04code\x12\x1c\n" +
 	"\tretryable\x18\x04 \x01(\bR\tretryable\x12%\n" +
-	"\x0efailure_reason\x18\x05 \x01(\tR\rfailureReason\"\xd4\t\n" +
+	"\x0efailure_reason\x18\x05 \x01(\tR\rfailureReason\"\xf4\t\n" +
 	"\x03Run\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x1d\n" +
 	"\n" +
@@ -3059,7 +3068,10 @@ const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"\n" +
 	"started_by\x18! \x01(\tR\tstartedBy\x12\x1a\n" +
 	"\bpriority\x18\" \x01(\x05R\bpriority\x12D\n" +
-	"\rqueued_reason\x18# \x01(\v2\x1f.holdfast.state.v1.QueuedReasonR\fqueuedReasonJ\x04\b\b\x10\tJ\x04\b\r\x10\x0e\"\x9c\x02\n" +
+	"\rqueued_reason\x18# \x01(\v2\x1f.holdfast.state.v1.QueuedReasonR\fqueuedReason\x12\x1e\n" +
+	"\n" +
+	"definition\x18$ \x01(\tR\n" +
+	"definitionJ\x04\b\b\x10\tJ\x04\b\r\x10\x0e\"\x9c\x02\n" +
 	"\fQueuedReason\x12>\n" +
 	"\x06reason\x18\x01 \x01(\x0e2&.holdfast.state.v1.QueuedReason.ReasonR\x06reason\x12\x16\n" +
 	"\x06detail\x18\x02 \x01(\tR\x06detail\x12\x14\n" +

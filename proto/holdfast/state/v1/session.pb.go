@@ -610,8 +610,8 @@ func (x *ListStepsResponse) GetStands() int32 {
 
 type ListAgentsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Adds to each agent its executors and the queued runs of this tenant, of which at most 10,000 are
-	// read; empty adds nothing.
+	// Adds the agents that this tenant has stored, and to each agent its executors and the queued runs of this tenant, of which
+	// at most 10,000 are read; empty adds nothing.
 	Tenant        string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -798,7 +798,70 @@ func (x *Problem) GetExecutors() int64 {
 	return 0
 }
 
-// Agent is an agent announced by an executor.
+// StoredDefinition is the definition of a stored agent.
+type StoredDefinition struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// SHA-256 of its canonical JSON, in hexadecimal.
+	Hash string `protobuf:"bytes,1,opt,name=hash,proto3" json:"hash,omitempty"`
+	// The actor who has stored it, as in Caller, and when.
+	StoredBy      string `protobuf:"bytes,2,opt,name=stored_by,json=storedBy,proto3" json:"stored_by,omitempty"`
+	StoredAt      int64  `protobuf:"varint,3,opt,name=stored_at,json=storedAt,proto3" json:"stored_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoredDefinition) Reset() {
+	*x = StoredDefinition{}
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoredDefinition) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoredDefinition) ProtoMessage() {}
+
+func (x *StoredDefinition) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoredDefinition.ProtoReflect.Descriptor instead.
+func (*StoredDefinition) Descriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *StoredDefinition) GetHash() string {
+	if x != nil {
+		return x.Hash
+	}
+	return ""
+}
+
+func (x *StoredDefinition) GetStoredBy() string {
+	if x != nil {
+		return x.StoredBy
+	}
+	return ""
+}
+
+func (x *StoredDefinition) GetStoredAt() int64 {
+	if x != nil {
+		return x.StoredAt
+	}
+	return 0
+}
+
+// Agent is an agent announced by an executor, or stored by a tenant.
 type Agent struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	AgentType   string                 `protobuf:"bytes,1,opt,name=agent_type,json=agentType,proto3" json:"agent_type,omitempty"`
@@ -818,13 +881,16 @@ type Agent struct {
 	// The queued runs of the tenant, and since when the oldest of them is queued; 0 without any.
 	QueuedRuns     int64 `protobuf:"varint,8,opt,name=queued_runs,json=queuedRuns,proto3" json:"queued_runs,omitempty"`
 	OldestQueuedAt int64 `protobuf:"varint,9,opt,name=oldest_queued_at,json=oldestQueuedAt,proto3" json:"oldest_queued_at,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Of a stored agent, whose executors are those that serve stored agents. An agent that is announced as well is listed once
+	// without it, and the stored one is not used: a problem names it.
+	Stored        *StoredDefinition `protobuf:"bytes,10,opt,name=stored,proto3" json:"stored,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Agent) Reset() {
 	*x = Agent{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[11]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -836,7 +902,7 @@ func (x *Agent) String() string {
 func (*Agent) ProtoMessage() {}
 
 func (x *Agent) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[11]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -849,7 +915,7 @@ func (x *Agent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agent.ProtoReflect.Descriptor instead.
 func (*Agent) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{11}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Agent) GetAgentType() string {
@@ -915,6 +981,13 @@ func (x *Agent) GetOldestQueuedAt() int64 {
 	return 0
 }
 
+func (x *Agent) GetStored() *StoredDefinition {
+	if x != nil {
+		return x.Stored
+	}
+	return nil
+}
+
 type CreateSessionRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Tenant string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
@@ -936,7 +1009,7 @@ type CreateSessionRequest struct {
 
 func (x *CreateSessionRequest) Reset() {
 	*x = CreateSessionRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[12]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -948,7 +1021,7 @@ func (x *CreateSessionRequest) String() string {
 func (*CreateSessionRequest) ProtoMessage() {}
 
 func (x *CreateSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[12]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -961,7 +1034,7 @@ func (x *CreateSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSessionRequest.ProtoReflect.Descriptor instead.
 func (*CreateSessionRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{12}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *CreateSessionRequest) GetTenant() string {
@@ -1050,7 +1123,7 @@ type CreateSessionResponse struct {
 
 func (x *CreateSessionResponse) Reset() {
 	*x = CreateSessionResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[13]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1062,7 +1135,7 @@ func (x *CreateSessionResponse) String() string {
 func (*CreateSessionResponse) ProtoMessage() {}
 
 func (x *CreateSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[13]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1075,7 +1148,7 @@ func (x *CreateSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSessionResponse.ProtoReflect.Descriptor instead.
 func (*CreateSessionResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{13}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *CreateSessionResponse) GetSession() *Session {
@@ -1119,7 +1192,7 @@ type ListSessionsRequest struct {
 
 func (x *ListSessionsRequest) Reset() {
 	*x = ListSessionsRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[14]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1131,7 +1204,7 @@ func (x *ListSessionsRequest) String() string {
 func (*ListSessionsRequest) ProtoMessage() {}
 
 func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[14]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1144,7 +1217,7 @@ func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{14}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListSessionsRequest) GetTenant() string {
@@ -1308,7 +1381,7 @@ type ListSessionsResponse struct {
 
 func (x *ListSessionsResponse) Reset() {
 	*x = ListSessionsResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[15]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1320,7 +1393,7 @@ func (x *ListSessionsResponse) String() string {
 func (*ListSessionsResponse) ProtoMessage() {}
 
 func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[15]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1333,7 +1406,7 @@ func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsResponse.ProtoReflect.Descriptor instead.
 func (*ListSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{15}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListSessionsResponse) GetSessions() []*Session {
@@ -1396,7 +1469,7 @@ type DeleteSessionRequest struct {
 
 func (x *DeleteSessionRequest) Reset() {
 	*x = DeleteSessionRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[16]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1408,7 +1481,7 @@ func (x *DeleteSessionRequest) String() string {
 func (*DeleteSessionRequest) ProtoMessage() {}
 
 func (x *DeleteSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[16]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1421,7 +1494,7 @@ func (x *DeleteSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSessionRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSessionRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{16}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DeleteSessionRequest) GetTenant() string {
@@ -1456,7 +1529,7 @@ type DeleteSessionResponse struct {
 
 func (x *DeleteSessionResponse) Reset() {
 	*x = DeleteSessionResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[17]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1468,7 +1541,7 @@ func (x *DeleteSessionResponse) String() string {
 func (*DeleteSessionResponse) ProtoMessage() {}
 
 func (x *DeleteSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[17]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1481,7 +1554,7 @@ func (x *DeleteSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSessionResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSessionResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{17}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *DeleteSessionResponse) GetDeleted() int32 {
@@ -1519,7 +1592,7 @@ type UpdateSessionRequest struct {
 
 func (x *UpdateSessionRequest) Reset() {
 	*x = UpdateSessionRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[18]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1531,7 +1604,7 @@ func (x *UpdateSessionRequest) String() string {
 func (*UpdateSessionRequest) ProtoMessage() {}
 
 func (x *UpdateSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[18]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1544,7 +1617,7 @@ func (x *UpdateSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSessionRequest.ProtoReflect.Descriptor instead.
 func (*UpdateSessionRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{18}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *UpdateSessionRequest) GetTenant() string {
@@ -1626,7 +1699,7 @@ type Tags struct {
 
 func (x *Tags) Reset() {
 	*x = Tags{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[19]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1638,7 +1711,7 @@ func (x *Tags) String() string {
 func (*Tags) ProtoMessage() {}
 
 func (x *Tags) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[19]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1651,7 +1724,7 @@ func (x *Tags) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tags.ProtoReflect.Descriptor instead.
 func (*Tags) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{19}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Tags) GetTags() []string {
@@ -1670,7 +1743,7 @@ type Metadata struct {
 
 func (x *Metadata) Reset() {
 	*x = Metadata{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[20]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1682,7 +1755,7 @@ func (x *Metadata) String() string {
 func (*Metadata) ProtoMessage() {}
 
 func (x *Metadata) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[20]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1695,7 +1768,7 @@ func (x *Metadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Metadata.ProtoReflect.Descriptor instead.
 func (*Metadata) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{20}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Metadata) GetPairs() map[string]string {
@@ -1714,7 +1787,7 @@ type UpdateSessionResponse struct {
 
 func (x *UpdateSessionResponse) Reset() {
 	*x = UpdateSessionResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[21]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1726,7 +1799,7 @@ func (x *UpdateSessionResponse) String() string {
 func (*UpdateSessionResponse) ProtoMessage() {}
 
 func (x *UpdateSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[21]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1739,7 +1812,7 @@ func (x *UpdateSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSessionResponse.ProtoReflect.Descriptor instead.
 func (*UpdateSessionResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{21}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *UpdateSessionResponse) GetVersion() int64 {
@@ -1768,7 +1841,7 @@ type SetStatusRequest struct {
 
 func (x *SetStatusRequest) Reset() {
 	*x = SetStatusRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[22]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1780,7 +1853,7 @@ func (x *SetStatusRequest) String() string {
 func (*SetStatusRequest) ProtoMessage() {}
 
 func (x *SetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[22]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1793,7 +1866,7 @@ func (x *SetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetStatusRequest.ProtoReflect.Descriptor instead.
 func (*SetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{22}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SetStatusRequest) GetTenant() string {
@@ -1865,7 +1938,7 @@ type SetStatusResponse struct {
 
 func (x *SetStatusResponse) Reset() {
 	*x = SetStatusResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[23]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1877,7 +1950,7 @@ func (x *SetStatusResponse) String() string {
 func (*SetStatusResponse) ProtoMessage() {}
 
 func (x *SetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[23]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1890,7 +1963,7 @@ func (x *SetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetStatusResponse.ProtoReflect.Descriptor instead.
 func (*SetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{23}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SetStatusResponse) GetOk() bool {
@@ -1927,7 +2000,7 @@ type SaveStateRequest struct {
 
 func (x *SaveStateRequest) Reset() {
 	*x = SaveStateRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[24]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1939,7 +2012,7 @@ func (x *SaveStateRequest) String() string {
 func (*SaveStateRequest) ProtoMessage() {}
 
 func (x *SaveStateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[24]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1952,7 +2025,7 @@ func (x *SaveStateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveStateRequest.ProtoReflect.Descriptor instead.
 func (*SaveStateRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{24}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SaveStateRequest) GetTenant() string {
@@ -1999,7 +2072,7 @@ type SaveStateResponse struct {
 
 func (x *SaveStateResponse) Reset() {
 	*x = SaveStateResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[25]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2011,7 +2084,7 @@ func (x *SaveStateResponse) String() string {
 func (*SaveStateResponse) ProtoMessage() {}
 
 func (x *SaveStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[25]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2024,7 +2097,7 @@ func (x *SaveStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveStateResponse.ProtoReflect.Descriptor instead.
 func (*SaveStateResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{25}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SaveStateResponse) GetVersion() int64 {
@@ -2047,7 +2120,7 @@ type MergeStateRequest struct {
 
 func (x *MergeStateRequest) Reset() {
 	*x = MergeStateRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[26]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2059,7 +2132,7 @@ func (x *MergeStateRequest) String() string {
 func (*MergeStateRequest) ProtoMessage() {}
 
 func (x *MergeStateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[26]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2072,7 +2145,7 @@ func (x *MergeStateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergeStateRequest.ProtoReflect.Descriptor instead.
 func (*MergeStateRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{26}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *MergeStateRequest) GetTenant() string {
@@ -2120,7 +2193,7 @@ type MergeStateResponse struct {
 
 func (x *MergeStateResponse) Reset() {
 	*x = MergeStateResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[27]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2132,7 +2205,7 @@ func (x *MergeStateResponse) String() string {
 func (*MergeStateResponse) ProtoMessage() {}
 
 func (x *MergeStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[27]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2145,7 +2218,7 @@ func (x *MergeStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergeStateResponse.ProtoReflect.Descriptor instead.
 func (*MergeStateResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{27}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *MergeStateResponse) GetVersion() int64 {
@@ -2183,7 +2256,7 @@ type ReadStoreRequest struct {
 
 func (x *ReadStoreRequest) Reset() {
 	*x = ReadStoreRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[28]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2195,7 +2268,7 @@ func (x *ReadStoreRequest) String() string {
 func (*ReadStoreRequest) ProtoMessage() {}
 
 func (x *ReadStoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[28]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2208,7 +2281,7 @@ func (x *ReadStoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadStoreRequest.ProtoReflect.Descriptor instead.
 func (*ReadStoreRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{28}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ReadStoreRequest) GetTenant() string {
@@ -2279,7 +2352,7 @@ type ReadStoreResponse struct {
 
 func (x *ReadStoreResponse) Reset() {
 	*x = ReadStoreResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[29]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2291,7 +2364,7 @@ func (x *ReadStoreResponse) String() string {
 func (*ReadStoreResponse) ProtoMessage() {}
 
 func (x *ReadStoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[29]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2304,7 +2377,7 @@ func (x *ReadStoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadStoreResponse.ProtoReflect.Descriptor instead.
 func (*ReadStoreResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{29}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ReadStoreResponse) GetEntries() []*StoreEntry {
@@ -2334,7 +2407,7 @@ type StoreEntry struct {
 
 func (x *StoreEntry) Reset() {
 	*x = StoreEntry{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[30]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2346,7 +2419,7 @@ func (x *StoreEntry) String() string {
 func (*StoreEntry) ProtoMessage() {}
 
 func (x *StoreEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[30]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2359,7 +2432,7 @@ func (x *StoreEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreEntry.ProtoReflect.Descriptor instead.
 func (*StoreEntry) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{30}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *StoreEntry) GetKey() string {
@@ -2396,7 +2469,7 @@ type WriteStoreRequest struct {
 
 func (x *WriteStoreRequest) Reset() {
 	*x = WriteStoreRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[31]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2408,7 +2481,7 @@ func (x *WriteStoreRequest) String() string {
 func (*WriteStoreRequest) ProtoMessage() {}
 
 func (x *WriteStoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[31]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2421,7 +2494,7 @@ func (x *WriteStoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteStoreRequest.ProtoReflect.Descriptor instead.
 func (*WriteStoreRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{31}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *WriteStoreRequest) GetTenant() string {
@@ -2460,7 +2533,7 @@ type WriteStoreResponse struct {
 
 func (x *WriteStoreResponse) Reset() {
 	*x = WriteStoreResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[32]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2472,7 +2545,7 @@ func (x *WriteStoreResponse) String() string {
 func (*WriteStoreResponse) ProtoMessage() {}
 
 func (x *WriteStoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[32]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2485,7 +2558,7 @@ func (x *WriteStoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteStoreResponse.ProtoReflect.Descriptor instead.
 func (*WriteStoreResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{32}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{33}
 }
 
 type AppendMessagesRequest struct {
@@ -2501,7 +2574,7 @@ type AppendMessagesRequest struct {
 
 func (x *AppendMessagesRequest) Reset() {
 	*x = AppendMessagesRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[33]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2513,7 +2586,7 @@ func (x *AppendMessagesRequest) String() string {
 func (*AppendMessagesRequest) ProtoMessage() {}
 
 func (x *AppendMessagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[33]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2526,7 +2599,7 @@ func (x *AppendMessagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppendMessagesRequest.ProtoReflect.Descriptor instead.
 func (*AppendMessagesRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{33}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *AppendMessagesRequest) GetTenant() string {
@@ -2567,7 +2640,7 @@ type AppendMessagesResponse struct {
 
 func (x *AppendMessagesResponse) Reset() {
 	*x = AppendMessagesResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[34]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2579,7 +2652,7 @@ func (x *AppendMessagesResponse) String() string {
 func (*AppendMessagesResponse) ProtoMessage() {}
 
 func (x *AppendMessagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[34]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2592,7 +2665,7 @@ func (x *AppendMessagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppendMessagesResponse.ProtoReflect.Descriptor instead.
 func (*AppendMessagesResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{34}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *AppendMessagesResponse) GetMessageCount() int64 {
@@ -2621,7 +2694,7 @@ type TruncateMessagesRequest struct {
 
 func (x *TruncateMessagesRequest) Reset() {
 	*x = TruncateMessagesRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[35]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2633,7 +2706,7 @@ func (x *TruncateMessagesRequest) String() string {
 func (*TruncateMessagesRequest) ProtoMessage() {}
 
 func (x *TruncateMessagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[35]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2646,7 +2719,7 @@ func (x *TruncateMessagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TruncateMessagesRequest.ProtoReflect.Descriptor instead.
 func (*TruncateMessagesRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{35}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *TruncateMessagesRequest) GetTenant() string {
@@ -2687,7 +2760,7 @@ type TruncateMessagesResponse struct {
 
 func (x *TruncateMessagesResponse) Reset() {
 	*x = TruncateMessagesResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[36]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2699,7 +2772,7 @@ func (x *TruncateMessagesResponse) String() string {
 func (*TruncateMessagesResponse) ProtoMessage() {}
 
 func (x *TruncateMessagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[36]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2712,7 +2785,7 @@ func (x *TruncateMessagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TruncateMessagesResponse.ProtoReflect.Descriptor instead.
 func (*TruncateMessagesResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{36}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *TruncateMessagesResponse) GetMessageCount() int64 {
@@ -2742,7 +2815,7 @@ type PutSubSessionRequest struct {
 
 func (x *PutSubSessionRequest) Reset() {
 	*x = PutSubSessionRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[37]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2754,7 +2827,7 @@ func (x *PutSubSessionRequest) String() string {
 func (*PutSubSessionRequest) ProtoMessage() {}
 
 func (x *PutSubSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[37]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2767,7 +2840,7 @@ func (x *PutSubSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSubSessionRequest.ProtoReflect.Descriptor instead.
 func (*PutSubSessionRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{37}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *PutSubSessionRequest) GetTenant() string {
@@ -2806,7 +2879,7 @@ type PutSubSessionResponse struct {
 
 func (x *PutSubSessionResponse) Reset() {
 	*x = PutSubSessionResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[38]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2818,7 +2891,7 @@ func (x *PutSubSessionResponse) String() string {
 func (*PutSubSessionResponse) ProtoMessage() {}
 
 func (x *PutSubSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[38]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2831,7 +2904,7 @@ func (x *PutSubSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSubSessionResponse.ProtoReflect.Descriptor instead.
 func (*PutSubSessionResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{38}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{39}
 }
 
 var File_holdfast_state_v1_session_proto protoreflect.FileDescriptor
@@ -2902,7 +2975,11 @@ const file_holdfast_state_v1_session_proto_rawDesc = "" +
 	"\n" +
 	"agent_type\x18\x03 \x01(\tR\tagentType\x12\x12\n" +
 	"\x04text\x18\x04 \x01(\tR\x04text\x12\x1c\n" +
-	"\texecutors\x18\x05 \x01(\x03R\texecutors\"\xd0\x02\n" +
+	"\texecutors\x18\x05 \x01(\x03R\texecutors\"`\n" +
+	"\x10StoredDefinition\x12\x12\n" +
+	"\x04hash\x18\x01 \x01(\tR\x04hash\x12\x1b\n" +
+	"\tstored_by\x18\x02 \x01(\tR\bstoredBy\x12\x1b\n" +
+	"\tstored_at\x18\x03 \x01(\x03R\bstoredAt\"\x8d\x03\n" +
 	"\x05Agent\x12\x1d\n" +
 	"\n" +
 	"agent_type\x18\x01 \x01(\tR\tagentType\x12 \n" +
@@ -2914,7 +2991,9 @@ const file_holdfast_state_v1_session_proto_rawDesc = "" +
 	"\x11last_announced_at\x18\a \x01(\x03R\x0flastAnnouncedAt\x12\x1f\n" +
 	"\vqueued_runs\x18\b \x01(\x03R\n" +
 	"queuedRuns\x12(\n" +
-	"\x10oldest_queued_at\x18\t \x01(\x03R\x0eoldestQueuedAt\"\x80\x04\n" +
+	"\x10oldest_queued_at\x18\t \x01(\x03R\x0eoldestQueuedAt\x12;\n" +
+	"\x06stored\x18\n" +
+	" \x01(\v2#.holdfast.state.v1.StoredDefinitionR\x06stored\"\x80\x04\n" +
 	"\x14CreateSessionRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
@@ -3123,7 +3202,7 @@ func file_holdfast_state_v1_session_proto_rawDescGZIP() []byte {
 	return file_holdfast_state_v1_session_proto_rawDescData
 }
 
-var file_holdfast_state_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
+var file_holdfast_state_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_holdfast_state_v1_session_proto_goTypes = []any{
 	(*GrantMethodRequest)(nil),       // 0: holdfast.state.v1.GrantMethodRequest
 	(*GrantMethodResponse)(nil),      // 1: holdfast.state.v1.GrantMethodResponse
@@ -3136,142 +3215,144 @@ var file_holdfast_state_v1_session_proto_goTypes = []any{
 	(*ListAgentsRequest)(nil),        // 8: holdfast.state.v1.ListAgentsRequest
 	(*ListAgentsResponse)(nil),       // 9: holdfast.state.v1.ListAgentsResponse
 	(*Problem)(nil),                  // 10: holdfast.state.v1.Problem
-	(*Agent)(nil),                    // 11: holdfast.state.v1.Agent
-	(*CreateSessionRequest)(nil),     // 12: holdfast.state.v1.CreateSessionRequest
-	(*CreateSessionResponse)(nil),    // 13: holdfast.state.v1.CreateSessionResponse
-	(*ListSessionsRequest)(nil),      // 14: holdfast.state.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),     // 15: holdfast.state.v1.ListSessionsResponse
-	(*DeleteSessionRequest)(nil),     // 16: holdfast.state.v1.DeleteSessionRequest
-	(*DeleteSessionResponse)(nil),    // 17: holdfast.state.v1.DeleteSessionResponse
-	(*UpdateSessionRequest)(nil),     // 18: holdfast.state.v1.UpdateSessionRequest
-	(*Tags)(nil),                     // 19: holdfast.state.v1.Tags
-	(*Metadata)(nil),                 // 20: holdfast.state.v1.Metadata
-	(*UpdateSessionResponse)(nil),    // 21: holdfast.state.v1.UpdateSessionResponse
-	(*SetStatusRequest)(nil),         // 22: holdfast.state.v1.SetStatusRequest
-	(*SetStatusResponse)(nil),        // 23: holdfast.state.v1.SetStatusResponse
-	(*SaveStateRequest)(nil),         // 24: holdfast.state.v1.SaveStateRequest
-	(*SaveStateResponse)(nil),        // 25: holdfast.state.v1.SaveStateResponse
-	(*MergeStateRequest)(nil),        // 26: holdfast.state.v1.MergeStateRequest
-	(*MergeStateResponse)(nil),       // 27: holdfast.state.v1.MergeStateResponse
-	(*ReadStoreRequest)(nil),         // 28: holdfast.state.v1.ReadStoreRequest
-	(*ReadStoreResponse)(nil),        // 29: holdfast.state.v1.ReadStoreResponse
-	(*StoreEntry)(nil),               // 30: holdfast.state.v1.StoreEntry
-	(*WriteStoreRequest)(nil),        // 31: holdfast.state.v1.WriteStoreRequest
-	(*WriteStoreResponse)(nil),       // 32: holdfast.state.v1.WriteStoreResponse
-	(*AppendMessagesRequest)(nil),    // 33: holdfast.state.v1.AppendMessagesRequest
-	(*AppendMessagesResponse)(nil),   // 34: holdfast.state.v1.AppendMessagesResponse
-	(*TruncateMessagesRequest)(nil),  // 35: holdfast.state.v1.TruncateMessagesRequest
-	(*TruncateMessagesResponse)(nil), // 36: holdfast.state.v1.TruncateMessagesResponse
-	(*PutSubSessionRequest)(nil),     // 37: holdfast.state.v1.PutSubSessionRequest
-	(*PutSubSessionResponse)(nil),    // 38: holdfast.state.v1.PutSubSessionResponse
-	nil,                              // 39: holdfast.state.v1.CreateSessionRequest.MetadataEntry
-	nil,                              // 40: holdfast.state.v1.ListSessionsRequest.MetadataEntry
-	nil,                              // 41: holdfast.state.v1.Metadata.PairsEntry
-	(*Caller)(nil),                   // 42: holdfast.state.v1.Caller
-	(*Session)(nil),                  // 43: holdfast.state.v1.Session
-	(*Run)(nil),                      // 44: holdfast.state.v1.Run
-	(*Call)(nil),                     // 45: holdfast.state.v1.Call
-	(*SubSession)(nil),               // 46: holdfast.state.v1.SubSession
-	(*StoredMessage)(nil),            // 47: holdfast.state.v1.StoredMessage
-	(*StoredStep)(nil),               // 48: holdfast.state.v1.StoredStep
-	(BusyPolicy)(0),                  // 49: holdfast.state.v1.BusyPolicy
-	(*Parent)(nil),                   // 50: holdfast.state.v1.Parent
-	(SessionStatus)(0),               // 51: holdfast.state.v1.SessionStatus
-	(*v1.Removed)(nil),               // 52: holdfast.event.v1.Removed
-	(*Failure)(nil),                  // 53: holdfast.state.v1.Failure
-	(*StateOp)(nil),                  // 54: holdfast.state.v1.StateOp
-	(*StoreWrite)(nil),               // 55: holdfast.state.v1.StoreWrite
-	(*v1.Message)(nil),               // 56: holdfast.event.v1.Message
+	(*StoredDefinition)(nil),         // 11: holdfast.state.v1.StoredDefinition
+	(*Agent)(nil),                    // 12: holdfast.state.v1.Agent
+	(*CreateSessionRequest)(nil),     // 13: holdfast.state.v1.CreateSessionRequest
+	(*CreateSessionResponse)(nil),    // 14: holdfast.state.v1.CreateSessionResponse
+	(*ListSessionsRequest)(nil),      // 15: holdfast.state.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),     // 16: holdfast.state.v1.ListSessionsResponse
+	(*DeleteSessionRequest)(nil),     // 17: holdfast.state.v1.DeleteSessionRequest
+	(*DeleteSessionResponse)(nil),    // 18: holdfast.state.v1.DeleteSessionResponse
+	(*UpdateSessionRequest)(nil),     // 19: holdfast.state.v1.UpdateSessionRequest
+	(*Tags)(nil),                     // 20: holdfast.state.v1.Tags
+	(*Metadata)(nil),                 // 21: holdfast.state.v1.Metadata
+	(*UpdateSessionResponse)(nil),    // 22: holdfast.state.v1.UpdateSessionResponse
+	(*SetStatusRequest)(nil),         // 23: holdfast.state.v1.SetStatusRequest
+	(*SetStatusResponse)(nil),        // 24: holdfast.state.v1.SetStatusResponse
+	(*SaveStateRequest)(nil),         // 25: holdfast.state.v1.SaveStateRequest
+	(*SaveStateResponse)(nil),        // 26: holdfast.state.v1.SaveStateResponse
+	(*MergeStateRequest)(nil),        // 27: holdfast.state.v1.MergeStateRequest
+	(*MergeStateResponse)(nil),       // 28: holdfast.state.v1.MergeStateResponse
+	(*ReadStoreRequest)(nil),         // 29: holdfast.state.v1.ReadStoreRequest
+	(*ReadStoreResponse)(nil),        // 30: holdfast.state.v1.ReadStoreResponse
+	(*StoreEntry)(nil),               // 31: holdfast.state.v1.StoreEntry
+	(*WriteStoreRequest)(nil),        // 32: holdfast.state.v1.WriteStoreRequest
+	(*WriteStoreResponse)(nil),       // 33: holdfast.state.v1.WriteStoreResponse
+	(*AppendMessagesRequest)(nil),    // 34: holdfast.state.v1.AppendMessagesRequest
+	(*AppendMessagesResponse)(nil),   // 35: holdfast.state.v1.AppendMessagesResponse
+	(*TruncateMessagesRequest)(nil),  // 36: holdfast.state.v1.TruncateMessagesRequest
+	(*TruncateMessagesResponse)(nil), // 37: holdfast.state.v1.TruncateMessagesResponse
+	(*PutSubSessionRequest)(nil),     // 38: holdfast.state.v1.PutSubSessionRequest
+	(*PutSubSessionResponse)(nil),    // 39: holdfast.state.v1.PutSubSessionResponse
+	nil,                              // 40: holdfast.state.v1.CreateSessionRequest.MetadataEntry
+	nil,                              // 41: holdfast.state.v1.ListSessionsRequest.MetadataEntry
+	nil,                              // 42: holdfast.state.v1.Metadata.PairsEntry
+	(*Caller)(nil),                   // 43: holdfast.state.v1.Caller
+	(*Session)(nil),                  // 44: holdfast.state.v1.Session
+	(*Run)(nil),                      // 45: holdfast.state.v1.Run
+	(*Call)(nil),                     // 46: holdfast.state.v1.Call
+	(*SubSession)(nil),               // 47: holdfast.state.v1.SubSession
+	(*StoredMessage)(nil),            // 48: holdfast.state.v1.StoredMessage
+	(*StoredStep)(nil),               // 49: holdfast.state.v1.StoredStep
+	(BusyPolicy)(0),                  // 50: holdfast.state.v1.BusyPolicy
+	(*Parent)(nil),                   // 51: holdfast.state.v1.Parent
+	(SessionStatus)(0),               // 52: holdfast.state.v1.SessionStatus
+	(*v1.Removed)(nil),               // 53: holdfast.event.v1.Removed
+	(*Failure)(nil),                  // 54: holdfast.state.v1.Failure
+	(*StateOp)(nil),                  // 55: holdfast.state.v1.StateOp
+	(*StoreWrite)(nil),               // 56: holdfast.state.v1.StoreWrite
+	(*v1.Message)(nil),               // 57: holdfast.event.v1.Message
 }
 var file_holdfast_state_v1_session_proto_depIdxs = []int32{
-	42, // 0: holdfast.state.v1.GrantMethodRequest.caller:type_name -> holdfast.state.v1.Caller
-	42, // 1: holdfast.state.v1.GetSessionRequest.caller:type_name -> holdfast.state.v1.Caller
-	43, // 2: holdfast.state.v1.GetSessionResponse.session:type_name -> holdfast.state.v1.Session
-	44, // 3: holdfast.state.v1.GetSessionResponse.current_run:type_name -> holdfast.state.v1.Run
-	45, // 4: holdfast.state.v1.GetSessionResponse.calls:type_name -> holdfast.state.v1.Call
-	46, // 5: holdfast.state.v1.GetSessionResponse.sub_sessions:type_name -> holdfast.state.v1.SubSession
-	44, // 6: holdfast.state.v1.GetSessionResponse.waiting:type_name -> holdfast.state.v1.Run
-	44, // 7: holdfast.state.v1.GetSessionResponse.message_runs:type_name -> holdfast.state.v1.Run
-	42, // 8: holdfast.state.v1.ListMessagesRequest.caller:type_name -> holdfast.state.v1.Caller
-	47, // 9: holdfast.state.v1.ListMessagesResponse.messages:type_name -> holdfast.state.v1.StoredMessage
-	42, // 10: holdfast.state.v1.ListStepsRequest.caller:type_name -> holdfast.state.v1.Caller
-	43, // 11: holdfast.state.v1.ListStepsResponse.session:type_name -> holdfast.state.v1.Session
-	44, // 12: holdfast.state.v1.ListStepsResponse.current_run:type_name -> holdfast.state.v1.Run
-	48, // 13: holdfast.state.v1.ListStepsResponse.steps:type_name -> holdfast.state.v1.StoredStep
-	44, // 14: holdfast.state.v1.ListStepsResponse.runs:type_name -> holdfast.state.v1.Run
-	11, // 15: holdfast.state.v1.ListAgentsResponse.agents:type_name -> holdfast.state.v1.Agent
+	43, // 0: holdfast.state.v1.GrantMethodRequest.caller:type_name -> holdfast.state.v1.Caller
+	43, // 1: holdfast.state.v1.GetSessionRequest.caller:type_name -> holdfast.state.v1.Caller
+	44, // 2: holdfast.state.v1.GetSessionResponse.session:type_name -> holdfast.state.v1.Session
+	45, // 3: holdfast.state.v1.GetSessionResponse.current_run:type_name -> holdfast.state.v1.Run
+	46, // 4: holdfast.state.v1.GetSessionResponse.calls:type_name -> holdfast.state.v1.Call
+	47, // 5: holdfast.state.v1.GetSessionResponse.sub_sessions:type_name -> holdfast.state.v1.SubSession
+	45, // 6: holdfast.state.v1.GetSessionResponse.waiting:type_name -> holdfast.state.v1.Run
+	45, // 7: holdfast.state.v1.GetSessionResponse.message_runs:type_name -> holdfast.state.v1.Run
+	43, // 8: holdfast.state.v1.ListMessagesRequest.caller:type_name -> holdfast.state.v1.Caller
+	48, // 9: holdfast.state.v1.ListMessagesResponse.messages:type_name -> holdfast.state.v1.StoredMessage
+	43, // 10: holdfast.state.v1.ListStepsRequest.caller:type_name -> holdfast.state.v1.Caller
+	44, // 11: holdfast.state.v1.ListStepsResponse.session:type_name -> holdfast.state.v1.Session
+	45, // 12: holdfast.state.v1.ListStepsResponse.current_run:type_name -> holdfast.state.v1.Run
+	49, // 13: holdfast.state.v1.ListStepsResponse.steps:type_name -> holdfast.state.v1.StoredStep
+	45, // 14: holdfast.state.v1.ListStepsResponse.runs:type_name -> holdfast.state.v1.Run
+	12, // 15: holdfast.state.v1.ListAgentsResponse.agents:type_name -> holdfast.state.v1.Agent
 	10, // 16: holdfast.state.v1.ListAgentsResponse.problems:type_name -> holdfast.state.v1.Problem
-	49, // 17: holdfast.state.v1.Agent.on_busy:type_name -> holdfast.state.v1.BusyPolicy
-	39, // 18: holdfast.state.v1.CreateSessionRequest.metadata:type_name -> holdfast.state.v1.CreateSessionRequest.MetadataEntry
-	50, // 19: holdfast.state.v1.CreateSessionRequest.parent:type_name -> holdfast.state.v1.Parent
-	42, // 20: holdfast.state.v1.CreateSessionRequest.caller:type_name -> holdfast.state.v1.Caller
-	43, // 21: holdfast.state.v1.CreateSessionResponse.session:type_name -> holdfast.state.v1.Session
-	51, // 22: holdfast.state.v1.ListSessionsRequest.statuses:type_name -> holdfast.state.v1.SessionStatus
-	40, // 23: holdfast.state.v1.ListSessionsRequest.metadata:type_name -> holdfast.state.v1.ListSessionsRequest.MetadataEntry
-	42, // 24: holdfast.state.v1.ListSessionsRequest.caller:type_name -> holdfast.state.v1.Caller
-	43, // 25: holdfast.state.v1.ListSessionsResponse.sessions:type_name -> holdfast.state.v1.Session
-	42, // 26: holdfast.state.v1.DeleteSessionRequest.caller:type_name -> holdfast.state.v1.Caller
-	52, // 27: holdfast.state.v1.DeleteSessionResponse.removed:type_name -> holdfast.event.v1.Removed
-	19, // 28: holdfast.state.v1.UpdateSessionRequest.tags:type_name -> holdfast.state.v1.Tags
-	20, // 29: holdfast.state.v1.UpdateSessionRequest.metadata:type_name -> holdfast.state.v1.Metadata
-	42, // 30: holdfast.state.v1.UpdateSessionRequest.caller:type_name -> holdfast.state.v1.Caller
-	41, // 31: holdfast.state.v1.Metadata.pairs:type_name -> holdfast.state.v1.Metadata.PairsEntry
-	51, // 32: holdfast.state.v1.SetStatusRequest.expected:type_name -> holdfast.state.v1.SessionStatus
-	51, // 33: holdfast.state.v1.SetStatusRequest.status:type_name -> holdfast.state.v1.SessionStatus
-	53, // 34: holdfast.state.v1.SetStatusRequest.failure:type_name -> holdfast.state.v1.Failure
-	42, // 35: holdfast.state.v1.SetStatusRequest.caller:type_name -> holdfast.state.v1.Caller
-	51, // 36: holdfast.state.v1.SetStatusResponse.status:type_name -> holdfast.state.v1.SessionStatus
-	42, // 37: holdfast.state.v1.SaveStateRequest.caller:type_name -> holdfast.state.v1.Caller
-	54, // 38: holdfast.state.v1.MergeStateRequest.ops:type_name -> holdfast.state.v1.StateOp
-	42, // 39: holdfast.state.v1.MergeStateRequest.caller:type_name -> holdfast.state.v1.Caller
-	42, // 40: holdfast.state.v1.ReadStoreRequest.caller:type_name -> holdfast.state.v1.Caller
-	30, // 41: holdfast.state.v1.ReadStoreResponse.entries:type_name -> holdfast.state.v1.StoreEntry
-	55, // 42: holdfast.state.v1.WriteStoreRequest.writes:type_name -> holdfast.state.v1.StoreWrite
-	42, // 43: holdfast.state.v1.WriteStoreRequest.caller:type_name -> holdfast.state.v1.Caller
-	56, // 44: holdfast.state.v1.AppendMessagesRequest.messages:type_name -> holdfast.event.v1.Message
-	42, // 45: holdfast.state.v1.AppendMessagesRequest.caller:type_name -> holdfast.state.v1.Caller
-	42, // 46: holdfast.state.v1.TruncateMessagesRequest.caller:type_name -> holdfast.state.v1.Caller
-	46, // 47: holdfast.state.v1.PutSubSessionRequest.sub_session:type_name -> holdfast.state.v1.SubSession
-	42, // 48: holdfast.state.v1.PutSubSessionRequest.caller:type_name -> holdfast.state.v1.Caller
-	12, // 49: holdfast.state.v1.SessionService.CreateSession:input_type -> holdfast.state.v1.CreateSessionRequest
-	2,  // 50: holdfast.state.v1.SessionService.GetSession:input_type -> holdfast.state.v1.GetSessionRequest
-	14, // 51: holdfast.state.v1.SessionService.ListSessions:input_type -> holdfast.state.v1.ListSessionsRequest
-	16, // 52: holdfast.state.v1.SessionService.DeleteSession:input_type -> holdfast.state.v1.DeleteSessionRequest
-	18, // 53: holdfast.state.v1.SessionService.UpdateSession:input_type -> holdfast.state.v1.UpdateSessionRequest
-	22, // 54: holdfast.state.v1.SessionService.SetStatus:input_type -> holdfast.state.v1.SetStatusRequest
-	24, // 55: holdfast.state.v1.SessionService.SaveState:input_type -> holdfast.state.v1.SaveStateRequest
-	26, // 56: holdfast.state.v1.SessionService.MergeState:input_type -> holdfast.state.v1.MergeStateRequest
-	28, // 57: holdfast.state.v1.SessionService.ReadStore:input_type -> holdfast.state.v1.ReadStoreRequest
-	31, // 58: holdfast.state.v1.SessionService.WriteStore:input_type -> holdfast.state.v1.WriteStoreRequest
-	33, // 59: holdfast.state.v1.SessionService.AppendMessages:input_type -> holdfast.state.v1.AppendMessagesRequest
-	35, // 60: holdfast.state.v1.SessionService.TruncateMessages:input_type -> holdfast.state.v1.TruncateMessagesRequest
-	37, // 61: holdfast.state.v1.SessionService.PutSubSession:input_type -> holdfast.state.v1.PutSubSessionRequest
-	4,  // 62: holdfast.state.v1.SessionService.ListMessages:input_type -> holdfast.state.v1.ListMessagesRequest
-	6,  // 63: holdfast.state.v1.SessionService.ListSteps:input_type -> holdfast.state.v1.ListStepsRequest
-	0,  // 64: holdfast.state.v1.SessionService.GrantMethod:input_type -> holdfast.state.v1.GrantMethodRequest
-	8,  // 65: holdfast.state.v1.SessionService.ListAgents:input_type -> holdfast.state.v1.ListAgentsRequest
-	13, // 66: holdfast.state.v1.SessionService.CreateSession:output_type -> holdfast.state.v1.CreateSessionResponse
-	3,  // 67: holdfast.state.v1.SessionService.GetSession:output_type -> holdfast.state.v1.GetSessionResponse
-	15, // 68: holdfast.state.v1.SessionService.ListSessions:output_type -> holdfast.state.v1.ListSessionsResponse
-	17, // 69: holdfast.state.v1.SessionService.DeleteSession:output_type -> holdfast.state.v1.DeleteSessionResponse
-	21, // 70: holdfast.state.v1.SessionService.UpdateSession:output_type -> holdfast.state.v1.UpdateSessionResponse
-	23, // 71: holdfast.state.v1.SessionService.SetStatus:output_type -> holdfast.state.v1.SetStatusResponse
-	25, // 72: holdfast.state.v1.SessionService.SaveState:output_type -> holdfast.state.v1.SaveStateResponse
-	27, // 73: holdfast.state.v1.SessionService.MergeState:output_type -> holdfast.state.v1.MergeStateResponse
-	29, // 74: holdfast.state.v1.SessionService.ReadStore:output_type -> holdfast.state.v1.ReadStoreResponse
-	32, // 75: holdfast.state.v1.SessionService.WriteStore:output_type -> holdfast.state.v1.WriteStoreResponse
-	34, // 76: holdfast.state.v1.SessionService.AppendMessages:output_type -> holdfast.state.v1.AppendMessagesResponse
-	36, // 77: holdfast.state.v1.SessionService.TruncateMessages:output_type -> holdfast.state.v1.TruncateMessagesResponse
-	38, // 78: holdfast.state.v1.SessionService.PutSubSession:output_type -> holdfast.state.v1.PutSubSessionResponse
-	5,  // 79: holdfast.state.v1.SessionService.ListMessages:output_type -> holdfast.state.v1.ListMessagesResponse
-	7,  // 80: holdfast.state.v1.SessionService.ListSteps:output_type -> holdfast.state.v1.ListStepsResponse
-	1,  // 81: holdfast.state.v1.SessionService.GrantMethod:output_type -> holdfast.state.v1.GrantMethodResponse
-	9,  // 82: holdfast.state.v1.SessionService.ListAgents:output_type -> holdfast.state.v1.ListAgentsResponse
-	66, // [66:83] is the sub-list for method output_type
-	49, // [49:66] is the sub-list for method input_type
-	49, // [49:49] is the sub-list for extension type_name
-	49, // [49:49] is the sub-list for extension extendee
-	0,  // [0:49] is the sub-list for field type_name
+	50, // 17: holdfast.state.v1.Agent.on_busy:type_name -> holdfast.state.v1.BusyPolicy
+	11, // 18: holdfast.state.v1.Agent.stored:type_name -> holdfast.state.v1.StoredDefinition
+	40, // 19: holdfast.state.v1.CreateSessionRequest.metadata:type_name -> holdfast.state.v1.CreateSessionRequest.MetadataEntry
+	51, // 20: holdfast.state.v1.CreateSessionRequest.parent:type_name -> holdfast.state.v1.Parent
+	43, // 21: holdfast.state.v1.CreateSessionRequest.caller:type_name -> holdfast.state.v1.Caller
+	44, // 22: holdfast.state.v1.CreateSessionResponse.session:type_name -> holdfast.state.v1.Session
+	52, // 23: holdfast.state.v1.ListSessionsRequest.statuses:type_name -> holdfast.state.v1.SessionStatus
+	41, // 24: holdfast.state.v1.ListSessionsRequest.metadata:type_name -> holdfast.state.v1.ListSessionsRequest.MetadataEntry
+	43, // 25: holdfast.state.v1.ListSessionsRequest.caller:type_name -> holdfast.state.v1.Caller
+	44, // 26: holdfast.state.v1.ListSessionsResponse.sessions:type_name -> holdfast.state.v1.Session
+	43, // 27: holdfast.state.v1.DeleteSessionRequest.caller:type_name -> holdfast.state.v1.Caller
+	53, // 28: holdfast.state.v1.DeleteSessionResponse.removed:type_name -> holdfast.event.v1.Removed
+	20, // 29: holdfast.state.v1.UpdateSessionRequest.tags:type_name -> holdfast.state.v1.Tags
+	21, // 30: holdfast.state.v1.UpdateSessionRequest.metadata:type_name -> holdfast.state.v1.Metadata
+	43, // 31: holdfast.state.v1.UpdateSessionRequest.caller:type_name -> holdfast.state.v1.Caller
+	42, // 32: holdfast.state.v1.Metadata.pairs:type_name -> holdfast.state.v1.Metadata.PairsEntry
+	52, // 33: holdfast.state.v1.SetStatusRequest.expected:type_name -> holdfast.state.v1.SessionStatus
+	52, // 34: holdfast.state.v1.SetStatusRequest.status:type_name -> holdfast.state.v1.SessionStatus
+	54, // 35: holdfast.state.v1.SetStatusRequest.failure:type_name -> holdfast.state.v1.Failure
+	43, // 36: holdfast.state.v1.SetStatusRequest.caller:type_name -> holdfast.state.v1.Caller
+	52, // 37: holdfast.state.v1.SetStatusResponse.status:type_name -> holdfast.state.v1.SessionStatus
+	43, // 38: holdfast.state.v1.SaveStateRequest.caller:type_name -> holdfast.state.v1.Caller
+	55, // 39: holdfast.state.v1.MergeStateRequest.ops:type_name -> holdfast.state.v1.StateOp
+	43, // 40: holdfast.state.v1.MergeStateRequest.caller:type_name -> holdfast.state.v1.Caller
+	43, // 41: holdfast.state.v1.ReadStoreRequest.caller:type_name -> holdfast.state.v1.Caller
+	31, // 42: holdfast.state.v1.ReadStoreResponse.entries:type_name -> holdfast.state.v1.StoreEntry
+	56, // 43: holdfast.state.v1.WriteStoreRequest.writes:type_name -> holdfast.state.v1.StoreWrite
+	43, // 44: holdfast.state.v1.WriteStoreRequest.caller:type_name -> holdfast.state.v1.Caller
+	57, // 45: holdfast.state.v1.AppendMessagesRequest.messages:type_name -> holdfast.event.v1.Message
+	43, // 46: holdfast.state.v1.AppendMessagesRequest.caller:type_name -> holdfast.state.v1.Caller
+	43, // 47: holdfast.state.v1.TruncateMessagesRequest.caller:type_name -> holdfast.state.v1.Caller
+	47, // 48: holdfast.state.v1.PutSubSessionRequest.sub_session:type_name -> holdfast.state.v1.SubSession
+	43, // 49: holdfast.state.v1.PutSubSessionRequest.caller:type_name -> holdfast.state.v1.Caller
+	13, // 50: holdfast.state.v1.SessionService.CreateSession:input_type -> holdfast.state.v1.CreateSessionRequest
+	2,  // 51: holdfast.state.v1.SessionService.GetSession:input_type -> holdfast.state.v1.GetSessionRequest
+	15, // 52: holdfast.state.v1.SessionService.ListSessions:input_type -> holdfast.state.v1.ListSessionsRequest
+	17, // 53: holdfast.state.v1.SessionService.DeleteSession:input_type -> holdfast.state.v1.DeleteSessionRequest
+	19, // 54: holdfast.state.v1.SessionService.UpdateSession:input_type -> holdfast.state.v1.UpdateSessionRequest
+	23, // 55: holdfast.state.v1.SessionService.SetStatus:input_type -> holdfast.state.v1.SetStatusRequest
+	25, // 56: holdfast.state.v1.SessionService.SaveState:input_type -> holdfast.state.v1.SaveStateRequest
+	27, // 57: holdfast.state.v1.SessionService.MergeState:input_type -> holdfast.state.v1.MergeStateRequest
+	29, // 58: holdfast.state.v1.SessionService.ReadStore:input_type -> holdfast.state.v1.ReadStoreRequest
+	32, // 59: holdfast.state.v1.SessionService.WriteStore:input_type -> holdfast.state.v1.WriteStoreRequest
+	34, // 60: holdfast.state.v1.SessionService.AppendMessages:input_type -> holdfast.state.v1.AppendMessagesRequest
+	36, // 61: holdfast.state.v1.SessionService.TruncateMessages:input_type -> holdfast.state.v1.TruncateMessagesRequest
+	38, // 62: holdfast.state.v1.SessionService.PutSubSession:input_type -> holdfast.state.v1.PutSubSessionRequest
+	4,  // 63: holdfast.state.v1.SessionService.ListMessages:input_type -> holdfast.state.v1.ListMessagesRequest
+	6,  // 64: holdfast.state.v1.SessionService.ListSteps:input_type -> holdfast.state.v1.ListStepsRequest
+	0,  // 65: holdfast.state.v1.SessionService.GrantMethod:input_type -> holdfast.state.v1.GrantMethodRequest
+	8,  // 66: holdfast.state.v1.SessionService.ListAgents:input_type -> holdfast.state.v1.ListAgentsRequest
+	14, // 67: holdfast.state.v1.SessionService.CreateSession:output_type -> holdfast.state.v1.CreateSessionResponse
+	3,  // 68: holdfast.state.v1.SessionService.GetSession:output_type -> holdfast.state.v1.GetSessionResponse
+	16, // 69: holdfast.state.v1.SessionService.ListSessions:output_type -> holdfast.state.v1.ListSessionsResponse
+	18, // 70: holdfast.state.v1.SessionService.DeleteSession:output_type -> holdfast.state.v1.DeleteSessionResponse
+	22, // 71: holdfast.state.v1.SessionService.UpdateSession:output_type -> holdfast.state.v1.UpdateSessionResponse
+	24, // 72: holdfast.state.v1.SessionService.SetStatus:output_type -> holdfast.state.v1.SetStatusResponse
+	26, // 73: holdfast.state.v1.SessionService.SaveState:output_type -> holdfast.state.v1.SaveStateResponse
+	28, // 74: holdfast.state.v1.SessionService.MergeState:output_type -> holdfast.state.v1.MergeStateResponse
+	30, // 75: holdfast.state.v1.SessionService.ReadStore:output_type -> holdfast.state.v1.ReadStoreResponse
+	33, // 76: holdfast.state.v1.SessionService.WriteStore:output_type -> holdfast.state.v1.WriteStoreResponse
+	35, // 77: holdfast.state.v1.SessionService.AppendMessages:output_type -> holdfast.state.v1.AppendMessagesResponse
+	37, // 78: holdfast.state.v1.SessionService.TruncateMessages:output_type -> holdfast.state.v1.TruncateMessagesResponse
+	39, // 79: holdfast.state.v1.SessionService.PutSubSession:output_type -> holdfast.state.v1.PutSubSessionResponse
+	5,  // 80: holdfast.state.v1.SessionService.ListMessages:output_type -> holdfast.state.v1.ListMessagesResponse
+	7,  // 81: holdfast.state.v1.SessionService.ListSteps:output_type -> holdfast.state.v1.ListStepsResponse
+	1,  // 82: holdfast.state.v1.SessionService.GrantMethod:output_type -> holdfast.state.v1.GrantMethodResponse
+	9,  // 83: holdfast.state.v1.SessionService.ListAgents:output_type -> holdfast.state.v1.ListAgentsResponse
+	67, // [67:84] is the sub-list for method output_type
+	50, // [50:67] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_state_v1_session_proto_init() }
@@ -3282,18 +3363,18 @@ func file_holdfast_state_v1_session_proto_init() {
 	file_holdfast_state_v1_model_proto_init()
 	file_holdfast_state_v1_run_proto_init()
 	file_holdfast_state_v1_session_proto_msgTypes[2].OneofWrappers = []any{}
-	file_holdfast_state_v1_session_proto_msgTypes[14].OneofWrappers = []any{
+	file_holdfast_state_v1_session_proto_msgTypes[15].OneofWrappers = []any{
 		(*ListSessionsRequest_ParentSessionId)(nil),
 		(*ListSessionsRequest_Roots)(nil),
 	}
-	file_holdfast_state_v1_session_proto_msgTypes[18].OneofWrappers = []any{}
+	file_holdfast_state_v1_session_proto_msgTypes[19].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_state_v1_session_proto_rawDesc), len(file_holdfast_state_v1_session_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   42,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -22,6 +22,102 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type GetDefinitionRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Run           *RunRef                `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
+	Hash          string                 `protobuf:"bytes,2,opt,name=hash,proto3" json:"hash,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetDefinitionRequest) Reset() {
+	*x = GetDefinitionRequest{}
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetDefinitionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetDefinitionRequest) ProtoMessage() {}
+
+func (x *GetDefinitionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetDefinitionRequest.ProtoReflect.Descriptor instead.
+func (*GetDefinitionRequest) Descriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *GetDefinitionRequest) GetRun() *RunRef {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
+func (x *GetDefinitionRequest) GetHash() string {
+	if x != nil {
+		return x.Hash
+	}
+	return ""
+}
+
+type GetDefinitionResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Definition    string                 `protobuf:"bytes,1,opt,name=definition,proto3" json:"definition,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetDefinitionResponse) Reset() {
+	*x = GetDefinitionResponse{}
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetDefinitionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetDefinitionResponse) ProtoMessage() {}
+
+func (x *GetDefinitionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetDefinitionResponse.ProtoReflect.Descriptor instead.
+func (*GetDefinitionResponse) Descriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *GetDefinitionResponse) GetDefinition() string {
+	if x != nil {
+		return x.Definition
+	}
+	return ""
+}
+
 type ClaimRunsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Unique to the executor process: a restarted executor has a new one. First request only,
@@ -38,14 +134,16 @@ type ClaimRunsRequest struct {
 	Problems []*Problem `protobuf:"bytes,6,rep,name=problems,proto3" json:"problems,omitempty"`
 	// The last credits, this many, are for tenants without a running run. Other tenants receive a claim only while the
 	// executor has more credits. First request only.
-	SpareCredits  int32 `protobuf:"varint,5,opt,name=spare_credits,json=spareCredits,proto3" json:"spare_credits,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	SpareCredits int32 `protobuf:"varint,5,opt,name=spare_credits,json=spareCredits,proto3" json:"spare_credits,omitempty"`
+	// The executor also runs agents that tenants have stored. It may then announce no agent. First request only.
+	ServesStoredAgents bool `protobuf:"varint,7,opt,name=serves_stored_agents,json=servesStoredAgents,proto3" json:"serves_stored_agents,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *ClaimRunsRequest) Reset() {
 	*x = ClaimRunsRequest{}
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[0]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -57,7 +155,7 @@ func (x *ClaimRunsRequest) String() string {
 func (*ClaimRunsRequest) ProtoMessage() {}
 
 func (x *ClaimRunsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[0]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -70,7 +168,7 @@ func (x *ClaimRunsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimRunsRequest.ProtoReflect.Descriptor instead.
 func (*ClaimRunsRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{0}
+	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *ClaimRunsRequest) GetExecutorId() string {
@@ -115,6 +213,13 @@ func (x *ClaimRunsRequest) GetSpareCredits() int32 {
 	return 0
 }
 
+func (x *ClaimRunsRequest) GetServesStoredAgents() bool {
+	if x != nil {
+		return x.ServesStoredAgents
+	}
+	return false
+}
+
 type ClaimRunsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Work:
@@ -128,7 +233,7 @@ type ClaimRunsResponse struct {
 
 func (x *ClaimRunsResponse) Reset() {
 	*x = ClaimRunsResponse{}
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[1]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -140,7 +245,7 @@ func (x *ClaimRunsResponse) String() string {
 func (*ClaimRunsResponse) ProtoMessage() {}
 
 func (x *ClaimRunsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[1]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -153,7 +258,7 @@ func (x *ClaimRunsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimRunsResponse.ProtoReflect.Descriptor instead.
 func (*ClaimRunsResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{1}
+	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ClaimRunsResponse) GetWork() isClaimRunsResponse_Work {
@@ -229,7 +334,7 @@ type Claim struct {
 
 func (x *Claim) Reset() {
 	*x = Claim{}
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[2]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -241,7 +346,7 @@ func (x *Claim) String() string {
 func (*Claim) ProtoMessage() {}
 
 func (x *Claim) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[2]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -254,7 +359,7 @@ func (x *Claim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Claim.ProtoReflect.Descriptor instead.
 func (*Claim) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{2}
+	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Claim) GetSession() *Session {
@@ -332,7 +437,7 @@ type HeartbeatRequest struct {
 
 func (x *HeartbeatRequest) Reset() {
 	*x = HeartbeatRequest{}
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[3]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -344,7 +449,7 @@ func (x *HeartbeatRequest) String() string {
 func (*HeartbeatRequest) ProtoMessage() {}
 
 func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[3]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -357,7 +462,7 @@ func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatRequest.ProtoReflect.Descriptor instead.
 func (*HeartbeatRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{3}
+	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *HeartbeatRequest) GetExecutorId() string {
@@ -383,7 +488,7 @@ type HeldRuns struct {
 
 func (x *HeldRuns) Reset() {
 	*x = HeldRuns{}
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[4]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -395,7 +500,7 @@ func (x *HeldRuns) String() string {
 func (*HeldRuns) ProtoMessage() {}
 
 func (x *HeldRuns) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[4]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -408,7 +513,7 @@ func (x *HeldRuns) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldRuns.ProtoReflect.Descriptor instead.
 func (*HeldRuns) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{4}
+	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *HeldRuns) GetRunIds() []string {
@@ -431,7 +536,7 @@ type HeartbeatResponse struct {
 
 func (x *HeartbeatResponse) Reset() {
 	*x = HeartbeatResponse{}
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[5]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -443,7 +548,7 @@ func (x *HeartbeatResponse) String() string {
 func (*HeartbeatResponse) ProtoMessage() {}
 
 func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[5]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -456,7 +561,7 @@ func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatResponse.ProtoReflect.Descriptor instead.
 func (*HeartbeatResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{5}
+	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *HeartbeatResponse) GetForgotten() bool {
@@ -483,7 +588,7 @@ type StoppedRun struct {
 
 func (x *StoppedRun) Reset() {
 	*x = StoppedRun{}
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[6]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -495,7 +600,7 @@ func (x *StoppedRun) String() string {
 func (*StoppedRun) ProtoMessage() {}
 
 func (x *StoppedRun) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[6]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -508,7 +613,7 @@ func (x *StoppedRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoppedRun.ProtoReflect.Descriptor instead.
 func (*StoppedRun) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{6}
+	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *StoppedRun) GetRunId() string {
@@ -540,7 +645,7 @@ type RunRef struct {
 
 func (x *RunRef) Reset() {
 	*x = RunRef{}
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[7]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -552,7 +657,7 @@ func (x *RunRef) String() string {
 func (*RunRef) ProtoMessage() {}
 
 func (x *RunRef) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[7]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -565,7 +670,7 @@ func (x *RunRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunRef.ProtoReflect.Descriptor instead.
 func (*RunRef) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{7}
+	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RunRef) GetTenant() string {
@@ -618,7 +723,7 @@ type RecordPlanRequest struct {
 
 func (x *RecordPlanRequest) Reset() {
 	*x = RecordPlanRequest{}
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[8]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -630,7 +735,7 @@ func (x *RecordPlanRequest) String() string {
 func (*RecordPlanRequest) ProtoMessage() {}
 
 func (x *RecordPlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[8]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -643,7 +748,7 @@ func (x *RecordPlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordPlanRequest.ProtoReflect.Descriptor instead.
 func (*RecordPlanRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{8}
+	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RecordPlanRequest) GetRun() *RunRef {
@@ -689,7 +794,7 @@ type RecordPlanResponse struct {
 
 func (x *RecordPlanResponse) Reset() {
 	*x = RecordPlanResponse{}
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[9]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -701,7 +806,7 @@ func (x *RecordPlanResponse) String() string {
 func (*RecordPlanResponse) ProtoMessage() {}
 
 func (x *RecordPlanResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[9]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -714,7 +819,7 @@ func (x *RecordPlanResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordPlanResponse.ProtoReflect.Descriptor instead.
 func (*RecordPlanResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{9}
+	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{11}
 }
 
 type RecordResultRequest struct {
@@ -728,7 +833,7 @@ type RecordResultRequest struct {
 
 func (x *RecordResultRequest) Reset() {
 	*x = RecordResultRequest{}
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[10]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -740,7 +845,7 @@ func (x *RecordResultRequest) String() string {
 func (*RecordResultRequest) ProtoMessage() {}
 
 func (x *RecordResultRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[10]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -753,7 +858,7 @@ func (x *RecordResultRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordResultRequest.ProtoReflect.Descriptor instead.
 func (*RecordResultRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{10}
+	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *RecordResultRequest) GetRun() *RunRef {
@@ -787,7 +892,7 @@ type RecordResultResponse struct {
 
 func (x *RecordResultResponse) Reset() {
 	*x = RecordResultResponse{}
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[11]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -799,7 +904,7 @@ func (x *RecordResultResponse) String() string {
 func (*RecordResultResponse) ProtoMessage() {}
 
 func (x *RecordResultResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[11]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -812,7 +917,7 @@ func (x *RecordResultResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordResultResponse.ProtoReflect.Descriptor instead.
 func (*RecordResultResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{11}
+	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RecordResultResponse) GetRepeated() bool {
@@ -858,7 +963,7 @@ type CommitStepRequest struct {
 
 func (x *CommitStepRequest) Reset() {
 	*x = CommitStepRequest{}
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[12]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -870,7 +975,7 @@ func (x *CommitStepRequest) String() string {
 func (*CommitStepRequest) ProtoMessage() {}
 
 func (x *CommitStepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[12]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -883,7 +988,7 @@ func (x *CommitStepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitStepRequest.ProtoReflect.Descriptor instead.
 func (*CommitStepRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{12}
+	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *CommitStepRequest) GetRun() *RunRef {
@@ -1011,7 +1116,7 @@ type NewSubSession struct {
 
 func (x *NewSubSession) Reset() {
 	*x = NewSubSession{}
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[13]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1023,7 +1128,7 @@ func (x *NewSubSession) String() string {
 func (*NewSubSession) ProtoMessage() {}
 
 func (x *NewSubSession) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[13]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1036,7 +1141,7 @@ func (x *NewSubSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NewSubSession.ProtoReflect.Descriptor instead.
 func (*NewSubSession) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{13}
+	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *NewSubSession) GetSessionId() string {
@@ -1106,7 +1211,7 @@ type ConsumedCall struct {
 
 func (x *ConsumedCall) Reset() {
 	*x = ConsumedCall{}
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[14]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1118,7 +1223,7 @@ func (x *ConsumedCall) String() string {
 func (*ConsumedCall) ProtoMessage() {}
 
 func (x *ConsumedCall) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[14]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1131,7 +1236,7 @@ func (x *ConsumedCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConsumedCall.ProtoReflect.Descriptor instead.
 func (*ConsumedCall) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{14}
+	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ConsumedCall) GetToolCallId() string {
@@ -1166,7 +1271,7 @@ type CommitStepResponse struct {
 
 func (x *CommitStepResponse) Reset() {
 	*x = CommitStepResponse{}
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[15]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1178,7 +1283,7 @@ func (x *CommitStepResponse) String() string {
 func (*CommitStepResponse) ProtoMessage() {}
 
 func (x *CommitStepResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[15]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1191,7 +1296,7 @@ func (x *CommitStepResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitStepResponse.ProtoReflect.Descriptor instead.
 func (*CommitStepResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{15}
+	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CommitStepResponse) GetCheckpointId() string {
@@ -1256,7 +1361,7 @@ type Outcome struct {
 
 func (x *Outcome) Reset() {
 	*x = Outcome{}
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[16]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1268,7 +1373,7 @@ func (x *Outcome) String() string {
 func (*Outcome) ProtoMessage() {}
 
 func (x *Outcome) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[16]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1281,7 +1386,7 @@ func (x *Outcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outcome.ProtoReflect.Descriptor instead.
 func (*Outcome) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{16}
+	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Outcome) GetStatus() RunStatus {
@@ -1338,7 +1443,7 @@ type FinishRunRequest struct {
 
 func (x *FinishRunRequest) Reset() {
 	*x = FinishRunRequest{}
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[17]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1350,7 +1455,7 @@ func (x *FinishRunRequest) String() string {
 func (*FinishRunRequest) ProtoMessage() {}
 
 func (x *FinishRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[17]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1363,7 +1468,7 @@ func (x *FinishRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishRunRequest.ProtoReflect.Descriptor instead.
 func (*FinishRunRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{17}
+	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *FinishRunRequest) GetRun() *RunRef {
@@ -1399,7 +1504,7 @@ type FinishRunResponse struct {
 
 func (x *FinishRunResponse) Reset() {
 	*x = FinishRunResponse{}
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[18]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1411,7 +1516,7 @@ func (x *FinishRunResponse) String() string {
 func (*FinishRunResponse) ProtoMessage() {}
 
 func (x *FinishRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[18]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1424,7 +1529,7 @@ func (x *FinishRunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishRunResponse.ProtoReflect.Descriptor instead.
 func (*FinishRunResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{18}
+	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *FinishRunResponse) GetVersion() int64 {
@@ -1458,7 +1563,7 @@ type ReleaseRunRequest struct {
 
 func (x *ReleaseRunRequest) Reset() {
 	*x = ReleaseRunRequest{}
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[19]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1470,7 +1575,7 @@ func (x *ReleaseRunRequest) String() string {
 func (*ReleaseRunRequest) ProtoMessage() {}
 
 func (x *ReleaseRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[19]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1483,7 +1588,7 @@ func (x *ReleaseRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRunRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRunRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{19}
+	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ReleaseRunRequest) GetRun() *RunRef {
@@ -1528,7 +1633,7 @@ type LostWork struct {
 
 func (x *LostWork) Reset() {
 	*x = LostWork{}
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[20]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1540,7 +1645,7 @@ func (x *LostWork) String() string {
 func (*LostWork) ProtoMessage() {}
 
 func (x *LostWork) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[20]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1553,7 +1658,7 @@ func (x *LostWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LostWork.ProtoReflect.Descriptor instead.
 func (*LostWork) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{20}
+	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *LostWork) GetEpoch() int64 {
@@ -1578,7 +1683,7 @@ type ReleaseRunResponse struct {
 
 func (x *ReleaseRunResponse) Reset() {
 	*x = ReleaseRunResponse{}
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[21]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1590,7 +1695,7 @@ func (x *ReleaseRunResponse) String() string {
 func (*ReleaseRunResponse) ProtoMessage() {}
 
 func (x *ReleaseRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_work_proto_msgTypes[21]
+	mi := &file_holdfast_state_v1_work_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1603,14 +1708,21 @@ func (x *ReleaseRunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRunResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseRunResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{21}
+	return file_holdfast_state_v1_work_proto_rawDescGZIP(), []int{23}
 }
 
 var File_holdfast_state_v1_work_proto protoreflect.FileDescriptor
 
 const file_holdfast_state_v1_work_proto_rawDesc = "" +
 	"\n" +
-	"\x1choldfast/state/v1/work.proto\x12\x11holdfast.state.v1\x1a\x1dholdfast/event/v1/chunk.proto\x1a\x1fholdfast/event/v1/message.proto\x1a\x1fholdfast/event/v1/options.proto\x1a\x1choldfast/event/v1/step.proto\x1a\x1dholdfast/event/v1/usage.proto\x1a\x1dholdfast/state/v1/model.proto\x1a\x1fholdfast/state/v1/session.proto\"\xfe\x01\n" +
+	"\x1choldfast/state/v1/work.proto\x12\x11holdfast.state.v1\x1a\x1dholdfast/event/v1/chunk.proto\x1a\x1fholdfast/event/v1/message.proto\x1a\x1fholdfast/event/v1/options.proto\x1a\x1choldfast/event/v1/step.proto\x1a\x1dholdfast/event/v1/usage.proto\x1a\x1dholdfast/state/v1/model.proto\x1a\x1fholdfast/state/v1/session.proto\"W\n" +
+	"\x14GetDefinitionRequest\x12+\n" +
+	"\x03run\x18\x01 \x01(\v2\x19.holdfast.state.v1.RunRefR\x03run\x12\x12\n" +
+	"\x04hash\x18\x02 \x01(\tR\x04hash\"=\n" +
+	"\x15GetDefinitionResponse\x12$\n" +
+	"\n" +
+	"definition\x18\x01 \x01(\tB\x04\xe8\xe0\x18\x01R\n" +
+	"definition\"\xb0\x02\n" +
 	"\x10ClaimRunsRequest\x12\x1f\n" +
 	"\vexecutor_id\x18\x01 \x01(\tR\n" +
 	"executorId\x120\n" +
@@ -1619,7 +1731,8 @@ const file_holdfast_state_v1_work_proto_rawDesc = "" +
 	"heldRunIds\x12\x18\n" +
 	"\acredits\x18\x04 \x01(\x05R\acredits\x126\n" +
 	"\bproblems\x18\x06 \x03(\v2\x1a.holdfast.state.v1.ProblemR\bproblems\x12#\n" +
-	"\rspare_credits\x18\x05 \x01(\x05R\fspareCredits\"\x8c\x01\n" +
+	"\rspare_credits\x18\x05 \x01(\x05R\fspareCredits\x120\n" +
+	"\x14serves_stored_agents\x18\a \x01(\bR\x12servesStoredAgents\"\x8c\x01\n" +
 	"\x11ClaimRunsResponse\x124\n" +
 	"\aexecute\x18\x01 \x01(\v2\x18.holdfast.state.v1.ClaimH\x00R\aexecute\x123\n" +
 	"\x04stop\x18\x03 \x01(\v2\x1d.holdfast.state.v1.StoppedRunH\x00R\x04stopB\x06\n" +
@@ -1734,7 +1847,7 @@ const file_holdfast_state_v1_work_proto_rawDesc = "" +
 	"\bLostWork\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x03R\x05epoch\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\x05R\x04step\"\x14\n" +
-	"\x12ReleaseRunResponse2\x99\x05\n" +
+	"\x12ReleaseRunResponse2\xfd\x05\n" +
 	"\vWorkService\x12Z\n" +
 	"\tClaimRuns\x12#.holdfast.state.v1.ClaimRunsRequest\x1a$.holdfast.state.v1.ClaimRunsResponse(\x010\x01\x12V\n" +
 	"\tHeartbeat\x12#.holdfast.state.v1.HeartbeatRequest\x1a$.holdfast.state.v1.HeartbeatResponse\x12Y\n" +
@@ -1745,7 +1858,8 @@ const file_holdfast_state_v1_work_proto_rawDesc = "" +
 	"CommitStep\x12$.holdfast.state.v1.CommitStepRequest\x1a%.holdfast.state.v1.CommitStepResponse\x12V\n" +
 	"\tFinishRun\x12#.holdfast.state.v1.FinishRunRequest\x1a$.holdfast.state.v1.FinishRunResponse\x12Y\n" +
 	"\n" +
-	"ReleaseRun\x12$.holdfast.state.v1.ReleaseRunRequest\x1a%.holdfast.state.v1.ReleaseRunResponse\x1a\f\xfa\xe0\x18\bexecutorBBZ@github.com/holdfast-run/holdfast/proto/holdfast/state/v1;statev1b\x06proto3"
+	"ReleaseRun\x12$.holdfast.state.v1.ReleaseRunRequest\x1a%.holdfast.state.v1.ReleaseRunResponse\x12b\n" +
+	"\rGetDefinition\x12'.holdfast.state.v1.GetDefinitionRequest\x1a(.holdfast.state.v1.GetDefinitionResponse\x1a\f\xfa\xe0\x18\bexecutorBBZ@github.com/holdfast-run/holdfast/proto/holdfast/state/v1;statev1b\x06proto3"
 
 var (
 	file_holdfast_state_v1_work_proto_rawDescOnce sync.Once
@@ -1759,113 +1873,118 @@ func file_holdfast_state_v1_work_proto_rawDescGZIP() []byte {
 	return file_holdfast_state_v1_work_proto_rawDescData
 }
 
-var file_holdfast_state_v1_work_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_holdfast_state_v1_work_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_holdfast_state_v1_work_proto_goTypes = []any{
-	(*ClaimRunsRequest)(nil),     // 0: holdfast.state.v1.ClaimRunsRequest
-	(*ClaimRunsResponse)(nil),    // 1: holdfast.state.v1.ClaimRunsResponse
-	(*Claim)(nil),                // 2: holdfast.state.v1.Claim
-	(*HeartbeatRequest)(nil),     // 3: holdfast.state.v1.HeartbeatRequest
-	(*HeldRuns)(nil),             // 4: holdfast.state.v1.HeldRuns
-	(*HeartbeatResponse)(nil),    // 5: holdfast.state.v1.HeartbeatResponse
-	(*StoppedRun)(nil),           // 6: holdfast.state.v1.StoppedRun
-	(*RunRef)(nil),               // 7: holdfast.state.v1.RunRef
-	(*RecordPlanRequest)(nil),    // 8: holdfast.state.v1.RecordPlanRequest
-	(*RecordPlanResponse)(nil),   // 9: holdfast.state.v1.RecordPlanResponse
-	(*RecordResultRequest)(nil),  // 10: holdfast.state.v1.RecordResultRequest
-	(*RecordResultResponse)(nil), // 11: holdfast.state.v1.RecordResultResponse
-	(*CommitStepRequest)(nil),    // 12: holdfast.state.v1.CommitStepRequest
-	(*NewSubSession)(nil),        // 13: holdfast.state.v1.NewSubSession
-	(*ConsumedCall)(nil),         // 14: holdfast.state.v1.ConsumedCall
-	(*CommitStepResponse)(nil),   // 15: holdfast.state.v1.CommitStepResponse
-	(*Outcome)(nil),              // 16: holdfast.state.v1.Outcome
-	(*FinishRunRequest)(nil),     // 17: holdfast.state.v1.FinishRunRequest
-	(*FinishRunResponse)(nil),    // 18: holdfast.state.v1.FinishRunResponse
-	(*ReleaseRunRequest)(nil),    // 19: holdfast.state.v1.ReleaseRunRequest
-	(*LostWork)(nil),             // 20: holdfast.state.v1.LostWork
-	(*ReleaseRunResponse)(nil),   // 21: holdfast.state.v1.ReleaseRunResponse
-	(*Agent)(nil),                // 22: holdfast.state.v1.Agent
-	(*Problem)(nil),              // 23: holdfast.state.v1.Problem
-	(*Session)(nil),              // 24: holdfast.state.v1.Session
-	(*Run)(nil),                  // 25: holdfast.state.v1.Run
-	(*Journal)(nil),              // 26: holdfast.state.v1.Journal
-	(*StoredMessage)(nil),        // 27: holdfast.state.v1.StoredMessage
-	(*Call)(nil),                 // 28: holdfast.state.v1.Call
-	(*v1.TokenSums)(nil),         // 29: holdfast.event.v1.TokenSums
-	(*Stop)(nil),                 // 30: holdfast.state.v1.Stop
-	(*v1.Message)(nil),           // 31: holdfast.event.v1.Message
-	(*v1.UsageEntry)(nil),        // 32: holdfast.event.v1.UsageEntry
-	(*StateOp)(nil),              // 33: holdfast.state.v1.StateOp
-	(*CallResult)(nil),           // 34: holdfast.state.v1.CallResult
-	(*SubSession)(nil),           // 35: holdfast.state.v1.SubSession
-	(*Suspension)(nil),           // 36: holdfast.state.v1.Suspension
-	(*v1.StepRecord)(nil),        // 37: holdfast.event.v1.StepRecord
-	(SubSessionMode)(0),          // 38: holdfast.state.v1.SubSessionMode
-	(RunStatus)(0),               // 39: holdfast.state.v1.RunStatus
-	(*Failure)(nil),              // 40: holdfast.state.v1.Failure
-	(*v1.Usage)(nil),             // 41: holdfast.event.v1.Usage
+	(*GetDefinitionRequest)(nil),  // 0: holdfast.state.v1.GetDefinitionRequest
+	(*GetDefinitionResponse)(nil), // 1: holdfast.state.v1.GetDefinitionResponse
+	(*ClaimRunsRequest)(nil),      // 2: holdfast.state.v1.ClaimRunsRequest
+	(*ClaimRunsResponse)(nil),     // 3: holdfast.state.v1.ClaimRunsResponse
+	(*Claim)(nil),                 // 4: holdfast.state.v1.Claim
+	(*HeartbeatRequest)(nil),      // 5: holdfast.state.v1.HeartbeatRequest
+	(*HeldRuns)(nil),              // 6: holdfast.state.v1.HeldRuns
+	(*HeartbeatResponse)(nil),     // 7: holdfast.state.v1.HeartbeatResponse
+	(*StoppedRun)(nil),            // 8: holdfast.state.v1.StoppedRun
+	(*RunRef)(nil),                // 9: holdfast.state.v1.RunRef
+	(*RecordPlanRequest)(nil),     // 10: holdfast.state.v1.RecordPlanRequest
+	(*RecordPlanResponse)(nil),    // 11: holdfast.state.v1.RecordPlanResponse
+	(*RecordResultRequest)(nil),   // 12: holdfast.state.v1.RecordResultRequest
+	(*RecordResultResponse)(nil),  // 13: holdfast.state.v1.RecordResultResponse
+	(*CommitStepRequest)(nil),     // 14: holdfast.state.v1.CommitStepRequest
+	(*NewSubSession)(nil),         // 15: holdfast.state.v1.NewSubSession
+	(*ConsumedCall)(nil),          // 16: holdfast.state.v1.ConsumedCall
+	(*CommitStepResponse)(nil),    // 17: holdfast.state.v1.CommitStepResponse
+	(*Outcome)(nil),               // 18: holdfast.state.v1.Outcome
+	(*FinishRunRequest)(nil),      // 19: holdfast.state.v1.FinishRunRequest
+	(*FinishRunResponse)(nil),     // 20: holdfast.state.v1.FinishRunResponse
+	(*ReleaseRunRequest)(nil),     // 21: holdfast.state.v1.ReleaseRunRequest
+	(*LostWork)(nil),              // 22: holdfast.state.v1.LostWork
+	(*ReleaseRunResponse)(nil),    // 23: holdfast.state.v1.ReleaseRunResponse
+	(*Agent)(nil),                 // 24: holdfast.state.v1.Agent
+	(*Problem)(nil),               // 25: holdfast.state.v1.Problem
+	(*Session)(nil),               // 26: holdfast.state.v1.Session
+	(*Run)(nil),                   // 27: holdfast.state.v1.Run
+	(*Journal)(nil),               // 28: holdfast.state.v1.Journal
+	(*StoredMessage)(nil),         // 29: holdfast.state.v1.StoredMessage
+	(*Call)(nil),                  // 30: holdfast.state.v1.Call
+	(*v1.TokenSums)(nil),          // 31: holdfast.event.v1.TokenSums
+	(*Stop)(nil),                  // 32: holdfast.state.v1.Stop
+	(*v1.Message)(nil),            // 33: holdfast.event.v1.Message
+	(*v1.UsageEntry)(nil),         // 34: holdfast.event.v1.UsageEntry
+	(*StateOp)(nil),               // 35: holdfast.state.v1.StateOp
+	(*CallResult)(nil),            // 36: holdfast.state.v1.CallResult
+	(*SubSession)(nil),            // 37: holdfast.state.v1.SubSession
+	(*Suspension)(nil),            // 38: holdfast.state.v1.Suspension
+	(*v1.StepRecord)(nil),         // 39: holdfast.event.v1.StepRecord
+	(SubSessionMode)(0),           // 40: holdfast.state.v1.SubSessionMode
+	(RunStatus)(0),                // 41: holdfast.state.v1.RunStatus
+	(*Failure)(nil),               // 42: holdfast.state.v1.Failure
+	(*v1.Usage)(nil),              // 43: holdfast.event.v1.Usage
 }
 var file_holdfast_state_v1_work_proto_depIdxs = []int32{
-	22, // 0: holdfast.state.v1.ClaimRunsRequest.agents:type_name -> holdfast.state.v1.Agent
-	23, // 1: holdfast.state.v1.ClaimRunsRequest.problems:type_name -> holdfast.state.v1.Problem
-	2,  // 2: holdfast.state.v1.ClaimRunsResponse.execute:type_name -> holdfast.state.v1.Claim
-	6,  // 3: holdfast.state.v1.ClaimRunsResponse.stop:type_name -> holdfast.state.v1.StoppedRun
-	24, // 4: holdfast.state.v1.Claim.session:type_name -> holdfast.state.v1.Session
-	25, // 5: holdfast.state.v1.Claim.run:type_name -> holdfast.state.v1.Run
-	26, // 6: holdfast.state.v1.Claim.journal:type_name -> holdfast.state.v1.Journal
-	27, // 7: holdfast.state.v1.Claim.messages:type_name -> holdfast.state.v1.StoredMessage
-	28, // 8: holdfast.state.v1.Claim.calls:type_name -> holdfast.state.v1.Call
-	29, // 9: holdfast.state.v1.Claim.used:type_name -> holdfast.event.v1.TokenSums
-	4,  // 10: holdfast.state.v1.HeartbeatRequest.held:type_name -> holdfast.state.v1.HeldRuns
-	6,  // 11: holdfast.state.v1.HeartbeatResponse.stops:type_name -> holdfast.state.v1.StoppedRun
-	30, // 12: holdfast.state.v1.StoppedRun.stop:type_name -> holdfast.state.v1.Stop
-	7,  // 13: holdfast.state.v1.RecordPlanRequest.run:type_name -> holdfast.state.v1.RunRef
-	31, // 14: holdfast.state.v1.RecordPlanRequest.plan:type_name -> holdfast.event.v1.Message
-	32, // 15: holdfast.state.v1.RecordPlanRequest.usage:type_name -> holdfast.event.v1.UsageEntry
-	33, // 16: holdfast.state.v1.RecordPlanRequest.ops:type_name -> holdfast.state.v1.StateOp
-	7,  // 17: holdfast.state.v1.RecordResultRequest.run:type_name -> holdfast.state.v1.RunRef
-	34, // 18: holdfast.state.v1.RecordResultRequest.result:type_name -> holdfast.state.v1.CallResult
-	7,  // 19: holdfast.state.v1.CommitStepRequest.run:type_name -> holdfast.state.v1.RunRef
-	31, // 20: holdfast.state.v1.CommitStepRequest.messages:type_name -> holdfast.event.v1.Message
-	33, // 21: holdfast.state.v1.CommitStepRequest.ops:type_name -> holdfast.state.v1.StateOp
-	32, // 22: holdfast.state.v1.CommitStepRequest.usage:type_name -> holdfast.event.v1.UsageEntry
-	16, // 23: holdfast.state.v1.CommitStepRequest.outcome:type_name -> holdfast.state.v1.Outcome
-	28, // 24: holdfast.state.v1.CommitStepRequest.calls:type_name -> holdfast.state.v1.Call
-	14, // 25: holdfast.state.v1.CommitStepRequest.consumed_calls:type_name -> holdfast.state.v1.ConsumedCall
-	35, // 26: holdfast.state.v1.CommitStepRequest.sub_sessions:type_name -> holdfast.state.v1.SubSession
-	36, // 27: holdfast.state.v1.CommitStepRequest.suspension:type_name -> holdfast.state.v1.Suspension
-	13, // 28: holdfast.state.v1.CommitStepRequest.new_sub_sessions:type_name -> holdfast.state.v1.NewSubSession
-	37, // 29: holdfast.state.v1.CommitStepRequest.record:type_name -> holdfast.event.v1.StepRecord
-	38, // 30: holdfast.state.v1.NewSubSession.mode:type_name -> holdfast.state.v1.SubSessionMode
-	31, // 31: holdfast.state.v1.NewSubSession.messages:type_name -> holdfast.event.v1.Message
-	30, // 32: holdfast.state.v1.CommitStepResponse.stop:type_name -> holdfast.state.v1.Stop
-	39, // 33: holdfast.state.v1.Outcome.status:type_name -> holdfast.state.v1.RunStatus
-	40, // 34: holdfast.state.v1.Outcome.failure:type_name -> holdfast.state.v1.Failure
-	41, // 35: holdfast.state.v1.Outcome.usage:type_name -> holdfast.event.v1.Usage
-	7,  // 36: holdfast.state.v1.FinishRunRequest.run:type_name -> holdfast.state.v1.RunRef
-	16, // 37: holdfast.state.v1.FinishRunRequest.outcome:type_name -> holdfast.state.v1.Outcome
-	32, // 38: holdfast.state.v1.FinishRunRequest.usage:type_name -> holdfast.event.v1.UsageEntry
-	7,  // 39: holdfast.state.v1.ReleaseRunRequest.run:type_name -> holdfast.state.v1.RunRef
-	32, // 40: holdfast.state.v1.ReleaseRunRequest.usage:type_name -> holdfast.event.v1.UsageEntry
-	20, // 41: holdfast.state.v1.ReleaseRunRequest.seen:type_name -> holdfast.state.v1.LostWork
-	0,  // 42: holdfast.state.v1.WorkService.ClaimRuns:input_type -> holdfast.state.v1.ClaimRunsRequest
-	3,  // 43: holdfast.state.v1.WorkService.Heartbeat:input_type -> holdfast.state.v1.HeartbeatRequest
-	8,  // 44: holdfast.state.v1.WorkService.RecordPlan:input_type -> holdfast.state.v1.RecordPlanRequest
-	10, // 45: holdfast.state.v1.WorkService.RecordResult:input_type -> holdfast.state.v1.RecordResultRequest
-	12, // 46: holdfast.state.v1.WorkService.CommitStep:input_type -> holdfast.state.v1.CommitStepRequest
-	17, // 47: holdfast.state.v1.WorkService.FinishRun:input_type -> holdfast.state.v1.FinishRunRequest
-	19, // 48: holdfast.state.v1.WorkService.ReleaseRun:input_type -> holdfast.state.v1.ReleaseRunRequest
-	1,  // 49: holdfast.state.v1.WorkService.ClaimRuns:output_type -> holdfast.state.v1.ClaimRunsResponse
-	5,  // 50: holdfast.state.v1.WorkService.Heartbeat:output_type -> holdfast.state.v1.HeartbeatResponse
-	9,  // 51: holdfast.state.v1.WorkService.RecordPlan:output_type -> holdfast.state.v1.RecordPlanResponse
-	11, // 52: holdfast.state.v1.WorkService.RecordResult:output_type -> holdfast.state.v1.RecordResultResponse
-	15, // 53: holdfast.state.v1.WorkService.CommitStep:output_type -> holdfast.state.v1.CommitStepResponse
-	18, // 54: holdfast.state.v1.WorkService.FinishRun:output_type -> holdfast.state.v1.FinishRunResponse
-	21, // 55: holdfast.state.v1.WorkService.ReleaseRun:output_type -> holdfast.state.v1.ReleaseRunResponse
-	49, // [49:56] is the sub-list for method output_type
-	42, // [42:49] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	9,  // 0: holdfast.state.v1.GetDefinitionRequest.run:type_name -> holdfast.state.v1.RunRef
+	24, // 1: holdfast.state.v1.ClaimRunsRequest.agents:type_name -> holdfast.state.v1.Agent
+	25, // 2: holdfast.state.v1.ClaimRunsRequest.problems:type_name -> holdfast.state.v1.Problem
+	4,  // 3: holdfast.state.v1.ClaimRunsResponse.execute:type_name -> holdfast.state.v1.Claim
+	8,  // 4: holdfast.state.v1.ClaimRunsResponse.stop:type_name -> holdfast.state.v1.StoppedRun
+	26, // 5: holdfast.state.v1.Claim.session:type_name -> holdfast.state.v1.Session
+	27, // 6: holdfast.state.v1.Claim.run:type_name -> holdfast.state.v1.Run
+	28, // 7: holdfast.state.v1.Claim.journal:type_name -> holdfast.state.v1.Journal
+	29, // 8: holdfast.state.v1.Claim.messages:type_name -> holdfast.state.v1.StoredMessage
+	30, // 9: holdfast.state.v1.Claim.calls:type_name -> holdfast.state.v1.Call
+	31, // 10: holdfast.state.v1.Claim.used:type_name -> holdfast.event.v1.TokenSums
+	6,  // 11: holdfast.state.v1.HeartbeatRequest.held:type_name -> holdfast.state.v1.HeldRuns
+	8,  // 12: holdfast.state.v1.HeartbeatResponse.stops:type_name -> holdfast.state.v1.StoppedRun
+	32, // 13: holdfast.state.v1.StoppedRun.stop:type_name -> holdfast.state.v1.Stop
+	9,  // 14: holdfast.state.v1.RecordPlanRequest.run:type_name -> holdfast.state.v1.RunRef
+	33, // 15: holdfast.state.v1.RecordPlanRequest.plan:type_name -> holdfast.event.v1.Message
+	34, // 16: holdfast.state.v1.RecordPlanRequest.usage:type_name -> holdfast.event.v1.UsageEntry
+	35, // 17: holdfast.state.v1.RecordPlanRequest.ops:type_name -> holdfast.state.v1.StateOp
+	9,  // 18: holdfast.state.v1.RecordResultRequest.run:type_name -> holdfast.state.v1.RunRef
+	36, // 19: holdfast.state.v1.RecordResultRequest.result:type_name -> holdfast.state.v1.CallResult
+	9,  // 20: holdfast.state.v1.CommitStepRequest.run:type_name -> holdfast.state.v1.RunRef
+	33, // 21: holdfast.state.v1.CommitStepRequest.messages:type_name -> holdfast.event.v1.Message
+	35, // 22: holdfast.state.v1.CommitStepRequest.ops:type_name -> holdfast.state.v1.StateOp
+	34, // 23: holdfast.state.v1.CommitStepRequest.usage:type_name -> holdfast.event.v1.UsageEntry
+	18, // 24: holdfast.state.v1.CommitStepRequest.outcome:type_name -> holdfast.state.v1.Outcome
+	30, // 25: holdfast.state.v1.CommitStepRequest.calls:type_name -> holdfast.state.v1.Call
+	16, // 26: holdfast.state.v1.CommitStepRequest.consumed_calls:type_name -> holdfast.state.v1.ConsumedCall
+	37, // 27: holdfast.state.v1.CommitStepRequest.sub_sessions:type_name -> holdfast.state.v1.SubSession
+	38, // 28: holdfast.state.v1.CommitStepRequest.suspension:type_name -> holdfast.state.v1.Suspension
+	15, // 29: holdfast.state.v1.CommitStepRequest.new_sub_sessions:type_name -> holdfast.state.v1.NewSubSession
+	39, // 30: holdfast.state.v1.CommitStepRequest.record:type_name -> holdfast.event.v1.StepRecord
+	40, // 31: holdfast.state.v1.NewSubSession.mode:type_name -> holdfast.state.v1.SubSessionMode
+	33, // 32: holdfast.state.v1.NewSubSession.messages:type_name -> holdfast.event.v1.Message
+	32, // 33: holdfast.state.v1.CommitStepResponse.stop:type_name -> holdfast.state.v1.Stop
+	41, // 34: holdfast.state.v1.Outcome.status:type_name -> holdfast.state.v1.RunStatus
+	42, // 35: holdfast.state.v1.Outcome.failure:type_name -> holdfast.state.v1.Failure
+	43, // 36: holdfast.state.v1.Outcome.usage:type_name -> holdfast.event.v1.Usage
+	9,  // 37: holdfast.state.v1.FinishRunRequest.run:type_name -> holdfast.state.v1.RunRef
+	18, // 38: holdfast.state.v1.FinishRunRequest.outcome:type_name -> holdfast.state.v1.Outcome
+	34, // 39: holdfast.state.v1.FinishRunRequest.usage:type_name -> holdfast.event.v1.UsageEntry
+	9,  // 40: holdfast.state.v1.ReleaseRunRequest.run:type_name -> holdfast.state.v1.RunRef
+	34, // 41: holdfast.state.v1.ReleaseRunRequest.usage:type_name -> holdfast.event.v1.UsageEntry
+	22, // 42: holdfast.state.v1.ReleaseRunRequest.seen:type_name -> holdfast.state.v1.LostWork
+	2,  // 43: holdfast.state.v1.WorkService.ClaimRuns:input_type -> holdfast.state.v1.ClaimRunsRequest
+	5,  // 44: holdfast.state.v1.WorkService.Heartbeat:input_type -> holdfast.state.v1.HeartbeatRequest
+	10, // 45: holdfast.state.v1.WorkService.RecordPlan:input_type -> holdfast.state.v1.RecordPlanRequest
+	12, // 46: holdfast.state.v1.WorkService.RecordResult:input_type -> holdfast.state.v1.RecordResultRequest
+	14, // 47: holdfast.state.v1.WorkService.CommitStep:input_type -> holdfast.state.v1.CommitStepRequest
+	19, // 48: holdfast.state.v1.WorkService.FinishRun:input_type -> holdfast.state.v1.FinishRunRequest
+	21, // 49: holdfast.state.v1.WorkService.ReleaseRun:input_type -> holdfast.state.v1.ReleaseRunRequest
+	0,  // 50: holdfast.state.v1.WorkService.GetDefinition:input_type -> holdfast.state.v1.GetDefinitionRequest
+	3,  // 51: holdfast.state.v1.WorkService.ClaimRuns:output_type -> holdfast.state.v1.ClaimRunsResponse
+	7,  // 52: holdfast.state.v1.WorkService.Heartbeat:output_type -> holdfast.state.v1.HeartbeatResponse
+	11, // 53: holdfast.state.v1.WorkService.RecordPlan:output_type -> holdfast.state.v1.RecordPlanResponse
+	13, // 54: holdfast.state.v1.WorkService.RecordResult:output_type -> holdfast.state.v1.RecordResultResponse
+	17, // 55: holdfast.state.v1.WorkService.CommitStep:output_type -> holdfast.state.v1.CommitStepResponse
+	20, // 56: holdfast.state.v1.WorkService.FinishRun:output_type -> holdfast.state.v1.FinishRunResponse
+	23, // 57: holdfast.state.v1.WorkService.ReleaseRun:output_type -> holdfast.state.v1.ReleaseRunResponse
+	1,  // 58: holdfast.state.v1.WorkService.GetDefinition:output_type -> holdfast.state.v1.GetDefinitionResponse
+	51, // [51:59] is the sub-list for method output_type
+	43, // [43:51] is the sub-list for method input_type
+	43, // [43:43] is the sub-list for extension type_name
+	43, // [43:43] is the sub-list for extension extendee
+	0,  // [0:43] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_state_v1_work_proto_init() }
@@ -1875,7 +1994,7 @@ func file_holdfast_state_v1_work_proto_init() {
 	}
 	file_holdfast_state_v1_model_proto_init()
 	file_holdfast_state_v1_session_proto_init()
-	file_holdfast_state_v1_work_proto_msgTypes[1].OneofWrappers = []any{
+	file_holdfast_state_v1_work_proto_msgTypes[3].OneofWrappers = []any{
 		(*ClaimRunsResponse_Execute)(nil),
 		(*ClaimRunsResponse_Stop)(nil),
 	}
@@ -1885,7 +2004,7 @@ func file_holdfast_state_v1_work_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_state_v1_work_proto_rawDesc), len(file_holdfast_state_v1_work_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   22,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,13 +19,14 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	WorkService_ClaimRuns_FullMethodName    = "/holdfast.state.v1.WorkService/ClaimRuns"
-	WorkService_Heartbeat_FullMethodName    = "/holdfast.state.v1.WorkService/Heartbeat"
-	WorkService_RecordPlan_FullMethodName   = "/holdfast.state.v1.WorkService/RecordPlan"
-	WorkService_RecordResult_FullMethodName = "/holdfast.state.v1.WorkService/RecordResult"
-	WorkService_CommitStep_FullMethodName   = "/holdfast.state.v1.WorkService/CommitStep"
-	WorkService_FinishRun_FullMethodName    = "/holdfast.state.v1.WorkService/FinishRun"
-	WorkService_ReleaseRun_FullMethodName   = "/holdfast.state.v1.WorkService/ReleaseRun"
+	WorkService_ClaimRuns_FullMethodName     = "/holdfast.state.v1.WorkService/ClaimRuns"
+	WorkService_Heartbeat_FullMethodName     = "/holdfast.state.v1.WorkService/Heartbeat"
+	WorkService_RecordPlan_FullMethodName    = "/holdfast.state.v1.WorkService/RecordPlan"
+	WorkService_RecordResult_FullMethodName  = "/holdfast.state.v1.WorkService/RecordResult"
+	WorkService_CommitStep_FullMethodName    = "/holdfast.state.v1.WorkService/CommitStep"
+	WorkService_FinishRun_FullMethodName     = "/holdfast.state.v1.WorkService/FinishRun"
+	WorkService_ReleaseRun_FullMethodName    = "/holdfast.state.v1.WorkService/ReleaseRun"
+	WorkService_GetDefinition_FullMethodName = "/holdfast.state.v1.WorkService/GetDefinition"
 )
 
 // WorkServiceClient is the client API for WorkService service.
@@ -111,6 +112,9 @@ type WorkServiceClient interface {
 	// ReleaseRun gives a claim back. The run is queued again, at once or after a delay, for
 	// any executor.
 	ReleaseRun(ctx context.Context, in *ReleaseRunRequest, opts ...grpc.CallOption) (*ReleaseRunResponse, error)
+	// GetDefinition returns the definition that a claimed run of a stored agent runs: Run.definition. Executors keep definitions
+	// by their hash. NOT_FOUND (DEFINITION_NOT_FOUND): the agent was changed or deleted since the claim; release the run.
+	GetDefinition(ctx context.Context, in *GetDefinitionRequest, opts ...grpc.CallOption) (*GetDefinitionResponse, error)
 }
 
 type workServiceClient struct {
@@ -188,6 +192,16 @@ func (c *workServiceClient) ReleaseRun(ctx context.Context, in *ReleaseRunReques
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ReleaseRunResponse)
 	err := c.cc.Invoke(ctx, WorkService_ReleaseRun_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *workServiceClient) GetDefinition(ctx context.Context, in *GetDefinitionRequest, opts ...grpc.CallOption) (*GetDefinitionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetDefinitionResponse)
+	err := c.cc.Invoke(ctx, WorkService_GetDefinition_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -277,6 +291,9 @@ type WorkServiceServer interface {
 	// ReleaseRun gives a claim back. The run is queued again, at once or after a delay, for
 	// any executor.
 	ReleaseRun(context.Context, *ReleaseRunRequest) (*ReleaseRunResponse, error)
+	// GetDefinition returns the definition that a claimed run of a stored agent runs: Run.definition. Executors keep definitions
+	// by their hash. NOT_FOUND (DEFINITION_NOT_FOUND): the agent was changed or deleted since the claim; release the run.
+	GetDefinition(context.Context, *GetDefinitionRequest) (*GetDefinitionResponse, error)
 	mustEmbedUnimplementedWorkServiceServer()
 }
 
@@ -307,6 +324,9 @@ func (UnimplementedWorkServiceServer) FinishRun(context.Context, *FinishRunReque
 }
 func (UnimplementedWorkServiceServer) ReleaseRun(context.Context, *ReleaseRunRequest) (*ReleaseRunResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReleaseRun not implemented")
+}
+func (UnimplementedWorkServiceServer) GetDefinition(context.Context, *GetDefinitionRequest) (*GetDefinitionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetDefinition not implemented")
 }
 func (UnimplementedWorkServiceServer) mustEmbedUnimplementedWorkServiceServer() {}
 func (UnimplementedWorkServiceServer) testEmbeddedByValue()                     {}
@@ -444,6 +464,24 @@ func _WorkService_ReleaseRun_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _WorkService_GetDefinition_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetDefinitionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WorkServiceServer).GetDefinition(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WorkService_GetDefinition_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WorkServiceServer).GetDefinition(ctx, req.(*GetDefinitionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // WorkService_ServiceDesc is the grpc.ServiceDesc for WorkService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -474,6 +512,10 @@ var WorkService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ReleaseRun",
 			Handler:    _WorkService_ReleaseRun_Handler,
+		},
+		{
+			MethodName: "GetDefinition",
+			Handler:    _WorkService_GetDefinition_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
