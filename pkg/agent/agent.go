@@ -70,7 +70,7 @@ const (
 // according to a recorded plan still waits.
 //
 // A run waits for its functions. Their context ends when the run is stopped, when the executor stops or loses the run, and
-// after a time limit: HOLDFAST_EXECUTOR_HOOK_TIMEOUT for Prompt, StopWhen, Tool.ApproveWhen and all calls of ContextPolicy.Count
+// after a time limit: HOLDFAST_EXECUTOR_HOOK_TIMEOUT for Prompt, StepContext, StopWhen, Tool.ApproveWhen and all calls of ContextPolicy.Count
 // for one request together, HOLDFAST_EXECUTOR_GUARD_TIMEOUT for Guard, and HOLDFAST_EXECUTOR_MODEL_TIMEOUT for
 // ContextPolicy.Compact. A call fails if it returns an error, panics or reaches its limit. The run does not wait for a
 // function that ignores the end of its context. An executor stops calling a function after too many calls of it have not
@@ -86,7 +86,8 @@ type Agent struct {
 	Fallbacks []string
 	// SystemPrompt begins every request to a model.
 	SystemPrompt string
-	// Prompt, if not nil, returns the system prompt of a step. A failed call fails the run.
+	// Prompt, if not nil, returns the system prompt of a step. A failed call fails the run. A prompt that changes makes the
+	// provider's cache of the whole conversation useless: StepContext does not.
 	Prompt func(ctx context.Context, run *RunView) (string, error)
 	Tools  []Tool
 	// Methods are functions that clients call outside of runs: see Method.
@@ -149,6 +150,13 @@ type Agent struct {
 	// Guard can reject the end of a run.
 	Guard Guard
 	Hooks Hooks
+	// StepContext, if not nil, returns rows of context for the next model call: see ContextRow. It is called before the first
+	// model call of each step, and not again for its retries. The rows are stored before the model is called; after a crash
+	// before that, it is called again. Rows with a key are added only if they say something new. An error fails the run, as
+	// do rows that ContextRow.Check refuses, and more than MaxContextRows.
+	//
+	// Changes of the custom state are stored with the rows, or else with the step.
+	StepContext func(ctx context.Context, h *HookCall, v StepView) ([]ContextRow, error)
 	// Context limits the messages in a request to a token budget.
 	Context ContextPolicy
 	// OnBusy applies to a message that arrives during a run, unless its request has a policy. Empty

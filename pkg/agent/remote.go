@@ -26,7 +26,7 @@ func (a Agent) checkRemote(p *problems) {
 	if a.Remote.Agent == "" {
 		p.add("remote.agent", "it is missing")
 	}
-	hasPrompt := a.SystemPrompt != "" || a.Prompt != nil
+	hasPrompt := a.SystemPrompt != "" || a.Prompt != nil || a.StepContext != nil
 	hasSchema := a.OutputSchema != nil || a.StateSchema != nil
 	if a.Model != "" || len(a.Fallbacks)+len(a.Tools)+len(a.Companions) > 0 || hasPrompt || hasSchema {
 		p.add("remote", "an agent with remote has neither model, prompt, tools, companions nor schemas: the other agent has them")
