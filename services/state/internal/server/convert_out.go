@@ -111,7 +111,12 @@ func journalOut(j *session.Journal) (*statev1.Journal, error) {
 		if err := proto.Unmarshal(r.Body, part); err != nil {
 			return nil, fmt.Errorf("decode result of call %q: %w", r.CallID, err)
 		}
-		out.Results = append(out.Results, &statev1.CallResult{Result: part, Ops: opsOut(r.Ops), Usage: usageOut(r.Usage)})
+		result := &statev1.CallResult{}
+		if err := proto.Unmarshal(r.Context, result); err != nil {
+			return nil, fmt.Errorf("decode the context of call %q: %w", r.CallID, err)
+		}
+		result.Result, result.Ops, result.Usage = part, opsOut(r.Ops), usageOut(r.Usage)
+		out.Results = append(out.Results, result)
 	}
 	return out, nil
 }

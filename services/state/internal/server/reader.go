@@ -433,8 +433,9 @@ func (x *reader) userMessages(messages []*eventv1.Message, mayBeEmpty bool, runI
 	}
 	rows := make([]session.Message, 0, len(messages))
 	for i, m := range messages {
-		if m.GetRole() != eventv1.Role_ROLE_USER {
-			x.refuse("MESSAGE_INVALID", "messages[%d] has the role %s; only user messages start a run", i, m.GetRole())
+		isUser := m.GetRole() == eventv1.Role_ROLE_USER
+		if !isUser && (m.GetRole() != eventv1.Role_ROLE_CONTEXT || !m.GetHidden() || i == len(messages)-1) {
+			x.refuse("MESSAGE_INVALID", "messages[%d] has the role %s; only user messages start a run, behind rows of context", i, m.GetRole())
 		}
 		x.optionalID("a message's id", m.GetId())
 		content := false
@@ -448,7 +449,7 @@ func (x *reader) userMessages(messages []*eventv1.Message, mayBeEmpty bool, runI
 				x.refuse("MESSAGE_INVALID", "messages[%d] has a part that is neither text nor a file", i)
 			}
 		}
-		if !content {
+		if !content && isUser {
 			x.refuse("MESSAGE_INVALID", "messages[%d] has no content; give it a text or a file", i)
 		}
 		rows = append(rows, x.message(m, x.limits.MessageBytes, origin{runID: runID}))

@@ -94,6 +94,9 @@ func (s *workService) RecordResult(ctx context.Context, r *statev1.RecordResultR
 	if x.err == nil {
 		command.Result.Body = x.encode(part)
 	}
+	if rows := r.GetResult().GetContext(); len(rows) > 0 {
+		command.Result.Context = x.encode(&statev1.CallResult{Context: rows})
+	}
 	if x.err != nil {
 		return nil, x.err
 	}

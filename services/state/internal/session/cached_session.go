@@ -183,7 +183,7 @@ func (h *CachedSession) Size() int {
 	if j := h.journal; j != nil {
 		size += len(j.Plan) + OpsBytes(j.Ops)
 		for _, r := range j.Results {
-			size += fixed/8 + len(r.Body) + OpsBytes(r.Ops)
+			size += fixed/8 + len(r.Body) + len(r.Context) + OpsBytes(r.Ops)
 			for _, m := range r.Stored {
 				size += fixed/32 + len(m.Key)
 			}

@@ -19,6 +19,8 @@ type Result struct {
 	Ops    []StateOp
 	Stored []StoreMark // writes to the private store, which were stored with the result
 	Usage  []Usage
+	// Context has the rows of context that the call has added, opaque; empty for none.
+	Context []byte
 }
 
 func (j *Journal) hasResult(callID string) bool {
@@ -66,7 +68,9 @@ func (j *Journal) mayOpen(callID string) bool {
 }
 
 // bytes returns the size of a result in a claim.
-func (r Result) bytes() int { return len(r.Body) + OpsBytes(r.Ops) + UsageBytes(r.Usage) }
+func (r Result) bytes() int {
+	return len(r.Body) + len(r.Context) + OpsBytes(r.Ops) + UsageBytes(r.Usage)
+}
 
 // bytes returns the size of the journal in a claim.
 func (j *Journal) bytes() int {

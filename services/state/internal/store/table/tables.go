@@ -205,6 +205,7 @@ var Results = Table[Result]{
 		asJSON("ops", func(r *Result) *[]session.StateOp { return &r.Ops }),
 		asJSON("stored", func(r *Result) *[]session.StoreMark { return &r.Stored }),
 		asJSON("usage", func(r *Result) *[]session.Usage { return &r.Usage }),
+		byteString("context", func(r *Result) *[]byte { return &r.Context }),
 	},
 }
 
