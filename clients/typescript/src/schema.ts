@@ -533,6 +533,23 @@ export interface paths {
         patch: operations["updateSession"];
         trace?: never;
     };
+    "/sessions/{id}/context": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Appends messages to the model that users do not see. With a requestKey, a repetition writes nothing. */
+        post: operations["addContext"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/sessions/{id}/state": {
         parameters: {
             query?: never;
@@ -758,6 +775,21 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        AddContextRequest: {
+            /** @description Makes repetitions idempotent; unique in the session. */
+            requestKey?: string;
+            /** @description 1 to 100. */
+            rows: components["schemas"]["InputContextRow"][];
+        };
+        AddContextResponse: {
+            /**
+             * Format: int64
+             * @description The number of messages of the session.
+             */
+            messageCount: number;
+            /** Format: int64 */
+            version: number;
+        };
         Agent: {
             agentType: string;
             description: string;
@@ -1053,6 +1085,18 @@ export interface components {
             nextSequence: number;
             rewound?: components["schemas"]["Rewound"][];
         };
+        /** @description ContextRow is a message to the model that users do not see: see Agent.StepContext of pkg/agent. As a message it has the role CONTEXT, the text as its part, and the other fields in its metadata. */
+        InputContextRow: {
+            /** @description Tools that are not offered any more, and tools that are offered again. For the kind tools only, at most 30 each. */
+            disable?: string[];
+            enable?: string[];
+            /** @description A row replaces the earlier one with its key. A row that says the same as that one changes nothing. At most 256 bytes; empty for none. */
+            key?: string;
+            /** @description instruction, notice, tools or memory. */
+            kind?: string;
+            /** @description May be empty for tools. All fields together have at most 16 KiB. */
+            text?: string;
+        };
         /** @description Failure is the cause of a failed run. */
         InputFailure: {
             /** @description A code of the specification, such as provider_rate_limited; empty for an unclassified error. */
@@ -1319,6 +1363,8 @@ export interface components {
             appendMessages?: components["schemas"]["InputMessage"][];
             /** @description Of BRANCH and FROM_CHECKPOINT. */
             checkpointId?: string;
+            /** @description Messages to the model that users do not see, behind append_messages. At most 100. Needs the scope `operate`. */
+            context?: components["schemas"]["InputContextRow"][];
             message?: string;
             /** @enum {string} */
             mode?: "continue" | "with_message" | "retry" | "branch" | "from_checkpoint";
@@ -1344,6 +1390,8 @@ export interface components {
         RetryRequest: {
             /** @description Appended before the message, in order, at most 1,000. Roles user, assistant and system. */
             appendMessages?: components["schemas"]["InputMessage"][];
+            /** @description Messages to the model that users do not see, behind append_messages. At most 100. Needs the scope `operate`. */
+            context?: components["schemas"]["InputContextRow"][];
             message?: string;
             /** @description A JSON object: its members overwrite those of the custom state, and null removes a key. */
             modifyState?: unknown;
@@ -1651,6 +1699,8 @@ export interface components {
         StartRequest: {
             /** @description Empty: the session's agent, or the gateway's default. */
             agentType?: string;
+            /** @description Messages to the model that users do not see, before those of the user. At most 100. Needs the scope `operate`. */
+            context?: components["schemas"]["InputContextRow"][];
             /** @description The user's message, as a text. Behind `messages`, if both are set. */
             message?: string;
             /** @description The user's messages, with texts and files, at most 1,000. There must be one, here or in `message`. */
@@ -4243,7 +4293,7 @@ export interface operations {
                     "application/json": components["schemas"]["ResumeResponse"];
                 };
             };
-            /** @description BODY_INVALID, FILE_INVALID, ID_INVALID, MESSAGE_INVALID, PARAMETER_INVALID, RESUME_INVALID, STATE_INVALID, TIMEOUT_INVALID */
+            /** @description BODY_INVALID, CONTEXT_INVALID, FILE_INVALID, ID_INVALID, MESSAGE_INVALID, PARAMETER_INVALID, RESUME_INVALID, STATE_INVALID, TIMEOUT_INVALID */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -4288,7 +4338,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description BODY_TOO_LARGE, FILE_TOO_LARGE, MESSAGE_TOO_LARGE, STATE_SIZE_EXCEEDED, TOO_MANY_MESSAGES */
+            /** @description BODY_TOO_LARGE, CONTEXT_TOO_LARGE, CONTEXT_TOO_MANY, FILE_TOO_LARGE, MESSAGE_TOO_LARGE, STATE_SIZE_EXCEEDED, TOO_MANY_MESSAGES */
             413: {
                 headers: {
                     [name: string]: unknown;
@@ -4349,7 +4399,7 @@ export interface operations {
                     "application/json": components["schemas"]["ResumeResponse"];
                 };
             };
-            /** @description BODY_INVALID, FILE_INVALID, ID_INVALID, MESSAGE_INVALID, PARAMETER_INVALID, RESUME_INVALID, STATE_INVALID, TIMEOUT_INVALID */
+            /** @description BODY_INVALID, CONTEXT_INVALID, FILE_INVALID, ID_INVALID, MESSAGE_INVALID, PARAMETER_INVALID, RESUME_INVALID, STATE_INVALID, TIMEOUT_INVALID */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -4394,7 +4444,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description BODY_TOO_LARGE, FILE_TOO_LARGE, MESSAGE_TOO_LARGE, STATE_SIZE_EXCEEDED, TOO_MANY_MESSAGES */
+            /** @description BODY_TOO_LARGE, CONTEXT_TOO_LARGE, CONTEXT_TOO_MANY, FILE_TOO_LARGE, MESSAGE_TOO_LARGE, STATE_SIZE_EXCEEDED, TOO_MANY_MESSAGES */
             413: {
                 headers: {
                     [name: string]: unknown;
@@ -5018,6 +5068,115 @@ export interface operations {
             };
         };
     };
+    addContext: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description the session */
+                id: string;
+            };
+            cookie?: never;
+        };
+        /** @description at most 8388608 bytes */
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AddContextRequest"];
+            };
+        };
+        responses: {
+            /** @description the answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AddContextResponse"];
+                };
+            };
+            /** @description BODY_INVALID, CONTEXT_INVALID, ID_INVALID, PARAMETER_INVALID */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG, TOKEN_EXPIRED, TOKEN_INVALID */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description HOST_REFUSED, ORIGIN_REFUSED, SCOPE_MISSING */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description SESSION_NOT_FOUND */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description MESSAGE_EXISTS */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description BODY_TOO_LARGE, CONTEXT_TOO_LARGE, CONTEXT_TOO_MANY */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description AUTH_THROTTLED, BODY_MEMORY_FULL, QUOTA_BYTES */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description INTERNAL */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description ISSUER_UNAVAILABLE, STORE_UNAVAILABLE, UNAVAILABLE */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     mergeState: {
         parameters: {
             query?: never;
@@ -5440,7 +5599,7 @@ export interface operations {
                     "application/json": components["schemas"]["StartResponse"];
                 };
             };
-            /** @description AGENT_REQUIRED, BODY_INVALID, FILE_INVALID, ID_INVALID, MESSAGE_INVALID, METADATA_INVALID, ON_BUSY_INVALID, PARAMETER_INVALID, PRIORITY_INVALID, STATE_INVALID, TAGS_INVALID, TIMEOUT_INVALID */
+            /** @description AGENT_REQUIRED, BODY_INVALID, CONTEXT_INVALID, FILE_INVALID, ID_INVALID, MESSAGE_INVALID, METADATA_INVALID, ON_BUSY_INVALID, PARAMETER_INVALID, PRIORITY_INVALID, STATE_INVALID, TAGS_INVALID, TIMEOUT_INVALID */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -5485,7 +5644,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description BODY_TOO_LARGE, FILE_TOO_LARGE, MESSAGE_TOO_LARGE, STATE_SIZE_EXCEEDED, TOO_MANY_MESSAGES */
+            /** @description BODY_TOO_LARGE, CONTEXT_TOO_LARGE, CONTEXT_TOO_MANY, FILE_TOO_LARGE, MESSAGE_TOO_LARGE, STATE_SIZE_EXCEEDED, TOO_MANY_MESSAGES */
             413: {
                 headers: {
                     [name: string]: unknown;

@@ -5,6 +5,22 @@ from __future__ import annotations
 from typing import Any, Literal, TypedDict
 
 
+class _AddContextRequest(TypedDict):
+    rows: list[InputContextRow]
+    """1 to 100."""
+
+
+class AddContextRequest(_AddContextRequest, total=False):
+    requestKey: str
+    """Makes repetitions idempotent; unique in the session."""
+
+
+class AddContextResponse(TypedDict):
+    messageCount: int
+    """The number of messages of the session."""
+    version: int
+
+
 class Agent(TypedDict):
     agentType: str
     description: str
@@ -318,6 +334,25 @@ class HistoryPage(_HistoryPage, total=False):
     rewound: list[Rewound]
 
 
+class InputContextRow(TypedDict, total=False):
+    """ContextRow is a message to the model that users do not see: see Agent.StepContext of pkg/agent. As a message
+    it has the role CONTEXT, the text as its part, and the other fields in its metadata.
+    """
+    disable: list[str]
+    """Tools that are not offered any more, and tools that are offered again. For the kind tools only, at most 30
+    each.
+    """
+    enable: list[str]
+    key: str
+    """A row replaces the earlier one with its key. A row that says the same as that one changes nothing. At most 256
+    bytes; empty for none.
+    """
+    kind: str
+    """instruction, notice, tools or memory."""
+    text: str
+    """May be empty for tools. All fields together have at most 16 KiB."""
+
+
 class InputFailure(TypedDict, total=False):
     """Failure is the cause of a failed run."""
     code: str
@@ -577,6 +612,8 @@ class ResumeRequest(_ResumeRequest, total=False):
     """Appended before the message, in order, at most 1,000. Roles user, assistant and system."""
     checkpointId: str
     """Of BRANCH and FROM_CHECKPOINT."""
+    context: list[InputContextRow]
+    """Messages to the model that users do not see, behind append_messages. At most 100. Needs the scope `operate`."""
     message: str
     mode: Literal['continue', 'with_message', 'retry', 'branch', 'from_checkpoint']
     modifyState: Any
@@ -604,6 +641,8 @@ class _RetryRequest(TypedDict):
 class RetryRequest(_RetryRequest, total=False):
     appendMessages: list[InputMessage]
     """Appended before the message, in order, at most 1,000. Roles user, assistant and system."""
+    context: list[InputContextRow]
+    """Messages to the model that users do not see, behind append_messages. At most 100. Needs the scope `operate`."""
     message: str
     modifyState: Any
     """A JSON object: its members overwrite those of the custom state, and null removes a key."""
@@ -872,6 +911,8 @@ class SnapshotResponse(_SnapshotResponse, total=False):
 class StartRequest(TypedDict, total=False):
     agentType: str
     """Empty: the session's agent, or the gateway's default."""
+    context: list[InputContextRow]
+    """Messages to the model that users do not see, before those of the user. At most 100. Needs the scope `operate`."""
     message: str
     """The user's message, as a text. Behind `messages`, if both are set."""
     messages: list[InputMessage]

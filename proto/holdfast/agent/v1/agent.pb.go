@@ -324,7 +324,7 @@ const file_holdfast_agent_v1_agent_proto_rawDesc = "" +
 	"\x11last_announced_at\x18\x05 \x01(\x03R\x0flastAnnouncedAt\x12\x1f\n" +
 	"\vqueued_runs\x18\x06 \x01(\x03R\n" +
 	"queuedRuns\x12(\n" +
-	"\x10oldest_queued_at\x18\a \x01(\x03R\x0eoldestQueuedAt2\xdc\x19\n" +
+	"\x10oldest_queued_at\x18\a \x01(\x03R\x0eoldestQueuedAt2\xb7\x1a\n" +
 	"\fAgentService\x12J\n" +
 	"\x05Start\x12\x1f.holdfast.agent.v1.StartRequest\x1a .holdfast.agent.v1.StartResponse\x12O\n" +
 	"\x06Stream\x12 .holdfast.agent.v1.StreamRequest\x1a!.holdfast.agent.v1.StreamResponse0\x01\x12M\n" +
@@ -349,7 +349,9 @@ const file_holdfast_agent_v1_agent_proto_rawDesc = "" +
 	"\vEraseTenant\x12%.holdfast.agent.v1.EraseTenantRequest\x1a&.holdfast.agent.v1.EraseTenantResponse\x12h\n" +
 	"\x0fListAuditEvents\x12).holdfast.agent.v1.ListAuditEventsRequest\x1a*.holdfast.agent.v1.ListAuditEventsResponse\x12_\n" +
 	"\fListMessages\x12&.holdfast.agent.v1.ListMessagesRequest\x1a'.holdfast.agent.v1.ListMessagesResponse\x12e\n" +
-	"\x0eAppendMessages\x12(.holdfast.agent.v1.AppendMessagesRequest\x1a).holdfast.agent.v1.AppendMessagesResponse\x12k\n" +
+	"\x0eAppendMessages\x12(.holdfast.agent.v1.AppendMessagesRequest\x1a).holdfast.agent.v1.AppendMessagesResponse\x12Y\n" +
+	"\n" +
+	"AddContext\x12$.holdfast.agent.v1.AddContextRequest\x1a%.holdfast.agent.v1.AddContextResponse\x12k\n" +
 	"\x10TruncateMessages\x12*.holdfast.agent.v1.TruncateMessagesRequest\x1a+.holdfast.agent.v1.TruncateMessagesResponse\x12h\n" +
 	"\x0fListCheckpoints\x12).holdfast.agent.v1.ListCheckpointsRequest\x1a*.holdfast.agent.v1.ListCheckpointsResponse\x12b\n" +
 	"\rGetCheckpoint\x12'.holdfast.agent.v1.GetCheckpointRequest\x1a(.holdfast.agent.v1.GetCheckpointResponse\x12M\n" +
@@ -408,54 +410,56 @@ var file_holdfast_agent_v1_agent_proto_goTypes = []any{
 	(*ListAuditEventsRequest)(nil),   // 24: holdfast.agent.v1.ListAuditEventsRequest
 	(*ListMessagesRequest)(nil),      // 25: holdfast.agent.v1.ListMessagesRequest
 	(*AppendMessagesRequest)(nil),    // 26: holdfast.agent.v1.AppendMessagesRequest
-	(*TruncateMessagesRequest)(nil),  // 27: holdfast.agent.v1.TruncateMessagesRequest
-	(*ListCheckpointsRequest)(nil),   // 28: holdfast.agent.v1.ListCheckpointsRequest
-	(*GetCheckpointRequest)(nil),     // 29: holdfast.agent.v1.GetCheckpointRequest
-	(*BranchRequest)(nil),            // 30: holdfast.agent.v1.BranchRequest
-	(*RewindRequest)(nil),            // 31: holdfast.agent.v1.RewindRequest
-	(*SubmitToolResultRequest)(nil),  // 32: holdfast.agent.v1.SubmitToolResultRequest
-	(*ListPendingCallsRequest)(nil),  // 33: holdfast.agent.v1.ListPendingCallsRequest
-	(*GetUsageRequest)(nil),          // 34: holdfast.agent.v1.GetUsageRequest
-	(*ListUsageRequest)(nil),         // 35: holdfast.agent.v1.ListUsageRequest
-	(*QueryUsageRequest)(nil),        // 36: holdfast.agent.v1.QueryUsageRequest
-	(*RecordUsageRequest)(nil),       // 37: holdfast.agent.v1.RecordUsageRequest
-	(*CreateTokenRequest)(nil),       // 38: holdfast.agent.v1.CreateTokenRequest
-	(*ListKeysRequest)(nil),          // 39: holdfast.agent.v1.ListKeysRequest
-	(*StartResponse)(nil),            // 40: holdfast.agent.v1.StartResponse
-	(*StreamResponse)(nil),           // 41: holdfast.agent.v1.StreamResponse
-	(*GetRunResponse)(nil),           // 42: holdfast.agent.v1.GetRunResponse
-	(*ListRunsResponse)(nil),         // 43: holdfast.agent.v1.ListRunsResponse
-	(*WaitRunResponse)(nil),          // 44: holdfast.agent.v1.WaitRunResponse
-	(*ResumeResponse)(nil),           // 45: holdfast.agent.v1.ResumeResponse
-	(*CanResumeResponse)(nil),        // 46: holdfast.agent.v1.CanResumeResponse
-	(*InterruptResponse)(nil),        // 47: holdfast.agent.v1.InterruptResponse
-	(*AbortResponse)(nil),            // 48: holdfast.agent.v1.AbortResponse
-	(*GetResponse)(nil),              // 49: holdfast.agent.v1.GetResponse
-	(*GetSessionResponse)(nil),       // 50: holdfast.agent.v1.GetSessionResponse
-	(*ListSessionsResponse)(nil),     // 51: holdfast.agent.v1.ListSessionsResponse
-	(*UpdateSessionResponse)(nil),    // 52: holdfast.agent.v1.UpdateSessionResponse
-	(*MergeStateResponse)(nil),       // 53: holdfast.agent.v1.MergeStateResponse
-	(*SetStatusResponse)(nil),        // 54: holdfast.agent.v1.SetStatusResponse
-	(*PutSubSessionResponse)(nil),    // 55: holdfast.agent.v1.PutSubSessionResponse
-	(*DeleteSessionResponse)(nil),    // 56: holdfast.agent.v1.DeleteSessionResponse
-	(*EraseUserResponse)(nil),        // 57: holdfast.agent.v1.EraseUserResponse
-	(*EraseTenantResponse)(nil),      // 58: holdfast.agent.v1.EraseTenantResponse
-	(*ListAuditEventsResponse)(nil),  // 59: holdfast.agent.v1.ListAuditEventsResponse
-	(*ListMessagesResponse)(nil),     // 60: holdfast.agent.v1.ListMessagesResponse
-	(*AppendMessagesResponse)(nil),   // 61: holdfast.agent.v1.AppendMessagesResponse
-	(*TruncateMessagesResponse)(nil), // 62: holdfast.agent.v1.TruncateMessagesResponse
-	(*ListCheckpointsResponse)(nil),  // 63: holdfast.agent.v1.ListCheckpointsResponse
-	(*GetCheckpointResponse)(nil),    // 64: holdfast.agent.v1.GetCheckpointResponse
-	(*BranchResponse)(nil),           // 65: holdfast.agent.v1.BranchResponse
-	(*RewindResponse)(nil),           // 66: holdfast.agent.v1.RewindResponse
-	(*SubmitToolResultResponse)(nil), // 67: holdfast.agent.v1.SubmitToolResultResponse
-	(*ListPendingCallsResponse)(nil), // 68: holdfast.agent.v1.ListPendingCallsResponse
-	(*GetUsageResponse)(nil),         // 69: holdfast.agent.v1.GetUsageResponse
-	(*ListUsageResponse)(nil),        // 70: holdfast.agent.v1.ListUsageResponse
-	(*QueryUsageResponse)(nil),       // 71: holdfast.agent.v1.QueryUsageResponse
-	(*RecordUsageResponse)(nil),      // 72: holdfast.agent.v1.RecordUsageResponse
-	(*CreateTokenResponse)(nil),      // 73: holdfast.agent.v1.CreateTokenResponse
-	(*ListKeysResponse)(nil),         // 74: holdfast.agent.v1.ListKeysResponse
+	(*AddContextRequest)(nil),        // 27: holdfast.agent.v1.AddContextRequest
+	(*TruncateMessagesRequest)(nil),  // 28: holdfast.agent.v1.TruncateMessagesRequest
+	(*ListCheckpointsRequest)(nil),   // 29: holdfast.agent.v1.ListCheckpointsRequest
+	(*GetCheckpointRequest)(nil),     // 30: holdfast.agent.v1.GetCheckpointRequest
+	(*BranchRequest)(nil),            // 31: holdfast.agent.v1.BranchRequest
+	(*RewindRequest)(nil),            // 32: holdfast.agent.v1.RewindRequest
+	(*SubmitToolResultRequest)(nil),  // 33: holdfast.agent.v1.SubmitToolResultRequest
+	(*ListPendingCallsRequest)(nil),  // 34: holdfast.agent.v1.ListPendingCallsRequest
+	(*GetUsageRequest)(nil),          // 35: holdfast.agent.v1.GetUsageRequest
+	(*ListUsageRequest)(nil),         // 36: holdfast.agent.v1.ListUsageRequest
+	(*QueryUsageRequest)(nil),        // 37: holdfast.agent.v1.QueryUsageRequest
+	(*RecordUsageRequest)(nil),       // 38: holdfast.agent.v1.RecordUsageRequest
+	(*CreateTokenRequest)(nil),       // 39: holdfast.agent.v1.CreateTokenRequest
+	(*ListKeysRequest)(nil),          // 40: holdfast.agent.v1.ListKeysRequest
+	(*StartResponse)(nil),            // 41: holdfast.agent.v1.StartResponse
+	(*StreamResponse)(nil),           // 42: holdfast.agent.v1.StreamResponse
+	(*GetRunResponse)(nil),           // 43: holdfast.agent.v1.GetRunResponse
+	(*ListRunsResponse)(nil),         // 44: holdfast.agent.v1.ListRunsResponse
+	(*WaitRunResponse)(nil),          // 45: holdfast.agent.v1.WaitRunResponse
+	(*ResumeResponse)(nil),           // 46: holdfast.agent.v1.ResumeResponse
+	(*CanResumeResponse)(nil),        // 47: holdfast.agent.v1.CanResumeResponse
+	(*InterruptResponse)(nil),        // 48: holdfast.agent.v1.InterruptResponse
+	(*AbortResponse)(nil),            // 49: holdfast.agent.v1.AbortResponse
+	(*GetResponse)(nil),              // 50: holdfast.agent.v1.GetResponse
+	(*GetSessionResponse)(nil),       // 51: holdfast.agent.v1.GetSessionResponse
+	(*ListSessionsResponse)(nil),     // 52: holdfast.agent.v1.ListSessionsResponse
+	(*UpdateSessionResponse)(nil),    // 53: holdfast.agent.v1.UpdateSessionResponse
+	(*MergeStateResponse)(nil),       // 54: holdfast.agent.v1.MergeStateResponse
+	(*SetStatusResponse)(nil),        // 55: holdfast.agent.v1.SetStatusResponse
+	(*PutSubSessionResponse)(nil),    // 56: holdfast.agent.v1.PutSubSessionResponse
+	(*DeleteSessionResponse)(nil),    // 57: holdfast.agent.v1.DeleteSessionResponse
+	(*EraseUserResponse)(nil),        // 58: holdfast.agent.v1.EraseUserResponse
+	(*EraseTenantResponse)(nil),      // 59: holdfast.agent.v1.EraseTenantResponse
+	(*ListAuditEventsResponse)(nil),  // 60: holdfast.agent.v1.ListAuditEventsResponse
+	(*ListMessagesResponse)(nil),     // 61: holdfast.agent.v1.ListMessagesResponse
+	(*AppendMessagesResponse)(nil),   // 62: holdfast.agent.v1.AppendMessagesResponse
+	(*AddContextResponse)(nil),       // 63: holdfast.agent.v1.AddContextResponse
+	(*TruncateMessagesResponse)(nil), // 64: holdfast.agent.v1.TruncateMessagesResponse
+	(*ListCheckpointsResponse)(nil),  // 65: holdfast.agent.v1.ListCheckpointsResponse
+	(*GetCheckpointResponse)(nil),    // 66: holdfast.agent.v1.GetCheckpointResponse
+	(*BranchResponse)(nil),           // 67: holdfast.agent.v1.BranchResponse
+	(*RewindResponse)(nil),           // 68: holdfast.agent.v1.RewindResponse
+	(*SubmitToolResultResponse)(nil), // 69: holdfast.agent.v1.SubmitToolResultResponse
+	(*ListPendingCallsResponse)(nil), // 70: holdfast.agent.v1.ListPendingCallsResponse
+	(*GetUsageResponse)(nil),         // 71: holdfast.agent.v1.GetUsageResponse
+	(*ListUsageResponse)(nil),        // 72: holdfast.agent.v1.ListUsageResponse
+	(*QueryUsageResponse)(nil),       // 73: holdfast.agent.v1.QueryUsageResponse
+	(*RecordUsageResponse)(nil),      // 74: holdfast.agent.v1.RecordUsageResponse
+	(*CreateTokenResponse)(nil),      // 75: holdfast.agent.v1.CreateTokenResponse
+	(*ListKeysResponse)(nil),         // 76: holdfast.agent.v1.ListKeysResponse
 }
 var file_holdfast_agent_v1_agent_proto_depIdxs = []int32{
 	3,  // 0: holdfast.agent.v1.ListAgentsResponse.agents:type_name -> holdfast.agent.v1.Agent
@@ -483,58 +487,60 @@ var file_holdfast_agent_v1_agent_proto_depIdxs = []int32{
 	24, // 22: holdfast.agent.v1.AgentService.ListAuditEvents:input_type -> holdfast.agent.v1.ListAuditEventsRequest
 	25, // 23: holdfast.agent.v1.AgentService.ListMessages:input_type -> holdfast.agent.v1.ListMessagesRequest
 	26, // 24: holdfast.agent.v1.AgentService.AppendMessages:input_type -> holdfast.agent.v1.AppendMessagesRequest
-	27, // 25: holdfast.agent.v1.AgentService.TruncateMessages:input_type -> holdfast.agent.v1.TruncateMessagesRequest
-	28, // 26: holdfast.agent.v1.AgentService.ListCheckpoints:input_type -> holdfast.agent.v1.ListCheckpointsRequest
-	29, // 27: holdfast.agent.v1.AgentService.GetCheckpoint:input_type -> holdfast.agent.v1.GetCheckpointRequest
-	30, // 28: holdfast.agent.v1.AgentService.Branch:input_type -> holdfast.agent.v1.BranchRequest
-	31, // 29: holdfast.agent.v1.AgentService.Rewind:input_type -> holdfast.agent.v1.RewindRequest
-	32, // 30: holdfast.agent.v1.AgentService.SubmitToolResult:input_type -> holdfast.agent.v1.SubmitToolResultRequest
-	33, // 31: holdfast.agent.v1.AgentService.ListPendingCalls:input_type -> holdfast.agent.v1.ListPendingCallsRequest
-	34, // 32: holdfast.agent.v1.AgentService.GetUsage:input_type -> holdfast.agent.v1.GetUsageRequest
-	35, // 33: holdfast.agent.v1.AgentService.ListUsage:input_type -> holdfast.agent.v1.ListUsageRequest
-	36, // 34: holdfast.agent.v1.AgentService.QueryUsage:input_type -> holdfast.agent.v1.QueryUsageRequest
-	37, // 35: holdfast.agent.v1.AgentService.RecordUsage:input_type -> holdfast.agent.v1.RecordUsageRequest
-	0,  // 36: holdfast.agent.v1.AgentService.ListAgents:input_type -> holdfast.agent.v1.ListAgentsRequest
-	38, // 37: holdfast.agent.v1.AgentService.CreateToken:input_type -> holdfast.agent.v1.CreateTokenRequest
-	39, // 38: holdfast.agent.v1.AgentService.ListKeys:input_type -> holdfast.agent.v1.ListKeysRequest
-	40, // 39: holdfast.agent.v1.AgentService.Start:output_type -> holdfast.agent.v1.StartResponse
-	41, // 40: holdfast.agent.v1.AgentService.Stream:output_type -> holdfast.agent.v1.StreamResponse
-	42, // 41: holdfast.agent.v1.AgentService.GetRun:output_type -> holdfast.agent.v1.GetRunResponse
-	43, // 42: holdfast.agent.v1.AgentService.ListRuns:output_type -> holdfast.agent.v1.ListRunsResponse
-	44, // 43: holdfast.agent.v1.AgentService.WaitRun:output_type -> holdfast.agent.v1.WaitRunResponse
-	45, // 44: holdfast.agent.v1.AgentService.Resume:output_type -> holdfast.agent.v1.ResumeResponse
-	46, // 45: holdfast.agent.v1.AgentService.CanResume:output_type -> holdfast.agent.v1.CanResumeResponse
-	47, // 46: holdfast.agent.v1.AgentService.Interrupt:output_type -> holdfast.agent.v1.InterruptResponse
-	48, // 47: holdfast.agent.v1.AgentService.Abort:output_type -> holdfast.agent.v1.AbortResponse
-	49, // 48: holdfast.agent.v1.AgentService.Get:output_type -> holdfast.agent.v1.GetResponse
-	50, // 49: holdfast.agent.v1.AgentService.GetSession:output_type -> holdfast.agent.v1.GetSessionResponse
-	51, // 50: holdfast.agent.v1.AgentService.ListSessions:output_type -> holdfast.agent.v1.ListSessionsResponse
-	52, // 51: holdfast.agent.v1.AgentService.UpdateSession:output_type -> holdfast.agent.v1.UpdateSessionResponse
-	53, // 52: holdfast.agent.v1.AgentService.MergeState:output_type -> holdfast.agent.v1.MergeStateResponse
-	54, // 53: holdfast.agent.v1.AgentService.SetStatus:output_type -> holdfast.agent.v1.SetStatusResponse
-	55, // 54: holdfast.agent.v1.AgentService.PutSubSession:output_type -> holdfast.agent.v1.PutSubSessionResponse
-	56, // 55: holdfast.agent.v1.AgentService.DeleteSession:output_type -> holdfast.agent.v1.DeleteSessionResponse
-	57, // 56: holdfast.agent.v1.AgentService.EraseUser:output_type -> holdfast.agent.v1.EraseUserResponse
-	58, // 57: holdfast.agent.v1.AgentService.EraseTenant:output_type -> holdfast.agent.v1.EraseTenantResponse
-	59, // 58: holdfast.agent.v1.AgentService.ListAuditEvents:output_type -> holdfast.agent.v1.ListAuditEventsResponse
-	60, // 59: holdfast.agent.v1.AgentService.ListMessages:output_type -> holdfast.agent.v1.ListMessagesResponse
-	61, // 60: holdfast.agent.v1.AgentService.AppendMessages:output_type -> holdfast.agent.v1.AppendMessagesResponse
-	62, // 61: holdfast.agent.v1.AgentService.TruncateMessages:output_type -> holdfast.agent.v1.TruncateMessagesResponse
-	63, // 62: holdfast.agent.v1.AgentService.ListCheckpoints:output_type -> holdfast.agent.v1.ListCheckpointsResponse
-	64, // 63: holdfast.agent.v1.AgentService.GetCheckpoint:output_type -> holdfast.agent.v1.GetCheckpointResponse
-	65, // 64: holdfast.agent.v1.AgentService.Branch:output_type -> holdfast.agent.v1.BranchResponse
-	66, // 65: holdfast.agent.v1.AgentService.Rewind:output_type -> holdfast.agent.v1.RewindResponse
-	67, // 66: holdfast.agent.v1.AgentService.SubmitToolResult:output_type -> holdfast.agent.v1.SubmitToolResultResponse
-	68, // 67: holdfast.agent.v1.AgentService.ListPendingCalls:output_type -> holdfast.agent.v1.ListPendingCallsResponse
-	69, // 68: holdfast.agent.v1.AgentService.GetUsage:output_type -> holdfast.agent.v1.GetUsageResponse
-	70, // 69: holdfast.agent.v1.AgentService.ListUsage:output_type -> holdfast.agent.v1.ListUsageResponse
-	71, // 70: holdfast.agent.v1.AgentService.QueryUsage:output_type -> holdfast.agent.v1.QueryUsageResponse
-	72, // 71: holdfast.agent.v1.AgentService.RecordUsage:output_type -> holdfast.agent.v1.RecordUsageResponse
-	1,  // 72: holdfast.agent.v1.AgentService.ListAgents:output_type -> holdfast.agent.v1.ListAgentsResponse
-	73, // 73: holdfast.agent.v1.AgentService.CreateToken:output_type -> holdfast.agent.v1.CreateTokenResponse
-	74, // 74: holdfast.agent.v1.AgentService.ListKeys:output_type -> holdfast.agent.v1.ListKeysResponse
-	39, // [39:75] is the sub-list for method output_type
-	3,  // [3:39] is the sub-list for method input_type
+	27, // 25: holdfast.agent.v1.AgentService.AddContext:input_type -> holdfast.agent.v1.AddContextRequest
+	28, // 26: holdfast.agent.v1.AgentService.TruncateMessages:input_type -> holdfast.agent.v1.TruncateMessagesRequest
+	29, // 27: holdfast.agent.v1.AgentService.ListCheckpoints:input_type -> holdfast.agent.v1.ListCheckpointsRequest
+	30, // 28: holdfast.agent.v1.AgentService.GetCheckpoint:input_type -> holdfast.agent.v1.GetCheckpointRequest
+	31, // 29: holdfast.agent.v1.AgentService.Branch:input_type -> holdfast.agent.v1.BranchRequest
+	32, // 30: holdfast.agent.v1.AgentService.Rewind:input_type -> holdfast.agent.v1.RewindRequest
+	33, // 31: holdfast.agent.v1.AgentService.SubmitToolResult:input_type -> holdfast.agent.v1.SubmitToolResultRequest
+	34, // 32: holdfast.agent.v1.AgentService.ListPendingCalls:input_type -> holdfast.agent.v1.ListPendingCallsRequest
+	35, // 33: holdfast.agent.v1.AgentService.GetUsage:input_type -> holdfast.agent.v1.GetUsageRequest
+	36, // 34: holdfast.agent.v1.AgentService.ListUsage:input_type -> holdfast.agent.v1.ListUsageRequest
+	37, // 35: holdfast.agent.v1.AgentService.QueryUsage:input_type -> holdfast.agent.v1.QueryUsageRequest
+	38, // 36: holdfast.agent.v1.AgentService.RecordUsage:input_type -> holdfast.agent.v1.RecordUsageRequest
+	0,  // 37: holdfast.agent.v1.AgentService.ListAgents:input_type -> holdfast.agent.v1.ListAgentsRequest
+	39, // 38: holdfast.agent.v1.AgentService.CreateToken:input_type -> holdfast.agent.v1.CreateTokenRequest
+	40, // 39: holdfast.agent.v1.AgentService.ListKeys:input_type -> holdfast.agent.v1.ListKeysRequest
+	41, // 40: holdfast.agent.v1.AgentService.Start:output_type -> holdfast.agent.v1.StartResponse
+	42, // 41: holdfast.agent.v1.AgentService.Stream:output_type -> holdfast.agent.v1.StreamResponse
+	43, // 42: holdfast.agent.v1.AgentService.GetRun:output_type -> holdfast.agent.v1.GetRunResponse
+	44, // 43: holdfast.agent.v1.AgentService.ListRuns:output_type -> holdfast.agent.v1.ListRunsResponse
+	45, // 44: holdfast.agent.v1.AgentService.WaitRun:output_type -> holdfast.agent.v1.WaitRunResponse
+	46, // 45: holdfast.agent.v1.AgentService.Resume:output_type -> holdfast.agent.v1.ResumeResponse
+	47, // 46: holdfast.agent.v1.AgentService.CanResume:output_type -> holdfast.agent.v1.CanResumeResponse
+	48, // 47: holdfast.agent.v1.AgentService.Interrupt:output_type -> holdfast.agent.v1.InterruptResponse
+	49, // 48: holdfast.agent.v1.AgentService.Abort:output_type -> holdfast.agent.v1.AbortResponse
+	50, // 49: holdfast.agent.v1.AgentService.Get:output_type -> holdfast.agent.v1.GetResponse
+	51, // 50: holdfast.agent.v1.AgentService.GetSession:output_type -> holdfast.agent.v1.GetSessionResponse
+	52, // 51: holdfast.agent.v1.AgentService.ListSessions:output_type -> holdfast.agent.v1.ListSessionsResponse
+	53, // 52: holdfast.agent.v1.AgentService.UpdateSession:output_type -> holdfast.agent.v1.UpdateSessionResponse
+	54, // 53: holdfast.agent.v1.AgentService.MergeState:output_type -> holdfast.agent.v1.MergeStateResponse
+	55, // 54: holdfast.agent.v1.AgentService.SetStatus:output_type -> holdfast.agent.v1.SetStatusResponse
+	56, // 55: holdfast.agent.v1.AgentService.PutSubSession:output_type -> holdfast.agent.v1.PutSubSessionResponse
+	57, // 56: holdfast.agent.v1.AgentService.DeleteSession:output_type -> holdfast.agent.v1.DeleteSessionResponse
+	58, // 57: holdfast.agent.v1.AgentService.EraseUser:output_type -> holdfast.agent.v1.EraseUserResponse
+	59, // 58: holdfast.agent.v1.AgentService.EraseTenant:output_type -> holdfast.agent.v1.EraseTenantResponse
+	60, // 59: holdfast.agent.v1.AgentService.ListAuditEvents:output_type -> holdfast.agent.v1.ListAuditEventsResponse
+	61, // 60: holdfast.agent.v1.AgentService.ListMessages:output_type -> holdfast.agent.v1.ListMessagesResponse
+	62, // 61: holdfast.agent.v1.AgentService.AppendMessages:output_type -> holdfast.agent.v1.AppendMessagesResponse
+	63, // 62: holdfast.agent.v1.AgentService.AddContext:output_type -> holdfast.agent.v1.AddContextResponse
+	64, // 63: holdfast.agent.v1.AgentService.TruncateMessages:output_type -> holdfast.agent.v1.TruncateMessagesResponse
+	65, // 64: holdfast.agent.v1.AgentService.ListCheckpoints:output_type -> holdfast.agent.v1.ListCheckpointsResponse
+	66, // 65: holdfast.agent.v1.AgentService.GetCheckpoint:output_type -> holdfast.agent.v1.GetCheckpointResponse
+	67, // 66: holdfast.agent.v1.AgentService.Branch:output_type -> holdfast.agent.v1.BranchResponse
+	68, // 67: holdfast.agent.v1.AgentService.Rewind:output_type -> holdfast.agent.v1.RewindResponse
+	69, // 68: holdfast.agent.v1.AgentService.SubmitToolResult:output_type -> holdfast.agent.v1.SubmitToolResultResponse
+	70, // 69: holdfast.agent.v1.AgentService.ListPendingCalls:output_type -> holdfast.agent.v1.ListPendingCallsResponse
+	71, // 70: holdfast.agent.v1.AgentService.GetUsage:output_type -> holdfast.agent.v1.GetUsageResponse
+	72, // 71: holdfast.agent.v1.AgentService.ListUsage:output_type -> holdfast.agent.v1.ListUsageResponse
+	73, // 72: holdfast.agent.v1.AgentService.QueryUsage:output_type -> holdfast.agent.v1.QueryUsageResponse
+	74, // 73: holdfast.agent.v1.AgentService.RecordUsage:output_type -> holdfast.agent.v1.RecordUsageResponse
+	1,  // 74: holdfast.agent.v1.AgentService.ListAgents:output_type -> holdfast.agent.v1.ListAgentsResponse
+	75, // 75: holdfast.agent.v1.AgentService.CreateToken:output_type -> holdfast.agent.v1.CreateTokenResponse
+	76, // 76: holdfast.agent.v1.AgentService.ListKeys:output_type -> holdfast.agent.v1.ListKeysResponse
+	40, // [40:77] is the sub-list for method output_type
+	3,  // [3:40] is the sub-list for method input_type
 	3,  // [3:3] is the sub-list for extension type_name
 	3,  // [3:3] is the sub-list for extension extendee
 	0,  // [0:3] is the sub-list for field type_name

@@ -41,6 +41,7 @@ const (
 	AgentService_ListAuditEvents_FullMethodName  = "/holdfast.agent.v1.AgentService/ListAuditEvents"
 	AgentService_ListMessages_FullMethodName     = "/holdfast.agent.v1.AgentService/ListMessages"
 	AgentService_AppendMessages_FullMethodName   = "/holdfast.agent.v1.AgentService/AppendMessages"
+	AgentService_AddContext_FullMethodName       = "/holdfast.agent.v1.AgentService/AddContext"
 	AgentService_TruncateMessages_FullMethodName = "/holdfast.agent.v1.AgentService/TruncateMessages"
 	AgentService_ListCheckpoints_FullMethodName  = "/holdfast.agent.v1.AgentService/ListCheckpoints"
 	AgentService_GetCheckpoint_FullMethodName    = "/holdfast.agent.v1.AgentService/GetCheckpoint"
@@ -171,7 +172,8 @@ type AgentServiceClient interface {
 	// PERMISSION_DENIED (SCOPE_MISSING). INVALID_ARGUMENT: LIMIT_INVALID, CURSOR_INVALID, ID_INVALID.
 	ListAuditEvents(ctx context.Context, in *ListAuditEventsRequest, opts ...grpc.CallOption) (*ListAuditEventsResponse, error)
 	// ListMessages returns the messages of a session as stored, in the order of the conversation.
-	// Hidden ones are included. NOT_FOUND (SESSION_NOT_FOUND).
+	// Hidden ones are included. Rows of context have neither text nor metadata unless the caller has the scope operate.
+	// NOT_FOUND (SESSION_NOT_FOUND).
 	ListMessages(ctx context.Context, in *ListMessagesRequest, opts ...grpc.CallOption) (*ListMessagesResponse, error)
 	// AppendMessages appends messages to the conversation without a run. With ids it is idempotent: if
 	// all messages exist, it writes nothing. NOT_FOUND (SESSION_NOT_FOUND, FILE_NOT_FOUND),
@@ -179,6 +181,12 @@ type AgentServiceClient interface {
 	// MESSAGE_TOO_LARGE, FILE_INVALID, FILE_TOO_LARGE. RESOURCE_EXHAUSTED
 	// (TOO_MANY_FILES, QUOTA_BYTES).
 	AppendMessages(ctx context.Context, in *AppendMessagesRequest, opts ...grpc.CallOption) (*AppendMessagesResponse, error)
+	// AddContext appends rows of context to the conversation: messages to the model that users do not see. A run at work sees
+	// them when it continues after a suspension or after the loss of its executor, and every later run sees them. With a
+	// request key it is idempotent. Needs the scope operate: PERMISSION_DENIED (SCOPE_MISSING). NOT_FOUND
+	// (SESSION_NOT_FOUND). INVALID_ARGUMENT: CONTEXT_INVALID, CONTEXT_TOO_LARGE, CONTEXT_TOO_MANY. FAILED_PRECONDITION
+	// (MESSAGE_EXISTS): the key was used with fewer rows. RESOURCE_EXHAUSTED (QUOTA_BYTES).
+	AddContext(ctx context.Context, in *AddContextRequest, opts ...grpc.CallOption) (*AddContextResponse, error)
 	// TruncateMessages removes all messages after the first `count`, and the checkpoints that include
 	// them. A repetition changes nothing. FAILED_PRECONDITION (SESSION_BUSY) while a run is live.
 	// INVALID_ARGUMENT (COUNT_INVALID): the session has fewer messages. NOT_FOUND (SESSION_NOT_FOUND).
@@ -477,6 +485,16 @@ func (c *agentServiceClient) AppendMessages(ctx context.Context, in *AppendMessa
 	return out, nil
 }
 
+func (c *agentServiceClient) AddContext(ctx context.Context, in *AddContextRequest, opts ...grpc.CallOption) (*AddContextResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AddContextResponse)
+	err := c.cc.Invoke(ctx, AgentService_AddContext_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *agentServiceClient) TruncateMessages(ctx context.Context, in *TruncateMessagesRequest, opts ...grpc.CallOption) (*TruncateMessagesResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(TruncateMessagesResponse)
@@ -731,7 +749,8 @@ type AgentServiceServer interface {
 	// PERMISSION_DENIED (SCOPE_MISSING). INVALID_ARGUMENT: LIMIT_INVALID, CURSOR_INVALID, ID_INVALID.
 	ListAuditEvents(context.Context, *ListAuditEventsRequest) (*ListAuditEventsResponse, error)
 	// ListMessages returns the messages of a session as stored, in the order of the conversation.
-	// Hidden ones are included. NOT_FOUND (SESSION_NOT_FOUND).
+	// Hidden ones are included. Rows of context have neither text nor metadata unless the caller has the scope operate.
+	// NOT_FOUND (SESSION_NOT_FOUND).
 	ListMessages(context.Context, *ListMessagesRequest) (*ListMessagesResponse, error)
 	// AppendMessages appends messages to the conversation without a run. With ids it is idempotent: if
 	// all messages exist, it writes nothing. NOT_FOUND (SESSION_NOT_FOUND, FILE_NOT_FOUND),
@@ -739,6 +758,12 @@ type AgentServiceServer interface {
 	// MESSAGE_TOO_LARGE, FILE_INVALID, FILE_TOO_LARGE. RESOURCE_EXHAUSTED
 	// (TOO_MANY_FILES, QUOTA_BYTES).
 	AppendMessages(context.Context, *AppendMessagesRequest) (*AppendMessagesResponse, error)
+	// AddContext appends rows of context to the conversation: messages to the model that users do not see. A run at work sees
+	// them when it continues after a suspension or after the loss of its executor, and every later run sees them. With a
+	// request key it is idempotent. Needs the scope operate: PERMISSION_DENIED (SCOPE_MISSING). NOT_FOUND
+	// (SESSION_NOT_FOUND). INVALID_ARGUMENT: CONTEXT_INVALID, CONTEXT_TOO_LARGE, CONTEXT_TOO_MANY. FAILED_PRECONDITION
+	// (MESSAGE_EXISTS): the key was used with fewer rows. RESOURCE_EXHAUSTED (QUOTA_BYTES).
+	AddContext(context.Context, *AddContextRequest) (*AddContextResponse, error)
 	// TruncateMessages removes all messages after the first `count`, and the checkpoints that include
 	// them. A repetition changes nothing. FAILED_PRECONDITION (SESSION_BUSY) while a run is live.
 	// INVALID_ARGUMENT (COUNT_INVALID): the session has fewer messages. NOT_FOUND (SESSION_NOT_FOUND).
@@ -873,6 +898,9 @@ func (UnimplementedAgentServiceServer) ListMessages(context.Context, *ListMessag
 }
 func (UnimplementedAgentServiceServer) AppendMessages(context.Context, *AppendMessagesRequest) (*AppendMessagesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method AppendMessages not implemented")
+}
+func (UnimplementedAgentServiceServer) AddContext(context.Context, *AddContextRequest) (*AddContextResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AddContext not implemented")
 }
 func (UnimplementedAgentServiceServer) TruncateMessages(context.Context, *TruncateMessagesRequest) (*TruncateMessagesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method TruncateMessages not implemented")
@@ -1326,6 +1354,24 @@ func _AgentService_AppendMessages_Handler(srv interface{}, ctx context.Context, 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AgentService_AddContext_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AddContextRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).AddContext(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_AddContext_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).AddContext(ctx, req.(*AddContextRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AgentService_TruncateMessages_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(TruncateMessagesRequest)
 	if err := dec(in); err != nil {
@@ -1668,6 +1714,10 @@ var AgentService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "AppendMessages",
 			Handler:    _AgentService_AppendMessages_Handler,
+		},
+		{
+			MethodName: "AddContext",
+			Handler:    _AgentService_AddContext_Handler,
 		},
 		{
 			MethodName: "TruncateMessages",

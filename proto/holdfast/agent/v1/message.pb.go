@@ -474,6 +474,121 @@ func (x *AppendMessagesResponse) GetVersion() int64 {
 	return 0
 }
 
+type AddContextRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	SessionId string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// 1 to 100.
+	Rows []*v1.ContextRow `protobuf:"bytes,2,rep,name=rows,proto3" json:"rows,omitempty"`
+	// Makes repetitions idempotent; unique in the session.
+	RequestKey    string `protobuf:"bytes,3,opt,name=request_key,json=requestKey,proto3" json:"request_key,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AddContextRequest) Reset() {
+	*x = AddContextRequest{}
+	mi := &file_holdfast_agent_v1_message_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddContextRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddContextRequest) ProtoMessage() {}
+
+func (x *AddContextRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_agent_v1_message_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddContextRequest.ProtoReflect.Descriptor instead.
+func (*AddContextRequest) Descriptor() ([]byte, []int) {
+	return file_holdfast_agent_v1_message_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *AddContextRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *AddContextRequest) GetRows() []*v1.ContextRow {
+	if x != nil {
+		return x.Rows
+	}
+	return nil
+}
+
+func (x *AddContextRequest) GetRequestKey() string {
+	if x != nil {
+		return x.RequestKey
+	}
+	return ""
+}
+
+type AddContextResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The number of messages of the session.
+	MessageCount  int64 `protobuf:"varint,1,opt,name=message_count,json=messageCount,proto3" json:"message_count,omitempty"`
+	Version       int64 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AddContextResponse) Reset() {
+	*x = AddContextResponse{}
+	mi := &file_holdfast_agent_v1_message_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddContextResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddContextResponse) ProtoMessage() {}
+
+func (x *AddContextResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_agent_v1_message_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddContextResponse.ProtoReflect.Descriptor instead.
+func (*AddContextResponse) Descriptor() ([]byte, []int) {
+	return file_holdfast_agent_v1_message_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *AddContextResponse) GetMessageCount() int64 {
+	if x != nil {
+		return x.MessageCount
+	}
+	return 0
+}
+
+func (x *AddContextResponse) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
 type TruncateMessagesRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	SessionId string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
@@ -485,7 +600,7 @@ type TruncateMessagesRequest struct {
 
 func (x *TruncateMessagesRequest) Reset() {
 	*x = TruncateMessagesRequest{}
-	mi := &file_holdfast_agent_v1_message_proto_msgTypes[7]
+	mi := &file_holdfast_agent_v1_message_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -497,7 +612,7 @@ func (x *TruncateMessagesRequest) String() string {
 func (*TruncateMessagesRequest) ProtoMessage() {}
 
 func (x *TruncateMessagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_message_proto_msgTypes[7]
+	mi := &file_holdfast_agent_v1_message_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -510,7 +625,7 @@ func (x *TruncateMessagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TruncateMessagesRequest.ProtoReflect.Descriptor instead.
 func (*TruncateMessagesRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_message_proto_rawDescGZIP(), []int{7}
+	return file_holdfast_agent_v1_message_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *TruncateMessagesRequest) GetSessionId() string {
@@ -537,7 +652,7 @@ type TruncateMessagesResponse struct {
 
 func (x *TruncateMessagesResponse) Reset() {
 	*x = TruncateMessagesResponse{}
-	mi := &file_holdfast_agent_v1_message_proto_msgTypes[8]
+	mi := &file_holdfast_agent_v1_message_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -549,7 +664,7 @@ func (x *TruncateMessagesResponse) String() string {
 func (*TruncateMessagesResponse) ProtoMessage() {}
 
 func (x *TruncateMessagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_message_proto_msgTypes[8]
+	mi := &file_holdfast_agent_v1_message_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -562,7 +677,7 @@ func (x *TruncateMessagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TruncateMessagesResponse.ProtoReflect.Descriptor instead.
 func (*TruncateMessagesResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_message_proto_rawDescGZIP(), []int{8}
+	return file_holdfast_agent_v1_message_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *TruncateMessagesResponse) GetMessageCount() int64 {
@@ -620,6 +735,17 @@ const file_holdfast_agent_v1_message_proto_rawDesc = "" +
 	"\x0fMESSAGE_INVALID\x12\x1cmust have 1 to 1000 messages\x1a&this.size() > 0 && this.size() <= 1000R\bmessages\"W\n" +
 	"\x16AppendMessagesResponse\x12#\n" +
 	"\rmessage_count\x18\x01 \x01(\x03R\fmessageCount\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\x03R\aversion\"\x9e\x01\n" +
+	"\x11AddContextRequest\x12)\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x88\xea0\x80\x02R\tsessionId\x121\n" +
+	"\x04rows\x18\x02 \x03(\v2\x1d.holdfast.event.v1.ContextRowR\x04rows\x12+\n" +
+	"\vrequest_key\x18\x03 \x01(\tB\n" +
+	"\xbaH\ar\x05\x90\xea0\x80\x02R\n" +
+	"requestKey\"S\n" +
+	"\x12AddContextResponse\x12#\n" +
+	"\rmessage_count\x18\x01 \x01(\x03R\fmessageCount\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\"Z\n" +
 	"\x17TruncateMessagesRequest\x12)\n" +
 	"\n" +
@@ -642,7 +768,7 @@ func file_holdfast_agent_v1_message_proto_rawDescGZIP() []byte {
 	return file_holdfast_agent_v1_message_proto_rawDescData
 }
 
-var file_holdfast_agent_v1_message_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_holdfast_agent_v1_message_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_holdfast_agent_v1_message_proto_goTypes = []any{
 	(*InputMessage)(nil),             // 0: holdfast.agent.v1.InputMessage
 	(*InputPart)(nil),                // 1: holdfast.agent.v1.InputPart
@@ -651,22 +777,26 @@ var file_holdfast_agent_v1_message_proto_goTypes = []any{
 	(*StoredMessage)(nil),            // 4: holdfast.agent.v1.StoredMessage
 	(*AppendMessagesRequest)(nil),    // 5: holdfast.agent.v1.AppendMessagesRequest
 	(*AppendMessagesResponse)(nil),   // 6: holdfast.agent.v1.AppendMessagesResponse
-	(*TruncateMessagesRequest)(nil),  // 7: holdfast.agent.v1.TruncateMessagesRequest
-	(*TruncateMessagesResponse)(nil), // 8: holdfast.agent.v1.TruncateMessagesResponse
-	(*v1.FilePart)(nil),              // 9: holdfast.event.v1.FilePart
-	(*v1.Message)(nil),               // 10: holdfast.event.v1.Message
+	(*AddContextRequest)(nil),        // 7: holdfast.agent.v1.AddContextRequest
+	(*AddContextResponse)(nil),       // 8: holdfast.agent.v1.AddContextResponse
+	(*TruncateMessagesRequest)(nil),  // 9: holdfast.agent.v1.TruncateMessagesRequest
+	(*TruncateMessagesResponse)(nil), // 10: holdfast.agent.v1.TruncateMessagesResponse
+	(*v1.FilePart)(nil),              // 11: holdfast.event.v1.FilePart
+	(*v1.Message)(nil),               // 12: holdfast.event.v1.Message
+	(*v1.ContextRow)(nil),            // 13: holdfast.event.v1.ContextRow
 }
 var file_holdfast_agent_v1_message_proto_depIdxs = []int32{
 	1,  // 0: holdfast.agent.v1.InputMessage.parts:type_name -> holdfast.agent.v1.InputPart
-	9,  // 1: holdfast.agent.v1.InputPart.file:type_name -> holdfast.event.v1.FilePart
+	11, // 1: holdfast.agent.v1.InputPart.file:type_name -> holdfast.event.v1.FilePart
 	4,  // 2: holdfast.agent.v1.ListMessagesResponse.messages:type_name -> holdfast.agent.v1.StoredMessage
-	10, // 3: holdfast.agent.v1.StoredMessage.message:type_name -> holdfast.event.v1.Message
+	12, // 3: holdfast.agent.v1.StoredMessage.message:type_name -> holdfast.event.v1.Message
 	0,  // 4: holdfast.agent.v1.AppendMessagesRequest.messages:type_name -> holdfast.agent.v1.InputMessage
-	5,  // [5:5] is the sub-list for method output_type
-	5,  // [5:5] is the sub-list for method input_type
-	5,  // [5:5] is the sub-list for extension type_name
-	5,  // [5:5] is the sub-list for extension extendee
-	0,  // [0:5] is the sub-list for field type_name
+	13, // 5: holdfast.agent.v1.AddContextRequest.rows:type_name -> holdfast.event.v1.ContextRow
+	6,  // [6:6] is the sub-list for method output_type
+	6,  // [6:6] is the sub-list for method input_type
+	6,  // [6:6] is the sub-list for extension type_name
+	6,  // [6:6] is the sub-list for extension extendee
+	0,  // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_agent_v1_message_proto_init() }
@@ -685,7 +815,7 @@ func file_holdfast_agent_v1_message_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_agent_v1_message_proto_rawDesc), len(file_holdfast_agent_v1_message_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   9,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -8,7 +8,7 @@ package agentv1
 
 import (
 	_ "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
-	_ "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
+	v1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -105,8 +105,10 @@ type ResumeRequest struct {
 	// Appended before the message, in order, at most 1,000. Roles user, assistant and system.
 	AppendMessages []*InputMessage `protobuf:"bytes,8,rep,name=append_messages,json=appendMessages,proto3" json:"append_messages,omitempty"`
 	TimeoutMs      int64           `protobuf:"varint,9,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Messages to the model that users do not see, behind append_messages. At most 100. Needs the scope `operate`.
+	Context       []*v1.ContextRow `protobuf:"bytes,14,rep,name=context,proto3" json:"context,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ResumeRequest) Reset() {
@@ -200,6 +202,13 @@ func (x *ResumeRequest) GetTimeoutMs() int64 {
 		return x.TimeoutMs
 	}
 	return 0
+}
+
+func (x *ResumeRequest) GetContext() []*v1.ContextRow {
+	if x != nil {
+		return x.Context
+	}
+	return nil
 }
 
 type ResumeResponse struct {
@@ -390,7 +399,7 @@ var File_holdfast_agent_v1_resume_proto protoreflect.FileDescriptor
 
 const file_holdfast_agent_v1_resume_proto_rawDesc = "" +
 	"\n" +
-	"\x1eholdfast/agent/v1/resume.proto\x12\x11holdfast.agent.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fholdfast/agent/v1/message.proto\x1a\x1dholdfast/agent/v1/rules.proto\x1a\x1fholdfast/event/v1/options.proto\"\x88\x04\n" +
+	"\x1eholdfast/agent/v1/resume.proto\x12\x11holdfast.agent.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fholdfast/agent/v1/message.proto\x1a\x1dholdfast/agent/v1/rules.proto\x1a\x1fholdfast/event/v1/message.proto\x1a\x1fholdfast/event/v1/options.proto\"\xc1\x04\n" +
 	"\rResumeRequest\x12)\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\n" +
@@ -409,7 +418,8 @@ const file_holdfast_agent_v1_resume_proto_rawDesc = "" +
 	"\x0fMESSAGE_INVALID\x12\x1fmust have at most 1000 messages\x1a\x13this.size() <= 1000R\x0eappendMessages\x12,\n" +
 	"\n" +
 	"timeout_ms\x18\t \x01(\x03B\r\xbaH\n" +
-	"\"\b\x98\xea0\x80\x90\xfb\xd3\tR\ttimeoutMs\"\xa6\x01\n" +
+	"\"\b\x98\xea0\x80\x90\xfb\xd3\tR\ttimeoutMs\x127\n" +
+	"\acontext\x18\x0e \x03(\v2\x1d.holdfast.event.v1.ContextRowR\acontext\"\xa6\x01\n" +
 	"\x0eResumeResponse\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x15\n" +
@@ -456,15 +466,17 @@ var file_holdfast_agent_v1_resume_proto_goTypes = []any{
 	(*CanResumeRequest)(nil),  // 3: holdfast.agent.v1.CanResumeRequest
 	(*CanResumeResponse)(nil), // 4: holdfast.agent.v1.CanResumeResponse
 	(*InputMessage)(nil),      // 5: holdfast.agent.v1.InputMessage
+	(*v1.ContextRow)(nil),     // 6: holdfast.event.v1.ContextRow
 }
 var file_holdfast_agent_v1_resume_proto_depIdxs = []int32{
 	0, // 0: holdfast.agent.v1.ResumeRequest.mode:type_name -> holdfast.agent.v1.ResumeMode
 	5, // 1: holdfast.agent.v1.ResumeRequest.append_messages:type_name -> holdfast.agent.v1.InputMessage
-	2, // [2:2] is the sub-list for method output_type
-	2, // [2:2] is the sub-list for method input_type
-	2, // [2:2] is the sub-list for extension type_name
-	2, // [2:2] is the sub-list for extension extendee
-	0, // [0:2] is the sub-list for field type_name
+	6, // 2: holdfast.agent.v1.ResumeRequest.context:type_name -> holdfast.event.v1.ContextRow
+	3, // [3:3] is the sub-list for method output_type
+	3, // [3:3] is the sub-list for method input_type
+	3, // [3:3] is the sub-list for extension type_name
+	3, // [3:3] is the sub-list for extension extendee
+	0, // [0:3] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_agent_v1_resume_proto_init() }

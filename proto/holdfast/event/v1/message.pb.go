@@ -673,6 +673,89 @@ func (x *ApprovalVerdict) GetReason() string {
 	return ""
 }
 
+// ContextRow is a message to the model that users do not see: see Agent.StepContext of pkg/agent. As a message it has the
+// role CONTEXT, the text as its part, and the other fields in its metadata.
+type ContextRow struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// instruction, notice, tools or memory.
+	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	// May be empty for tools. All fields together have at most 16 KiB.
+	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	// A row replaces the earlier one with its key. A row that says the same as that one changes nothing. At most 256
+	// bytes; empty for none.
+	Key string `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
+	// Tools that are not offered any more, and tools that are offered again. For the kind tools only, at most 30 each.
+	Disable       []string `protobuf:"bytes,4,rep,name=disable,proto3" json:"disable,omitempty"`
+	Enable        []string `protobuf:"bytes,5,rep,name=enable,proto3" json:"enable,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ContextRow) Reset() {
+	*x = ContextRow{}
+	mi := &file_holdfast_event_v1_message_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ContextRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ContextRow) ProtoMessage() {}
+
+func (x *ContextRow) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_event_v1_message_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ContextRow.ProtoReflect.Descriptor instead.
+func (*ContextRow) Descriptor() ([]byte, []int) {
+	return file_holdfast_event_v1_message_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ContextRow) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *ContextRow) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *ContextRow) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *ContextRow) GetDisable() []string {
+	if x != nil {
+		return x.Disable
+	}
+	return nil
+}
+
+func (x *ContextRow) GetEnable() []string {
+	if x != nil {
+		return x.Enable
+	}
+	return nil
+}
+
 type FilePart struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// IANA media type.
@@ -686,7 +769,7 @@ type FilePart struct {
 
 func (x *FilePart) Reset() {
 	*x = FilePart{}
-	mi := &file_holdfast_event_v1_message_proto_msgTypes[7]
+	mi := &file_holdfast_event_v1_message_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -698,7 +781,7 @@ func (x *FilePart) String() string {
 func (*FilePart) ProtoMessage() {}
 
 func (x *FilePart) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_event_v1_message_proto_msgTypes[7]
+	mi := &file_holdfast_event_v1_message_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -711,7 +794,7 @@ func (x *FilePart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FilePart.ProtoReflect.Descriptor instead.
 func (*FilePart) Descriptor() ([]byte, []int) {
-	return file_holdfast_event_v1_message_proto_rawDescGZIP(), []int{7}
+	return file_holdfast_event_v1_message_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *FilePart) GetMediaType() string {
@@ -790,7 +873,14 @@ const file_holdfast_event_v1_message_proto_rawDesc = "" +
 	"\vapproval_id\x18\x01 \x01(\tR\n" +
 	"approvalId\x12\x1a\n" +
 	"\bapproved\x18\x02 \x01(\bR\bapproved\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"W\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"x\n" +
+	"\n" +
+	"ContextRow\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\x12\x10\n" +
+	"\x03key\x18\x03 \x01(\tR\x03key\x12\x18\n" +
+	"\adisable\x18\x04 \x03(\tR\adisable\x12\x16\n" +
+	"\x06enable\x18\x05 \x03(\tR\x06enable\"W\n" +
 	"\bFilePart\x12\x1d\n" +
 	"\n" +
 	"media_type\x18\x01 \x01(\tR\tmediaType\x12\x10\n" +
@@ -817,7 +907,7 @@ func file_holdfast_event_v1_message_proto_rawDescGZIP() []byte {
 }
 
 var file_holdfast_event_v1_message_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_holdfast_event_v1_message_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_holdfast_event_v1_message_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_holdfast_event_v1_message_proto_goTypes = []any{
 	(Role)(0),               // 0: holdfast.event.v1.Role
 	(*Message)(nil),         // 1: holdfast.event.v1.Message
@@ -827,24 +917,25 @@ var file_holdfast_event_v1_message_proto_goTypes = []any{
 	(*ToolCallPart)(nil),    // 5: holdfast.event.v1.ToolCallPart
 	(*ToolResultPart)(nil),  // 6: holdfast.event.v1.ToolResultPart
 	(*ApprovalVerdict)(nil), // 7: holdfast.event.v1.ApprovalVerdict
-	(*FilePart)(nil),        // 8: holdfast.event.v1.FilePart
-	nil,                     // 9: holdfast.event.v1.Message.MetadataEntry
+	(*ContextRow)(nil),      // 8: holdfast.event.v1.ContextRow
+	(*FilePart)(nil),        // 9: holdfast.event.v1.FilePart
+	nil,                     // 10: holdfast.event.v1.Message.MetadataEntry
 }
 var file_holdfast_event_v1_message_proto_depIdxs = []int32{
-	0, // 0: holdfast.event.v1.Message.role:type_name -> holdfast.event.v1.Role
-	2, // 1: holdfast.event.v1.Message.parts:type_name -> holdfast.event.v1.Part
-	9, // 2: holdfast.event.v1.Message.metadata:type_name -> holdfast.event.v1.Message.MetadataEntry
-	3, // 3: holdfast.event.v1.Part.text:type_name -> holdfast.event.v1.TextPart
-	4, // 4: holdfast.event.v1.Part.reasoning:type_name -> holdfast.event.v1.ReasoningPart
-	5, // 5: holdfast.event.v1.Part.tool_call:type_name -> holdfast.event.v1.ToolCallPart
-	6, // 6: holdfast.event.v1.Part.tool_result:type_name -> holdfast.event.v1.ToolResultPart
-	8, // 7: holdfast.event.v1.Part.file:type_name -> holdfast.event.v1.FilePart
-	7, // 8: holdfast.event.v1.ToolResultPart.approval:type_name -> holdfast.event.v1.ApprovalVerdict
-	9, // [9:9] is the sub-list for method output_type
-	9, // [9:9] is the sub-list for method input_type
-	9, // [9:9] is the sub-list for extension type_name
-	9, // [9:9] is the sub-list for extension extendee
-	0, // [0:9] is the sub-list for field type_name
+	0,  // 0: holdfast.event.v1.Message.role:type_name -> holdfast.event.v1.Role
+	2,  // 1: holdfast.event.v1.Message.parts:type_name -> holdfast.event.v1.Part
+	10, // 2: holdfast.event.v1.Message.metadata:type_name -> holdfast.event.v1.Message.MetadataEntry
+	3,  // 3: holdfast.event.v1.Part.text:type_name -> holdfast.event.v1.TextPart
+	4,  // 4: holdfast.event.v1.Part.reasoning:type_name -> holdfast.event.v1.ReasoningPart
+	5,  // 5: holdfast.event.v1.Part.tool_call:type_name -> holdfast.event.v1.ToolCallPart
+	6,  // 6: holdfast.event.v1.Part.tool_result:type_name -> holdfast.event.v1.ToolResultPart
+	9,  // 7: holdfast.event.v1.Part.file:type_name -> holdfast.event.v1.FilePart
+	7,  // 8: holdfast.event.v1.ToolResultPart.approval:type_name -> holdfast.event.v1.ApprovalVerdict
+	9,  // [9:9] is the sub-list for method output_type
+	9,  // [9:9] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_event_v1_message_proto_init() }
@@ -866,7 +957,7 @@ func file_holdfast_event_v1_message_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_event_v1_message_proto_rawDesc), len(file_holdfast_event_v1_message_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   9,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1947,7 +1947,10 @@ type CallResult struct {
 	Usage []*v1.UsageEntry `protobuf:"bytes,3,rep,name=usage,proto3" json:"usage,omitempty"`
 	// Writes to the private store of the session, at most one for each key. RecordResult stores them with the result; a
 	// claim does not carry them.
-	Store         []*StoreWrite `protobuf:"bytes,4,rep,name=store,proto3" json:"store,omitempty"`
+	Store []*StoreWrite `protobuf:"bytes,4,rep,name=store,proto3" json:"store,omitempty"`
+	// Rows of context that the call has added. The next owner of the run gets them from the journal, and appends them with the
+	// commit of the step.
+	Context       []*v1.ContextRow `protobuf:"bytes,6,rep,name=context,proto3" json:"context,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2006,6 +2009,13 @@ func (x *CallResult) GetUsage() []*v1.UsageEntry {
 func (x *CallResult) GetStore() []*StoreWrite {
 	if x != nil {
 		return x.Store
+	}
+	return nil
+}
+
+func (x *CallResult) GetContext() []*v1.ContextRow {
+	if x != nil {
+		return x.Context
 	}
 	return nil
 }
@@ -3106,13 +3116,14 @@ const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"\x04plan\x18\x02 \x01(\v2\x1a.holdfast.event.v1.MessageR\x04plan\x127\n" +
 	"\aresults\x18\x04 \x03(\v2\x1d.holdfast.state.v1.CallResultR\aresults\x123\n" +
 	"\x05usage\x18\x05 \x03(\v2\x1d.holdfast.event.v1.UsageEntryR\x05usage\x12,\n" +
-	"\x03ops\x18\x06 \x03(\v2\x1a.holdfast.state.v1.StateOpR\x03opsJ\x04\b\x03\x10\x04\"\xdf\x01\n" +
+	"\x03ops\x18\x06 \x03(\v2\x1a.holdfast.state.v1.StateOpR\x03opsJ\x04\b\x03\x10\x04\"\x98\x02\n" +
 	"\n" +
 	"CallResult\x129\n" +
 	"\x06result\x18\x01 \x01(\v2!.holdfast.event.v1.ToolResultPartR\x06result\x12,\n" +
 	"\x03ops\x18\x02 \x03(\v2\x1a.holdfast.state.v1.StateOpR\x03ops\x123\n" +
 	"\x05usage\x18\x03 \x03(\v2\x1d.holdfast.event.v1.UsageEntryR\x05usage\x123\n" +
-	"\x05store\x18\x04 \x03(\v2\x1d.holdfast.state.v1.StoreWriteR\x05store\"f\n" +
+	"\x05store\x18\x04 \x03(\v2\x1d.holdfast.state.v1.StoreWriteR\x05store\x127\n" +
+	"\acontext\x18\x06 \x03(\v2\x1d.holdfast.event.v1.ContextRowR\acontext\"f\n" +
 	"\n" +
 	"StoreWrite\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
@@ -3322,6 +3333,7 @@ var file_holdfast_state_v1_model_proto_goTypes = []any{
 	(*v1.StepRecord)(nil),     // 34: holdfast.event.v1.StepRecord
 	(*v1.UsageEntry)(nil),     // 35: holdfast.event.v1.UsageEntry
 	(*v1.ToolResultPart)(nil), // 36: holdfast.event.v1.ToolResultPart
+	(*v1.ContextRow)(nil),     // 37: holdfast.event.v1.ContextRow
 }
 var file_holdfast_state_v1_model_proto_depIdxs = []int32{
 	0,  // 0: holdfast.state.v1.Session.status:type_name -> holdfast.state.v1.SessionStatus
@@ -3349,25 +3361,26 @@ var file_holdfast_state_v1_model_proto_depIdxs = []int32{
 	24, // 22: holdfast.state.v1.CallResult.ops:type_name -> holdfast.state.v1.StateOp
 	35, // 23: holdfast.state.v1.CallResult.usage:type_name -> holdfast.event.v1.UsageEntry
 	23, // 24: holdfast.state.v1.CallResult.store:type_name -> holdfast.state.v1.StoreWrite
-	6,  // 25: holdfast.state.v1.Call.kind:type_name -> holdfast.state.v1.CallKind
-	33, // 26: holdfast.state.v1.Call.entry_input:type_name -> holdfast.event.v1.Message
-	26, // 27: holdfast.state.v1.Call.answer:type_name -> holdfast.state.v1.CallAnswer
-	26, // 28: holdfast.state.v1.Call.late_answer:type_name -> holdfast.state.v1.CallAnswer
-	5,  // 29: holdfast.state.v1.Call.approvers:type_name -> holdfast.state.v1.Approvers
-	28, // 30: holdfast.state.v1.CallAnswer.approval:type_name -> holdfast.state.v1.ApprovalAnswer
-	27, // 31: holdfast.state.v1.CallAnswer.child:type_name -> holdfast.state.v1.ChildEnd
-	7,  // 32: holdfast.state.v1.CallAnswer.source:type_name -> holdfast.state.v1.AnswerSource
-	0,  // 33: holdfast.state.v1.ChildEnd.status:type_name -> holdfast.state.v1.SessionStatus
-	15, // 34: holdfast.state.v1.ChildEnd.failure:type_name -> holdfast.state.v1.Failure
-	0,  // 35: holdfast.state.v1.SubSession.status:type_name -> holdfast.state.v1.SessionStatus
-	8,  // 36: holdfast.state.v1.SubSession.mode:type_name -> holdfast.state.v1.SubSessionMode
-	9,  // 37: holdfast.state.v1.SubSession.location:type_name -> holdfast.state.v1.SubSessionLocation
-	0,  // 38: holdfast.state.v1.Checkpoint.status:type_name -> holdfast.state.v1.SessionStatus
-	39, // [39:39] is the sub-list for method output_type
-	39, // [39:39] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	37, // 25: holdfast.state.v1.CallResult.context:type_name -> holdfast.event.v1.ContextRow
+	6,  // 26: holdfast.state.v1.Call.kind:type_name -> holdfast.state.v1.CallKind
+	33, // 27: holdfast.state.v1.Call.entry_input:type_name -> holdfast.event.v1.Message
+	26, // 28: holdfast.state.v1.Call.answer:type_name -> holdfast.state.v1.CallAnswer
+	26, // 29: holdfast.state.v1.Call.late_answer:type_name -> holdfast.state.v1.CallAnswer
+	5,  // 30: holdfast.state.v1.Call.approvers:type_name -> holdfast.state.v1.Approvers
+	28, // 31: holdfast.state.v1.CallAnswer.approval:type_name -> holdfast.state.v1.ApprovalAnswer
+	27, // 32: holdfast.state.v1.CallAnswer.child:type_name -> holdfast.state.v1.ChildEnd
+	7,  // 33: holdfast.state.v1.CallAnswer.source:type_name -> holdfast.state.v1.AnswerSource
+	0,  // 34: holdfast.state.v1.ChildEnd.status:type_name -> holdfast.state.v1.SessionStatus
+	15, // 35: holdfast.state.v1.ChildEnd.failure:type_name -> holdfast.state.v1.Failure
+	0,  // 36: holdfast.state.v1.SubSession.status:type_name -> holdfast.state.v1.SessionStatus
+	8,  // 37: holdfast.state.v1.SubSession.mode:type_name -> holdfast.state.v1.SubSessionMode
+	9,  // 38: holdfast.state.v1.SubSession.location:type_name -> holdfast.state.v1.SubSessionLocation
+	0,  // 39: holdfast.state.v1.Checkpoint.status:type_name -> holdfast.state.v1.SessionStatus
+	40, // [40:40] is the sub-list for method output_type
+	40, // [40:40] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_state_v1_model_proto_init() }

@@ -143,7 +143,8 @@ type StartRunRequest struct {
 	// The agent of a new session whose request names none. If it is empty too, the session gets the only announced
 	// agent; INVALID_ARGUMENT (AGENT_REQUIRED) if there is not exactly one.
 	DefaultAgentType string `protobuf:"bytes,40,opt,name=default_agent_type,json=defaultAgentType,proto3" json:"default_agent_type,omitempty"`
-	// User messages. Sending and editing need at least one. The service adds missing ids.
+	// User messages, and before them hidden messages of the role CONTEXT. Sending and editing need at least one of a user. The
+	// service adds missing ids.
 	Messages   []*v1.Message `protobuf:"bytes,4,rep,name=messages,proto3" json:"messages,omitempty"`
 	RequestKey string        `protobuf:"bytes,5,opt,name=request_key,json=requestKey,proto3" json:"request_key,omitempty"`
 	// The session's owner, for a new session.

@@ -85,6 +85,8 @@ const (
 	// AgentServiceAppendMessagesProcedure is the fully-qualified name of the AgentService's
 	// AppendMessages RPC.
 	AgentServiceAppendMessagesProcedure = "/holdfast.agent.v1.AgentService/AppendMessages"
+	// AgentServiceAddContextProcedure is the fully-qualified name of the AgentService's AddContext RPC.
+	AgentServiceAddContextProcedure = "/holdfast.agent.v1.AgentService/AddContext"
 	// AgentServiceTruncateMessagesProcedure is the fully-qualified name of the AgentService's
 	// TruncateMessages RPC.
 	AgentServiceTruncateMessagesProcedure = "/holdfast.agent.v1.AgentService/TruncateMessages"
@@ -223,7 +225,8 @@ type AgentServiceClient interface {
 	// PERMISSION_DENIED (SCOPE_MISSING). INVALID_ARGUMENT: LIMIT_INVALID, CURSOR_INVALID, ID_INVALID.
 	ListAuditEvents(context.Context, *v1.ListAuditEventsRequest) (*v1.ListAuditEventsResponse, error)
 	// ListMessages returns the messages of a session as stored, in the order of the conversation.
-	// Hidden ones are included. NOT_FOUND (SESSION_NOT_FOUND).
+	// Hidden ones are included. Rows of context have neither text nor metadata unless the caller has the scope operate.
+	// NOT_FOUND (SESSION_NOT_FOUND).
 	ListMessages(context.Context, *v1.ListMessagesRequest) (*v1.ListMessagesResponse, error)
 	// AppendMessages appends messages to the conversation without a run. With ids it is idempotent: if
 	// all messages exist, it writes nothing. NOT_FOUND (SESSION_NOT_FOUND, FILE_NOT_FOUND),
@@ -231,6 +234,12 @@ type AgentServiceClient interface {
 	// MESSAGE_TOO_LARGE, FILE_INVALID, FILE_TOO_LARGE. RESOURCE_EXHAUSTED
 	// (TOO_MANY_FILES, QUOTA_BYTES).
 	AppendMessages(context.Context, *v1.AppendMessagesRequest) (*v1.AppendMessagesResponse, error)
+	// AddContext appends rows of context to the conversation: messages to the model that users do not see. A run at work sees
+	// them when it continues after a suspension or after the loss of its executor, and every later run sees them. With a
+	// request key it is idempotent. Needs the scope operate: PERMISSION_DENIED (SCOPE_MISSING). NOT_FOUND
+	// (SESSION_NOT_FOUND). INVALID_ARGUMENT: CONTEXT_INVALID, CONTEXT_TOO_LARGE, CONTEXT_TOO_MANY. FAILED_PRECONDITION
+	// (MESSAGE_EXISTS): the key was used with fewer rows. RESOURCE_EXHAUSTED (QUOTA_BYTES).
+	AddContext(context.Context, *v1.AddContextRequest) (*v1.AddContextResponse, error)
 	// TruncateMessages removes all messages after the first `count`, and the checkpoints that include
 	// them. A repetition changes nothing. FAILED_PRECONDITION (SESSION_BUSY) while a run is live.
 	// INVALID_ARGUMENT (COUNT_INVALID): the session has fewer messages. NOT_FOUND (SESSION_NOT_FOUND).
@@ -435,6 +444,12 @@ func NewAgentServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(agentServiceMethods.ByName("AppendMessages")),
 			connect.WithClientOptions(opts...),
 		),
+		addContext: connect.NewClient[v1.AddContextRequest, v1.AddContextResponse](
+			httpClient,
+			baseURL+AgentServiceAddContextProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("AddContext")),
+			connect.WithClientOptions(opts...),
+		),
 		truncateMessages: connect.NewClient[v1.TruncateMessagesRequest, v1.TruncateMessagesResponse](
 			httpClient,
 			baseURL+AgentServiceTruncateMessagesProcedure,
@@ -546,6 +561,7 @@ type agentServiceClient struct {
 	listAuditEvents  *connect.Client[v1.ListAuditEventsRequest, v1.ListAuditEventsResponse]
 	listMessages     *connect.Client[v1.ListMessagesRequest, v1.ListMessagesResponse]
 	appendMessages   *connect.Client[v1.AppendMessagesRequest, v1.AppendMessagesResponse]
+	addContext       *connect.Client[v1.AddContextRequest, v1.AddContextResponse]
 	truncateMessages *connect.Client[v1.TruncateMessagesRequest, v1.TruncateMessagesResponse]
 	listCheckpoints  *connect.Client[v1.ListCheckpointsRequest, v1.ListCheckpointsResponse]
 	getCheckpoint    *connect.Client[v1.GetCheckpointRequest, v1.GetCheckpointResponse]
@@ -750,6 +766,15 @@ func (c *agentServiceClient) ListMessages(ctx context.Context, req *v1.ListMessa
 // AppendMessages calls holdfast.agent.v1.AgentService.AppendMessages.
 func (c *agentServiceClient) AppendMessages(ctx context.Context, req *v1.AppendMessagesRequest) (*v1.AppendMessagesResponse, error) {
 	response, err := c.appendMessages.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// AddContext calls holdfast.agent.v1.AgentService.AddContext.
+func (c *agentServiceClient) AddContext(ctx context.Context, req *v1.AddContextRequest) (*v1.AddContextResponse, error) {
+	response, err := c.addContext.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -983,7 +1008,8 @@ type AgentServiceHandler interface {
 	// PERMISSION_DENIED (SCOPE_MISSING). INVALID_ARGUMENT: LIMIT_INVALID, CURSOR_INVALID, ID_INVALID.
 	ListAuditEvents(context.Context, *v1.ListAuditEventsRequest) (*v1.ListAuditEventsResponse, error)
 	// ListMessages returns the messages of a session as stored, in the order of the conversation.
-	// Hidden ones are included. NOT_FOUND (SESSION_NOT_FOUND).
+	// Hidden ones are included. Rows of context have neither text nor metadata unless the caller has the scope operate.
+	// NOT_FOUND (SESSION_NOT_FOUND).
 	ListMessages(context.Context, *v1.ListMessagesRequest) (*v1.ListMessagesResponse, error)
 	// AppendMessages appends messages to the conversation without a run. With ids it is idempotent: if
 	// all messages exist, it writes nothing. NOT_FOUND (SESSION_NOT_FOUND, FILE_NOT_FOUND),
@@ -991,6 +1017,12 @@ type AgentServiceHandler interface {
 	// MESSAGE_TOO_LARGE, FILE_INVALID, FILE_TOO_LARGE. RESOURCE_EXHAUSTED
 	// (TOO_MANY_FILES, QUOTA_BYTES).
 	AppendMessages(context.Context, *v1.AppendMessagesRequest) (*v1.AppendMessagesResponse, error)
+	// AddContext appends rows of context to the conversation: messages to the model that users do not see. A run at work sees
+	// them when it continues after a suspension or after the loss of its executor, and every later run sees them. With a
+	// request key it is idempotent. Needs the scope operate: PERMISSION_DENIED (SCOPE_MISSING). NOT_FOUND
+	// (SESSION_NOT_FOUND). INVALID_ARGUMENT: CONTEXT_INVALID, CONTEXT_TOO_LARGE, CONTEXT_TOO_MANY. FAILED_PRECONDITION
+	// (MESSAGE_EXISTS): the key was used with fewer rows. RESOURCE_EXHAUSTED (QUOTA_BYTES).
+	AddContext(context.Context, *v1.AddContextRequest) (*v1.AddContextResponse, error)
 	// TruncateMessages removes all messages after the first `count`, and the checkpoints that include
 	// them. A repetition changes nothing. FAILED_PRECONDITION (SESSION_BUSY) while a run is live.
 	// INVALID_ARGUMENT (COUNT_INVALID): the session has fewer messages. NOT_FOUND (SESSION_NOT_FOUND).
@@ -1191,6 +1223,12 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(agentServiceMethods.ByName("AppendMessages")),
 		connect.WithHandlerOptions(opts...),
 	)
+	agentServiceAddContextHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceAddContextProcedure,
+		svc.AddContext,
+		connect.WithSchema(agentServiceMethods.ByName("AddContext")),
+		connect.WithHandlerOptions(opts...),
+	)
 	agentServiceTruncateMessagesHandler := connect.NewUnaryHandlerSimple(
 		AgentServiceTruncateMessagesProcedure,
 		svc.TruncateMessages,
@@ -1321,6 +1359,8 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 			agentServiceListMessagesHandler.ServeHTTP(w, r)
 		case AgentServiceAppendMessagesProcedure:
 			agentServiceAppendMessagesHandler.ServeHTTP(w, r)
+		case AgentServiceAddContextProcedure:
+			agentServiceAddContextHandler.ServeHTTP(w, r)
 		case AgentServiceTruncateMessagesProcedure:
 			agentServiceTruncateMessagesHandler.ServeHTTP(w, r)
 		case AgentServiceListCheckpointsProcedure:
@@ -1444,6 +1484,10 @@ func (UnimplementedAgentServiceHandler) ListMessages(context.Context, *v1.ListMe
 
 func (UnimplementedAgentServiceHandler) AppendMessages(context.Context, *v1.AppendMessagesRequest) (*v1.AppendMessagesResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.AppendMessages is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) AddContext(context.Context, *v1.AddContextRequest) (*v1.AddContextResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.AddContext is not implemented"))
 }
 
 func (UnimplementedAgentServiceHandler) TruncateMessages(context.Context, *v1.TruncateMessagesRequest) (*v1.TruncateMessagesResponse, error) {
