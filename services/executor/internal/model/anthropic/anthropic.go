@@ -14,7 +14,9 @@ import (
 )
 
 // DefaultBaseURL is Anthropic's own API.
-const DefaultBaseURL = "https://api.anthropic.com"
+const DefaultBaseURL = "https://" + anthropicHost
+
+const anthropicHost = "api.anthropic.com"
 
 // DefaultIdleTimeout is far longer than any pause of a healthy stream: the API sends pings.
 const DefaultIdleTimeout = 5 * time.Minute

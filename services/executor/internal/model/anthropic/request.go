@@ -114,6 +114,9 @@ func refusesThinking(params body, opts options) bool {
 		return true
 	}
 	last := len(params.Messages) - 1
+	if last >= 0 && params.Messages[last].Role == roleSystem {
+		last--
+	}
 	if opts.Thinking.Type != "enabled" || last < 1 || params.Messages[last].Content[0].Type != typeToolResult {
 		return false
 	}
@@ -121,13 +124,49 @@ func refusesThinking(params body, opts options) bool {
 	return first != typeThinking && first != typeRedacted
 }
 
+// systemModels matches the models that accept system messages in the middle of a conversation. Only Anthropic's own
+// API is known to do so.
+var systemModels = regexp.MustCompile(`^claude-opus-(4-8|5)(-|$)`)
+
+func acceptsSystem(to origin) bool { return to.Host == anthropicHost && systemModels.MatchString(to.Model) }
+
 // addMessages adds the messages, and says which files their blocks are.
+//
+// A model may accept a system message between a turn of the user and one of the assistant, or at the end. So the rows of
+// context of a turn of the user follow it, in one message.
 func addMessages(params *body, messages []agent.Message, to origin) (model.Locations, error) {
 	locations := model.Locations{}
+	var rows []agent.Message // of the current turn of the user
+	addRows := func() {
+		if len(rows) == 0 {
+			return
+		}
+		next := turn{Role: roleSystem}
+		last := len(params.Messages) - 1
+		if last < 0 || params.Messages[last].Role != roleUser {
+			next.Role = roleUser
+		}
+		for _, m := range rows {
+			text := m.Text()
+			if next.Role == roleUser {
+				text = model.ContextText(m)
+			}
+			next.Content = append(next.Content, textBlock(text))
+		}
+		params.Messages = append(params.Messages, next)
+		rows = nil
+	}
 	for _, m := range messages {
-		role, blocks, files, err := turnBlocks(m, to)
+		if _, _, isRow := agent.ContextRowOf(m); isRow && acceptsSystem(to) {
+			rows = append(rows, m)
+			continue
+		}
+		role, blocks, files, err := turnBlocks(model.ContextAsUser(m), to)
 		if err != nil {
 			return nil, err
+		}
+		if role == roleAssistant && len(blocks) > 0 {
+			addRows()
 		}
 		last := len(params.Messages) - 1
 		switch {
@@ -144,6 +183,7 @@ func addMessages(params *body, messages []agent.Message, to origin) (model.Locat
 			locations[location] = model.FileRef{MessageID: m.ID, Part: part}
 		}
 	}
+	addRows()
 	return locations, nil
 }
 

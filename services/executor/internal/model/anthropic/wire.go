@@ -31,6 +31,7 @@ type turn struct {
 const (
 	roleUser      = "user"
 	roleAssistant = "assistant"
+	roleSystem    = "system"
 )
 
 // kind is an object with nothing but its type.

@@ -128,7 +128,7 @@ const skipSignature = "skip_thought_signature_validator"
 func newTurn(m agent.Message, to origin, needsSignature bool) (turn, error) {
 	switch m.Role {
 	case agent.RoleUser, agent.RoleSystem, agent.RoleContext:
-		return userTurn(m)
+		return userTurn(model.ContextAsUser(m))
 	case agent.RoleAssistant:
 		t := modelTurn(m, to)
 		first := slices.IndexFunc(t.Parts, func(p part) bool { return p.FunctionCall != nil })

@@ -62,7 +62,7 @@ type chatCall struct {
 func newChatMessages(r model.Request, system string, p profile.Profile, from origin) ([]json.RawMessage, model.Locations, error) {
 	c := chatWriter{profile: p, origin: from}
 	if strings.TrimSpace(system) != "" {
-		c.addSystem(system)
+		c.addSystem(agent.Message{Role: agent.RoleSystem, Parts: []agent.Part{agent.Text{Text: system}}})
 	}
 	check := func(f agent.File) error { _, err := c.file(f); return err }
 	messages, err := model.OmitUnsupportedFiles(r.Messages, check)
@@ -104,8 +104,8 @@ type chatWriter struct {
 func (c *chatWriter) add(i int, m agent.Message) error {
 	switch m.Role {
 	case agent.RoleSystem, agent.RoleContext:
-		if text := m.Text(); strings.TrimSpace(text) != "" {
-			c.addSystem(text)
+		if strings.TrimSpace(m.Text()) != "" {
+			c.addSystem(m)
 		}
 		return nil
 	case agent.RoleUser:
@@ -126,8 +126,8 @@ func (c *chatWriter) add(i int, m agent.Message) error {
 }
 
 // addSystem adds a text of the runtime where the server accepts it.
-func (c *chatWriter) addSystem(text string) {
-	role := roleSystem
+func (c *chatWriter) addSystem(m agent.Message) {
+	role, text := roleSystem, m.Text()
 	switch c.profile.System {
 	case profile.SystemDeveloper:
 		role = roleDeveloper
@@ -141,6 +141,9 @@ func (c *chatWriter) addSystem(text string) {
 		if len(c.messages) > 0 {
 			role = roleUser
 		}
+	}
+	if role == roleUser {
+		text = model.ContextText(m)
 	}
 	c.messages = append(c.messages, chatMessage{role: role, content: []contentPart{{text: text}}})
 }
