@@ -114,6 +114,17 @@ func (a *answers) answeredIn(m agent.Message, superseded bool, pending []ClientC
 	if j != nil {
 		work.restore(j.Results)
 	}
+	var disabled []string
+	if j != nil {
+		_, _, disabled = splitPlan(j.Plan)
+	}
+	for _, t := range work.tasks { // a recorded plan stays, whatever is disabled now
+		if t.Tool != nil && (j == nil && a.run.isDisabled(t.Name) || slices.Contains(disabled, t.ID)) {
+			t.fail(errDisabledSince)
+			t.class = classKnown
+			t.disabled = true
+		}
+	}
 	// The agent may have changed: an approved or planned call whose tool is now for a client or a sub-agent has
 	// nothing to run.
 	for _, t := range work.tasks {

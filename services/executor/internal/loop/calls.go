@@ -34,6 +34,8 @@ type task struct {
 	begun bool
 	// waits means that the call waits for a client in the recorded plan.
 	waits bool
+	// disabled means that the call has failed because its tool is disabled.
+	disabled bool
 	// awaits is the companion that answers the call, if any.
 	awaits *Awaited
 }
@@ -43,6 +45,7 @@ func (t *task) setEnd(end Ended) (stopped bool) {
 	switch {
 	case t.Recorded:
 		end.Ops = t.Ops
+		end.Context = t.Context
 	case end.Awaits != nil:
 		t.class = classOpen
 		t.awaits = end.Awaits
@@ -64,6 +67,17 @@ func (t *task) result() *agent.ToolResult {
 		return &t.end.Result
 	}
 	return t.Result
+}
+
+// context returns the rows that a successful call adds to the conversation.
+func (t *task) context() []agent.ContextRow {
+	switch result := t.result(); {
+	case result == nil || !result.Success:
+		return nil
+	case t.end != nil:
+		return t.end.Context
+	}
+	return t.Context
 }
 
 func (t *task) fail(reason string) {
@@ -100,62 +114,80 @@ func (c *calls) needsPlan() bool {
 	return false
 }
 
-// metadataAsks lists the calls of a recorded plan that wait for clients, as a JSON array of their indexes in the
-// message. Indexes stay within the state service's limit, however long the ids are. Only the journal has this
-// metadata.
-const metadataAsks = "asks"
+// Metadata of a recorded plan, which only the journal has. Both list calls, as a JSON array of their indexes in the message:
+// indexes stay within the state service's limit, however long the ids are.
+const (
+	metadataAsks     = "asks"     // the calls that wait for clients
+	metadataDisabled = "disabled" // the calls of tools that were disabled
+)
 
-// withAsks adds to the plan which calls wait for clients and so have not run. A new owner cannot learn this from
-// the agent, because the agent may decide differently later.
-func (c *calls) withAsks(plan agent.Message) agent.Message {
-	var indexes []int
-	for _, t := range c.open() {
-		indexes = append(indexes, slices.IndexFunc(plan.Calls(), func(c agent.ToolCall) bool { return c.ID == t.ID }))
+// withFates adds to the plan which calls wait for clients, and so have not run, and which are of disabled tools. A new owner
+// cannot learn this from the agent and the conversation, because both may have changed.
+func (c *calls) withFates(plan agent.Message) agent.Message {
+	var asks, disabled []int
+	for _, t := range c.tasks {
+		at := slices.IndexFunc(plan.Calls(), func(c agent.ToolCall) bool { return c.ID == t.ID })
+		if t.end == nil && t.class == classOpen {
+			asks = append(asks, at)
+		}
+		if t.disabled && at >= 0 {
+			disabled = append(disabled, at)
+		}
 	}
-	if len(indexes) == 0 {
-		return plan
+	for name, indexes := range map[string][]int{metadataAsks: asks, metadataDisabled: disabled} {
+		if len(indexes) == 0 {
+			continue
+		}
+		text, err := json.Marshal(indexes)
+		if err != nil { // numbers always marshal
+			panic(fmt.Sprintf("loop: the calls of a plan: %v", err))
+		}
+		plan.Metadata = maps.Clone(plan.Metadata)
+		if plan.Metadata == nil {
+			plan.Metadata = map[string]string{}
+		}
+		plan.Metadata[name] = string(text)
 	}
-	text, err := json.Marshal(indexes)
-	if err != nil { // numbers always marshal
-		panic(fmt.Sprintf("loop: the calls of a plan that are asked: %v", err))
-	}
-	plan.Metadata = maps.Clone(plan.Metadata)
-	if plan.Metadata == nil {
-		plan.Metadata = map[string]string{}
-	}
-	plan.Metadata[metadataAsks] = string(text)
 	return plan
 }
 
 // ConversationMessage returns the message of a plan for the conversation.
 func ConversationMessage(plan agent.Message) agent.Message {
-	message, _ := splitPlan(plan)
+	message, _, _ := splitPlan(plan)
 	return message
 }
 
-// splitPlan splits a recorded plan into the message and the ids of the calls for clients. A plan of an earlier
-// version has ids in place of indexes.
-func splitPlan(plan agent.Message) (message agent.Message, ids []string) {
-	text, ok := plan.Metadata[metadataAsks]
-	if !ok {
-		return plan, nil
-	}
-	var indexes []int
-	switch calls := plan.Calls(); {
-	case json.Unmarshal([]byte(text), &indexes) == nil:
-		for _, i := range indexes {
-			if i >= 0 && i < len(calls) {
-				ids = append(ids, calls[i].ID)
-			}
+// splitPlan splits a recorded plan into the message, the ids of the calls for clients, and the ids of the calls of disabled
+// tools. A plan of an earlier version has ids in place of indexes.
+func splitPlan(plan agent.Message) (message agent.Message, asks, disabled []string) {
+	listed := func(name string) (ids []string) {
+		text, ok := plan.Metadata[name]
+		if !ok {
+			return nil
 		}
-	case json.Unmarshal([]byte(text), &ids) != nil:
-		ids = nil
+		var indexes []int
+		switch calls := plan.Calls(); {
+		case json.Unmarshal([]byte(text), &indexes) == nil:
+			for _, i := range indexes {
+				if i >= 0 && i < len(calls) {
+					ids = append(ids, calls[i].ID)
+				}
+			}
+		case json.Unmarshal([]byte(text), &ids) != nil:
+			ids = nil
+		}
+		return ids
+	}
+	asks, disabled = listed(metadataAsks), listed(metadataDisabled)
+	if len(plan.Metadata) == 0 {
+		return plan, asks, disabled
 	}
 	plan.Metadata = maps.Clone(plan.Metadata)
-	if delete(plan.Metadata, metadataAsks); len(plan.Metadata) == 0 {
+	delete(plan.Metadata, metadataAsks)
+	if delete(plan.Metadata, metadataDisabled); len(plan.Metadata) == 0 {
 		plan.Metadata = nil
 	}
-	return plan, ids
+	return plan, asks, disabled
 }
 
 // plannedClass returns the class of a call at the time of its plan.
@@ -183,6 +215,7 @@ func (c *calls) restore(results []Recorded) {
 			t.Tool = nil
 			t.Result = &r.Result
 			t.Ops = r.Ops
+			t.Context = r.Context
 			t.Recorded = true
 			if t.class == classOpen {
 				t.class = classKnown
@@ -232,7 +265,7 @@ func (c *calls) next() Effect {
 		return c.runCalls(known, false)
 	}
 	if !c.planned && c.needsPlan() {
-		return RecordPlan{Step: c.run.step, Plan: c.withAsks(c.plan())}
+		return RecordPlan{Step: c.run.step, Plan: c.withFates(c.plan())}
 	}
 	if first := c.unfinished(classKnown, classServer); len(first) > 0 {
 		return c.runCalls(first, c.planned)
@@ -294,8 +327,8 @@ func hasContent(m agent.Message) bool {
 	})
 }
 
-// newCalls classifies the calls of a message.
-func newCalls(r *run, message agent.Message) calls {
+// newCalls classifies the calls of a message. disabled reports whether the tool of a call is disabled.
+func newCalls(r *run, message agent.Message, disabled func(callID string) bool) calls {
 	c := calls{run: r, message: message}
 	most := cmp.Or(r.start.MaxCalls, DefaultMaxCalls)
 	mostSubAgents := cmp.Or(r.start.Agent.MaxSubAgents, agent.DefaultMaxSubAgents)
@@ -303,6 +336,12 @@ func newCalls(r *run, message agent.Message) calls {
 	for i, call := range made {
 		if i >= most {
 			c.tasks = append(c.tasks, r.knownTask(call, fmt.Sprintf(errTooManyCalls, most)))
+			continue
+		}
+		if disabled(call.ID) {
+			t := r.knownTask(call, errToolDisabled)
+			t.disabled = true
+			c.tasks = append(c.tasks, t)
 			continue
 		}
 		t := r.classify(call, false)
@@ -323,6 +362,16 @@ func newCalls(r *run, message agent.Message) calls {
 		c.tasks = append(c.tasks, t)
 	}
 	return c
+}
+
+// callName returns the tool of a call of the message.
+func callName(message agent.Message, callID string) string {
+	for _, call := range message.Calls() {
+		if call.ID == callID {
+			return call.Name
+		}
+	}
+	return ""
 }
 
 func (r *run) newTask(call agent.ToolCall) *task {

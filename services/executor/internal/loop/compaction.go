@@ -65,8 +65,14 @@ func (c *compaction) visibleMessages(lessons learned, notices []agent.Message, n
 				return nil, append(messages, flat(groups[from:end])...)
 			}
 		}
-		from = window(groups, from, budget, min(keep, budget))
+		begin := from
+		from = window(groups, begin, budget, min(keep, budget))
+		if rows := sum(c.run.lastingRows(groups[:from])); rows > 0 {
+			left := max(budget-rows, leastTokens)
+			from = window(groups, begin, left, min(keep, left))
+		}
 	}
+	messages = append(messages, flat(c.run.lastingRows(groups[:from]))...)
 	if user := opener(groups, from); user >= 0 {
 		messages = append(messages, groups[user].messages...)
 	}

@@ -78,6 +78,8 @@ func place(e loop.Effect) string {
 	switch e := e.(type) {
 	case loop.CallModel:
 		return fmt.Sprint("model", e.Step)
+	case loop.StepContext:
+		return fmt.Sprint("context", e.Step)
 	case loop.Guard:
 		return fmt.Sprint("guard", e.Step)
 	case loop.Compact:

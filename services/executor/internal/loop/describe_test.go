@@ -33,6 +33,8 @@ func describe(effect loop.Effect) string {
 	case loop.Compact:
 		add("compact: step %d, %s", e.Step, e.Model)
 		messages(e.Older)
+	case loop.StepContext:
+		add("ask for context: step %d, after %d, %s, offers %v", e.Step, e.View.Steps, e.View.Model, e.View.Tools)
 	case loop.Guard:
 		what := "output"
 		if e.Reply {

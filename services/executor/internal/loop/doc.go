@@ -5,7 +5,7 @@
 //
 //	               ┌─────────────── Waited ── Wait ◀─┐ retryable, budget left; otherwise the
 //	               ▼                                 │ next model; after the last one
-//	begin ──▶ [Compact] ──▶ CallModel ── Failed ─────┴── Commit, or Finish ──▶ Done
+//	begin ──▶ [StepContext] ──▶ [Compact] ──▶ CallModel ── Failed ─────┴── Commit, or Finish ──▶ Done
 //	                            │ Replied
 //	      ┌── text ─────────────┴──────── calls ──┐
 //	      ▼                                       ▼
@@ -46,6 +46,7 @@
 //
 //	run          what all parts read: the agent, the transcript, the custom state, the number of the step
 //	answers      the calls that clients and sub-agents answer, and late answers
+//	rows         rows of context, folded: the newest of each key, disabled tools
 //	compaction   what a model sees of the conversation: token budget, summaries, lessons of refusals
 //	modelCalls   the requests of a step, retries, fallbacks, and what to change after a refusal
 //	calls        the step in flight: the model's message, the state of its calls, the plan
@@ -66,6 +67,14 @@
 // the turn is repeated with success.
 //
 // A summary is committed before the call that needs it, in the same way.
+//
+// # Rows of context
+//
+// Before the model call of a step, the agent may give rows of context: hidden messages to the model (StepContext). They are
+// committed as notes before the call, so neither the reply nor a recorded plan ever depends on rows that are not durable. The
+// rows of a call are recorded with its result and follow the results of its step. Which tools are disabled, and what a row
+// with a key replaces, is folded from the conversation (contextRows), so a new owner, a rewind and a branch need nothing
+// else. A plan lists its calls of disabled tools, because an application may add rows meanwhile.
 //
 // # Recovery by a new owner
 //

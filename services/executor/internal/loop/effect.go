@@ -7,7 +7,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
-// Effect is the next action of a run: CallModel, Wait, Compact, Guard, RecordPlan, RunCalls, Commit, Finish or
+// Effect is the next action of a run: CallModel, Wait, StepContext, Compact, Guard, RecordPlan, RunCalls, Commit, Finish or
 // Done. Each but Done is answered by one of the methods named in its comment.
 type Effect interface{ isEffect() }
 
@@ -39,6 +39,13 @@ type Compact struct {
 	// function.
 	Model   string
 	Request model.Request
+}
+
+// StepContext asks the agent for rows of context before the model call of a step. Answer with Contexted, ContextFailed or
+// Stopped.
+type StepContext struct {
+	Step int
+	View agent.StepView
 }
 
 // Guard consults the agent's guard about the end of the run. Answer with Judged, GuardFailed or Stopped.
@@ -81,8 +88,9 @@ type Call struct {
 	// Tool is nil if Result is known.
 	Tool   *agent.Tool
 	Result *agent.ToolResult
-	// Ops are the state writes of a recorded result.
-	Ops []agent.Op
+	// Ops are the state writes of a recorded result, and Context its rows of context.
+	Ops     []agent.Op
+	Context []agent.ContextRow
 	// Recorded means that Result is from the journal.
 	Recorded bool
 	// Decision is the decision on the call's approval. Nil without an approval or without a decision.
@@ -101,6 +109,8 @@ type Ended struct {
 	Result agent.ToolResult
 	Ops    []agent.Op
 	Store  []agent.StoreWrite // to the private store; recorded with the result
+	// Context has the rows that the call adds. They count if it has succeeded.
+	Context []agent.ContextRow
 	// Stopped means that a stop ended the call. Result is invalid then.
 	Stopped bool
 	// Begun means that the tool of a stopped call had begun.
@@ -125,7 +135,7 @@ type Commit struct {
 	Decisions map[string]Decision
 	// Answering is as in RunCalls.
 	Answering bool
-	// Notes means that the step has notes of the runtime and no reply: a summary, or the lesson of a refusal.
+	// Notes means that the step has messages to the model and no reply: rows of context, a summary, or the lesson of a refusal.
 	Notes bool
 	// Incomplete means that the step's state writes outside of the journal do not count.
 	Incomplete bool
@@ -164,15 +174,16 @@ type Millis int64
 // Done means that the run has ended.
 type Done struct{ Outcome Outcome }
 
-func (CallModel) isEffect()  {}
-func (Wait) isEffect()       {}
-func (Compact) isEffect()    {}
-func (Guard) isEffect()      {}
-func (RecordPlan) isEffect() {}
-func (RunCalls) isEffect()   {}
-func (Commit) isEffect()     {}
-func (Finish) isEffect()     {}
-func (Done) isEffect()       {}
+func (CallModel) isEffect()   {}
+func (Wait) isEffect()        {}
+func (Compact) isEffect()     {}
+func (StepContext) isEffect() {}
+func (Guard) isEffect()       {}
+func (RecordPlan) isEffect()  {}
+func (RunCalls) isEffect()    {}
+func (Commit) isEffect()      {}
+func (Finish) isEffect()      {}
+func (Done) isEffect()        {}
 
 // Status is the status of an ended run.
 type Status string

@@ -83,6 +83,11 @@ func (e *ends) commit(tasks []*task, notes ...agent.Message) Commit {
 			c.Decisions[t.ID] = *t.Decision
 		}
 	}
+	var rows []agent.ContextRow
+	for _, t := range tasks {
+		rows = append(rows, t.context()...)
+	}
+	c.Messages = append(c.Messages, e.run.contextMessages(agent.ContextOfTool, rows)...)
 	c.Messages = append(c.Messages, notes...)
 	return c
 }

@@ -52,6 +52,7 @@ func drawAgent(t *rapid.T) agent.Agent {
 	option("retries", "1")
 	option("budget", "40")
 	option("compaction", "summary")
+	option("context", "asks")
 	return a
 }
 
@@ -271,6 +272,9 @@ func (m *machine) enter(call loop.Call) {
 		m.Fatalf("%s has the key of %s", made, before)
 	}
 	m.keys[call.Key] = made
+	if m.disabled()[call.Name] {
+		m.Fatalf("%s of %s runs, and the tool is disabled", call.ID, call.Name)
+	}
 	if call.Tool.Client || call.Tool.SubAgent != "" || call.Tool.Approval && (call.Decision == nil || !call.Decision.Approved) {
 		m.Fatalf("%s of %s runs without an answer", call.ID, call.Tool.Name)
 	}
@@ -288,15 +292,56 @@ func (m *machine) ends(e loop.RunCalls) []loop.Ended {
 		case 1:
 			ends[i].Result.Result = json.RawMessage(`{"answer":1}`)
 			ends[i].Ops = []agent.Op{replaceOp("n", fmt.Sprint(len(m.world.start.Transcript)))}
+			ends[i].Context = m.rows()
 		}
 	}
 	return ends
 }
 
+// rows returns rows of context.
+func (m *machine) rows() (rows []agent.ContextRow) {
+	for range rapid.IntRange(0, 2).Draw(m.T, "rows") {
+		row := agent.ContextRow{Kind: agent.ContextNotice, Text: "Soon.", Key: rapid.SampledFrom([]string{"", "a", "b"}).Draw(m.T, "key")}
+		if tools := m.world.start.Agent.Tools; len(tools) > 0 && m.chance(2, "tools") {
+			row.Kind, row.Text = agent.ContextTools, ""
+			names := []string{tools[rapid.IntRange(0, len(tools)-1).Draw(m.T, "named")].Name}
+			if m.chance(2, "enable") {
+				row.Enable = names
+			} else {
+				row.Disable = names
+			}
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// disabled returns the tools that the committed rows disable.
+func (m *machine) disabled() map[string]bool {
+	disabled := map[string]bool{}
+	for _, message := range m.world.start.Transcript {
+		row, _, _ := agent.ContextRowOf(message)
+		for _, name := range row.Disable {
+			disabled[name] = true
+		}
+		for _, name := range row.Enable {
+			disabled[name] = false
+		}
+	}
+	return disabled
+}
+
 func (m *machine) perform(effect loop.Effect) {
 	switch e := effect.(type) {
+	case loop.StepContext:
+		m.planner.Contexted(m.rows())
 	case loop.CallModel:
 		m.checkVisible(e)
+		for _, t := range e.Request.Tools {
+			if m.disabled()[t.Name] {
+				m.Fatalf("%s is offered, and is disabled", t.Name)
+			}
+		}
 		switch rapid.IntRange(0, 9).Draw(m.T, "model") {
 		case 0:
 			m.fail(e, &model.Error{Code: model.CodeOverloaded, Retryable: true})
@@ -447,7 +492,11 @@ func (m *machine) checkVisible(e loop.CallModel) {
 		return
 	}
 	// A planner must show the same as a new planner with the whole conversation.
-	if fresh, ok := loop.New(m.world.newStart()).Next().(loop.CallModel); !ok || !reflect.DeepEqual(fresh.Request.Messages, messages) {
+	owner := loop.New(m.world.newStart())
+	if _, asks := owner.Next().(loop.StepContext); asks {
+		owner.Contexted(nil)
+	}
+	if fresh, ok := owner.Next().(loop.CallModel); !ok || !reflect.DeepEqual(fresh.Request.Messages, messages) {
 		m.Fatalf("the model is shown\n%swant what a new owner shows\n%s", describe(e), describe(fresh))
 	}
 	for _, s := range m.world.start.Transcript { // nothing is missing
@@ -455,7 +504,7 @@ func (m *machine) checkVisible(e loop.CallModel) {
 		if failed && slices.ContainsFunc(messages, func(o agent.Message) bool { return o.ID == s.ID }) {
 			m.Fatalf("the message %s has failed and is shown: %s", s.ID, text(s))
 		}
-		if failed || s.Role == agent.RoleTool {
+		if failed || s.Role == agent.RoleTool || strings.TrimSpace(s.Text()) == "" && s.Role == agent.RoleContext {
 			continue
 		}
 		if !slices.ContainsFunc(messages, func(o agent.Message) bool { return o.ID == s.ID }) {

@@ -23,16 +23,21 @@ type trial struct {
 	attempt int // calls so far over all models
 	model   int // 0 is the agent's own, followed by its fallbacks
 	retries int // of this model
+	// context means that the agent was asked for rows of context. They count for all calls of the step.
+	context bool
 }
 
 // defaultRetries is the number of retries after transient failures of a model.
 const defaultRetries = 3
 
-// next returns the next model call of the step, or the summary needed before it. If a function of the agent was
+// next returns the next model call of the step, or what is needed before it: rows of context, or a summary. If a function of the agent was
 // abandoned, the effect means nothing.
 func (m *modelCalls) next() Effect {
 	a := m.run.start.Agent
 	name := append([]string{a.Model}, a.Fallbacks...)[m.trial.model]
+	if m.asksForContext() {
+		return m.contextCall(name)
+	}
 	lessons, messages, older := m.view(name)
 	if m.run.awaitsStop {
 		return nil
@@ -72,7 +77,7 @@ func (m *modelCalls) request(name string, messages []agent.Message, lessons lear
 	a, tools := m.run.start.Agent, m.run.tools
 	provider, short, _ := strings.Cut(name, "/")
 	r := model.Request{
-		Model: short, Messages: m.endWithUserMessage(messages), Tools: lessons.accepted(tools.offered(), tools.finishes),
+		Model: short, Messages: m.endWithUserMessage(m.run.sendContext(messages)), Tools: lessons.accepted(m.run.offered(), tools.finishes),
 		MaxOutputTokens: a.MaxOutputTokens, Temperature: a.Temperature, Cache: a.Cache, Options: a.ProviderOptions[provider],
 	}
 	switch {
@@ -132,7 +137,7 @@ func (m *modelCalls) summaryCall(older []agent.Message, lessons learned) Compact
 	request.System = summarySystem
 	request.Output = nil
 	request.Choice = model.ChoiceNone
-	request.Tools = m.run.tools.offered()
+	request.Tools = m.run.offered()
 	return Compact{Step: m.run.step, Run: m.run.view(m.run.currentState()), Older: older, Model: name, Request: request}
 }
 

@@ -59,8 +59,8 @@ func (p *Planner) recover(j Journal) Effect {
 		}
 		return p.begin() // the plan has no pending call any more
 	}
-	plan, asks := splitPlan(j.Plan)
-	p.calls = newCalls(&p.run, plan)
+	plan, asks, disabled := splitPlan(j.Plan)
+	p.calls = newCalls(&p.run, plan, func(id string) bool { return slices.Contains(disabled, id) })
 	p.calls.planned = true
 	for _, t := range p.calls.tasks { // the plan's questions remain, whatever the agent's rules are now
 		t.waits = slices.Contains(asks, t.ID)
@@ -175,7 +175,7 @@ func (p *Planner) Replied(r *Reply) {
 	}
 	switch {
 	case len(message.Calls()) > 0:
-		p.calls = newCalls(&p.run, message)
+		p.calls = newCalls(&p.run, message, func(id string) bool { return p.run.isDisabled(callName(message, id)) })
 		p.next = p.proceed()
 	case r.finish == model.FinishContentFilter && message.Text() == "":
 		p.next = p.refused(asked, nil, contentFilteredFailure(), model.Refusal{Part: model.RefusedContent})
@@ -371,7 +371,7 @@ func (p *Planner) Committed() {
 	p.calls = calls{run: &p.run}
 	p.ends.verdict = nil
 	if commit.Notes { // the next step calls the same model
-		p.model.trial = trial{model: p.model.trial.model}
+		p.model.trial = trial{model: p.model.trial.model, context: p.model.trial.context}
 	} else {
 		p.model.trial = trial{}
 		p.compaction.covers = ""
@@ -417,7 +417,7 @@ func Quit(s Start, o Outcome) *Planner {
 		return p
 	}
 	answering := IsAnswering(s.Run, p.run.step, s.Journal.Plan)
-	plan, asks := splitPlan(s.Journal.Plan)
+	plan, asks, _ := splitPlan(s.Journal.Plan)
 	p.calls = calls{run: &p.run, message: plan, answering: answering, planned: true}
 	for _, call := range plan.Calls() {
 		reason := OutcomeUnknown

@@ -14,6 +14,7 @@ type run struct {
 	tools      *toolbox
 	transcript []agent.Message
 	callIDs    map[string]bool // of the session
+	rows       contextRows     // of the transcript
 	state      agent.State     // after the committed steps
 	step       int             // the step in flight
 	// awaitsStop means that calls or a function of the agent were abandoned. Stopped, with the reason, replaces any

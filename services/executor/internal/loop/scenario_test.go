@@ -57,6 +57,9 @@ var update = flag.Bool("update", false, "write what the planner does into the sc
 //	quit                        the run is given up, whatever it is at
 //	shown                       what the state is
 //	tools                       what tools the model is offered
+//	row notice "Text" key=k disable=pay,send    a row of context of an application, at any time
+//	given notice "Text" key=k | …               the agent's rows of context, as above
+//	contextfailed
 func TestScenarios(t *testing.T) {
 	t.Parallel()
 	for _, file := range scenarios(t) {
@@ -353,6 +356,20 @@ var commands = map[string]func(*stage, []string){
 		}
 		s.planner.CompactFailed(err)
 	},
+	"row": func(s *stage, args []string) {
+		s.open = false
+		m := contextRow(args).Message(fmt.Sprintf("row%d", len(s.world.start.Transcript)), agent.ContextOfApp)
+		s.world.start.Transcript = append(s.world.start.Transcript, m)
+		s.output = "stored"
+	},
+	"given": func(s *stage, args []string) {
+		s.answered(append([]string{"given"}, args...)...)
+		s.planner.Contexted(contextRows(args))
+	},
+	"contextfailed": func(s *stage, _ []string) {
+		s.answered("contextfailed")
+		s.planner.ContextFailed(errors.New("no context"))
+	},
 	"stopped": func(s *stage, args []string) {
 		s.open = false
 		stop := loop.Stop{Kind: loop.StopKind(args[0])}
@@ -411,6 +428,10 @@ var agentOptions = map[string]func(*agent.Agent, string){
 	},
 	"stopwhen": func(a *agent.Agent, v string) {
 		a.StopWhen = func(_ context.Context, p *agent.Progress) (bool, error) { return p.Steps >= number(v), nil }
+	},
+	"context": func(a *agent.Agent, _ string) {
+		// The scenario itself provides the rows.
+		a.StepContext = func(context.Context, *agent.HookCall, agent.StepView) ([]agent.ContextRow, error) { return nil, nil }
 	},
 	"budget":        func(a *agent.Agent, v string) { a.Context.MaxTokens = number(v) },
 	"keep":          func(a *agent.Agent, v string) { a.Context.KeepTokens = number(v) },

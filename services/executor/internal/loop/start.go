@@ -62,8 +62,9 @@ type Journal struct {
 
 // Recorded is the recorded end of a call.
 type Recorded struct {
-	Result agent.ToolResult
-	Ops    []agent.Op
+	Result  agent.ToolResult
+	Ops     []agent.Op
+	Context []agent.ContextRow
 }
 
 // ClientCall is a call for a client or a sub-agent to answer, or answered by one.

@@ -26,6 +26,8 @@ const (
 	errTooDeep          = "not executed: an agent at depth %d of its tree cannot call sub-agents; do the task without them"
 	errTooManySubAgents = "not executed: one step may call %d sub-agents; call the others in a later step"
 	errTooManyCalls     = errTooMany + "%d calls; make this one in a later reply"
+	errToolDisabled     = errDisabled + "the tool is disabled at the moment, so this call was not made"
+	errDisabledSince    = "not executed: tool_disabled: the tool was disabled after this call was made"
 	errNotOneFinish     = "not executed: call exactly one tool that finishes the run, and no other tool"
 )
 
@@ -34,10 +36,11 @@ const (
 	errTooMany   = "not executed: one reply may make "
 	errNoTool    = "there is no tool "
 	errArguments = "the arguments "
+	errDisabled  = "tool_disabled: " // the tool is disabled, and was when the model made the call
 )
 
-// IsRefused reports whether a call's result was known as soon as the model made the call: the tool does not exist,
-// the arguments are invalid, the reply has too many calls, or a stop or a failure interrupted the message. Such a call is
+// IsRefused reports whether a call's result was known as soon as the model made the call: the tool does not exist or is
+// disabled, the arguments are invalid, the reply has too many calls, or a stop or a failure interrupted the message. Such a call is
 // never executed. The same holds for the stored result.
 func IsRefused(message agent.Message, result agent.ToolResult) bool {
 	if result.Success || !result.Synthetic {
@@ -45,7 +48,7 @@ func IsRefused(message agent.Message, result agent.ToolResult) bool {
 	}
 	return message.Metadata[agent.MetadataInterrupted] != "" || hasFailed(message) || result.Error == errNotOneFinish ||
 		strings.HasPrefix(result.Error, errTooMany) || strings.HasPrefix(result.Error, errNoTool) ||
-		strings.HasPrefix(result.Error, errArguments)
+		strings.HasPrefix(result.Error, errArguments) || strings.HasPrefix(result.Error, errDisabled)
 }
 
 // conversation appends the transcript for a model to messages. The transcript contains the calls of all its results. Each

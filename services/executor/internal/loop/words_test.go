@@ -172,12 +172,49 @@ func refusal(words string) *model.Refusal {
 	return r
 }
 
+// contextRow parses a row of context: notice "Text" key=k disable=pay,send enable=look.
+func contextRow(args []string) agent.ContextRow {
+	row := agent.ContextRow{Kind: agent.ContextKind(args[0])}
+	for _, arg := range args[1:] {
+		key, value, ok := strings.Cut(arg, "=")
+		switch {
+		case !ok || strings.HasPrefix(arg, `"`):
+			row.Text = strings.Trim(arg, `"`)
+		case key == "key":
+			row.Key = value
+		case key == "disable":
+			row.Disable = strings.Split(value, ",")
+		case key == "enable":
+			row.Enable = strings.Split(value, ",")
+		default:
+			panic("no part of a row: " + arg)
+		}
+	}
+	if err := row.Check(); err != nil {
+		panic(err)
+	}
+	return row
+}
+
+// contextRows parses rows with | between them.
+func contextRows(args []string) (rows []agent.ContextRow) {
+	for len(args) > 0 {
+		end := slices.Index(args, "|")
+		if end < 0 {
+			return append(rows, contextRow(args))
+		}
+		rows = append(rows, contextRow(args[:end]))
+		args = args[end+1:]
+	}
+	return rows
+}
+
 // endsOf ends calls with their known result, with the result in the words, or with success.
 func endsOf(e loop.RunCalls, args []string) []loop.Ended {
 	var ends []loop.Ended
 	for _, call := range e.Calls {
 		if call.Result != nil {
-			ends = append(ends, loop.Ended{Result: *call.Result, Ops: call.Ops})
+			ends = append(ends, loop.Ended{Result: *call.Result, Ops: call.Ops, Context: call.Context})
 			continue
 		}
 		end := loop.Ended{Result: agent.ToolResult{CallID: call.ID, Name: call.Name, Success: true, Result: json.RawMessage(`"done"`)}}
@@ -194,6 +231,8 @@ func endsOf(e loop.RunCalls, args []string) []loop.Ended {
 				end.Result.Result = json.RawMessage(value)
 			case "writes":
 				end.Ops = ops(value)
+			case "adds":
+				end.Context = append(end.Context, contextRow(strings.Split(value, "/")))
 			case "stopped":
 				end = loop.Ended{Stopped: true}
 			case "begun":

@@ -85,7 +85,7 @@ func (w *world) recordResult(end loop.Ended) {
 		panic("the plan does not have the call " + end.Result.CallID)
 	}
 	if !slices.ContainsFunc(j.Results, func(r loop.Recorded) bool { return r.Result.CallID == end.Result.CallID }) {
-		j.Results = append(j.Results, loop.Recorded{Result: end.Result, Ops: end.Ops})
+		j.Results = append(j.Results, loop.Recorded{Result: end.Result, Ops: end.Ops, Context: end.Context})
 	}
 }
 
