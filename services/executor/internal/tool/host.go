@@ -43,16 +43,18 @@ type Usage struct {
 }
 
 // Host gives one call of a tool, or the hooks of a step, access to their run. It owns a draft of the custom
-// state and accepts nothing after End. Safe for concurrent use. It is an agent.Host.
+// state and accepts nothing after End. Safe for concurrent use. It is an agent.ContextHost.
 type Host struct {
 	*agent.Draft
 	store    *agent.Store // of a tool
 	emit     Emit
 	sending  sync.WaitGroup                          // events being sent
 	takeTime func() (context.Context, time.Duration) // nil outside of Runner.Execute
+	admitRow func() error                            // refuses a row of context; nil refuses none
 
 	mu     sync.Mutex
 	usage  []Usage
+	rows   []agent.ContextRow
 	events int
 	cancel map[int]context.CancelFunc // of the events being sent, by number
 	ended  bool
@@ -166,6 +168,25 @@ func (h *Host) RecordUsage(kind, name string, value float64) {
 	if len(h.usage) < maxUsage && math.Abs(value) <= maxUsageValue {
 		h.usage = append(h.usage, Usage{kind, name, value})
 	}
+}
+
+// AddContext adds a row of context: see agent.Call.
+func (h *Host) AddContext(row agent.ContextRow) error {
+	if err := row.Check(); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ended {
+		return fault.New(fault.Conflict, "CALL_ENDED", "the call has ended and accepts no more rows of context")
+	}
+	if h.admitRow != nil {
+		if err := h.admitRow(); err != nil {
+			return err
+		}
+	}
+	h.rows = append(h.rows, row)
+	return nil
 }
 
 // End returns the state changes and the usage, and closes the host. It cancels events being sent and waits for

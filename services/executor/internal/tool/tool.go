@@ -68,6 +68,8 @@ type Scope struct {
 	StateBytes int
 	// Store reads the private store of the session. Nil is an empty store.
 	Store agent.StoreReader
+	// AdmitRow counts a row of context of the call, and refuses it if there are too many. Nil refuses none.
+	AdmitRow func() error
 	// Emit sends events to the stream's readers while the call runs: see agent.Host. Nil drops them.
 	Emit Emit
 }
@@ -76,11 +78,12 @@ type Scope struct {
 type Outcome struct {
 	// Result is for the model. Its error texts are valid UTF-8 without zero characters.
 	Result agent.ToolResult
-	// Ops are the state writes of a successful call. Usage is counted for every call.
-	Ops   []agent.Op
-	Usage []Usage
-	// Store are the writes of a successful call to the private store.
-	Store []agent.StoreWrite
+	// Ops are the state writes of a successful call, Store its writes to the private store, and Context its rows of context.
+	// Usage is counted for every call.
+	Ops     []agent.Op
+	Store   []agent.StoreWrite
+	Context []agent.ContextRow
+	Usage   []Usage
 	// Begun means that the tool was entered.
 	Begun bool
 	// Awaits, if not nil, means that the call has no result yet.
@@ -127,6 +130,7 @@ func (r *Runner) Execute(ctx context.Context, t agent.Tool, call *agent.Call, sc
 	own := *call
 	own.Tool = t.Name
 	own.Host = host
+	host.admitRow = scope.AdmitRow
 	var timeTaken atomic.Bool
 	host.takeTime = func() (context.Context, time.Duration) {
 		timeTaken.Store(true)
@@ -147,6 +151,7 @@ func (r *Runner) Execute(ctx context.Context, t agent.Tool, call *agent.Call, sc
 	switch {
 	case ended && last.result.Success:
 		outcome.Ops, outcome.Store = ops, stored
+		outcome.Context = host.rows // End has closed the host
 	case ctx.Err() != nil:
 		outcome.Canceled = true
 	case inner.Err() != nil && !timeTaken.Load():

@@ -67,6 +67,7 @@ func (r *runner) commitStep(ctx context.Context, request *statev1.CommitStepRequ
 	r.stepTime = now
 	r.writes.commit()
 	r.hooks.messaged.reset()
+	r.tools.rows.Store(0)
 	if o != nil {
 		r.passed(ctx, PointFinished)
 	} else if stop, ok := toStop(answer.GetStop()); ok {

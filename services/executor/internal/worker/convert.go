@@ -133,6 +133,24 @@ func fromResult(r agent.ToolResult) *eventv1.ToolResultPart {
 	}
 }
 
+func fromRows(rows []agent.ContextRow) []*eventv1.ContextRow {
+	var out []*eventv1.ContextRow
+	for _, r := range rows {
+		out = append(out, &eventv1.ContextRow{Kind: string(r.Kind), Text: r.Text, Key: r.Key, Disable: r.Disable, Enable: r.Enable})
+	}
+	return out
+}
+
+func toRows(rows []*eventv1.ContextRow) []agent.ContextRow {
+	var out []agent.ContextRow
+	for _, r := range rows {
+		out = append(out, agent.ContextRow{
+			Kind: agent.ContextKind(r.GetKind()), Text: r.GetText(), Key: r.GetKey(), Disable: r.GetDisable(), Enable: r.GetEnable(),
+		})
+	}
+	return out
+}
+
 // clean replaces invalid UTF-8 for protobuf. Providers and tools may send it.
 func clean(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 
@@ -256,7 +274,9 @@ func toJournal(found *statev1.Journal, steps int32) (journal *loop.Journal, ops 
 		if err != nil {
 			return nil, nil, err
 		}
-		journal.Results = append(journal.Results, loop.Recorded{Result: toResult(result.GetResult()), Ops: ops})
+		journal.Results = append(journal.Results, loop.Recorded{
+			Result: toResult(result.GetResult()), Ops: ops, Context: toRows(result.GetContext()),
+		})
 	}
 	ops, err = toOps(found.GetOps())
 	return journal, ops, err

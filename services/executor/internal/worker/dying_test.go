@@ -82,7 +82,7 @@ func (p *system) verifyOnce() {
 
 // allPoints has the points in their order.
 var allPoints = []worker.Point{
-	worker.PointClaimed, worker.PointDrained, worker.PointModelCalled, worker.PointReplied,
+	worker.PointClaimed, worker.PointDrained, worker.PointContextGiven, worker.PointModelCalled, worker.PointReplied,
 	worker.PointPlanRecorded, worker.PointCallBegins, worker.PointCallEnded, worker.PointCallRecorded, worker.PointCallReported,
 	worker.PointCallsEnded, worker.PointCommitBegins, worker.PointCommitted, worker.PointStopSeen,
 	worker.PointStopKept, worker.PointFinishing, worker.PointFinished,

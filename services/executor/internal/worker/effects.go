@@ -68,6 +68,11 @@ func (r *runner) effect(ctx context.Context, effect loop.Effect) error {
 			return errDraining
 		}
 		return r.compact(ctx, e)
+	case loop.StepContext:
+		if isClosed(r.draining) {
+			return errDraining
+		}
+		return r.stepContext(ctx, e)
 	case loop.Wait:
 		return r.wait(ctx, e)
 	case loop.Guard:
@@ -174,6 +179,23 @@ func (r *runner) wait(ctx context.Context, e loop.Wait) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// stepContext asks the agent for rows of context before a model call.
+func (r *runner) stepContext(ctx context.Context, e loop.StepContext) error {
+	interruptible, end := r.stopper.interruptible(ctx)
+	defer end()
+	rows, err := r.hooks.stepContext(interruptible, e)
+	switch {
+	case interruptible.Err() != nil:
+		return context.Cause(interruptible)
+	case err != nil:
+		r.planner.ContextFailed(err)
+	default:
+		r.passed(ctx, PointContextGiven)
+		r.planner.Contexted(rows)
+	}
+	return nil
 }
 
 // compact asks for a summary, without showing it. Without a summary the step continues.

@@ -21,6 +21,7 @@ type hookRunner struct {
 	worker      *Worker
 	claimed     claimedRun
 	hooks       agent.Hooks
+	context     func(ctx context.Context, h *agent.HookCall, v agent.StepView) ([]agent.ContextRow, error)
 	stateSchema *agent.Schema // nil if any state fits
 	log         *slog.Logger
 	emitter     func(step int32) tool.Emit // shows readers the events of a hook in a step
@@ -166,6 +167,25 @@ func (h *hookRunner) beforeModel(ctx context.Context, e loop.CallModel) {
 		h.notify(ctx, "BeforeModel", e.Step, func(ctx context.Context, c *agent.HookCall) { f(ctx, c, modelCall(e)) })
 	}
 	h.state.callModel()
+}
+
+// stepContext calls the agent's StepContext. Its error is that of the function, or the fault of a row.
+func (h *hookRunner) stepContext(ctx context.Context, e loop.StepContext) (rows []agent.ContextRow, err error) {
+	answers := make(chan []agent.ContextRow, 1) // a function that was abandoned may answer later
+	err = h.callForStep(ctx, "StepContext", e.Step, func(ctx context.Context, c *agent.HookCall) error {
+		given, err := h.context(ctx, c, e.View)
+		if err == nil {
+			err = agent.CheckContext(given)
+		}
+		if err == nil {
+			answers <- given
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return <-answers, nil
 }
 
 // afterModel calls AfterModel. failed is the error of the model call; nil if there is a reply.

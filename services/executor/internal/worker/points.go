@@ -8,6 +8,7 @@ type Point string
 const (
 	PointClaimed      Point = "claimed"       // nothing has been done for the run
 	PointDrained      Point = "drained"       // answers were read and not yet used
+	PointContextGiven Point = "context_given" // the agent has returned rows of context; they are not stored
 	PointModelCalled  Point = "model_called"  // the first event of a reply was received
 	PointReplied      Point = "replied"       // the reply is complete
 	PointPlanRecorded Point = "plan_recorded" // no call has begun

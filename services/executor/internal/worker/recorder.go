@@ -123,7 +123,9 @@ func (r *recorder) result(ctx context.Context, step int, o *outcome, decided *lo
 		return r.call(ctx, func(ctx context.Context) error {
 			_, err := r.worker.peers.Work.RecordResult(ctx, &statev1.RecordResultRequest{
 				Run: r.claimed.ref, Step: int32(step),
-				Result: &statev1.CallResult{Result: result, Ops: fromOps(o.Ops), Usage: o.usage, Store: sessionstore.Writes(o.Store)},
+				Result: &statev1.CallResult{
+					Result: result, Ops: fromOps(o.Ops), Usage: o.usage, Store: sessionstore.Writes(o.Store), Context: fromRows(o.Context),
+				},
 			})
 			return err
 		})
@@ -136,7 +138,7 @@ func (r *recorder) result(ctx context.Context, step int, o *outcome, decided *lo
 	if err != nil {
 		return fmt.Errorf("record the result of call %s: %w", o.Result.CallID, err)
 	}
-	r.journal.add(loop.Recorded{Result: o.Result, Ops: o.Ops})
+	r.journal.add(loop.Recorded{Result: o.Result, Ops: o.Ops, Context: o.Context})
 	return nil
 }
 

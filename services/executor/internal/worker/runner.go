@@ -97,7 +97,7 @@ func (r *runner) useAgent(a catalog.Agent) {
 	a.Tools = slices.Concat(a.Tools, below.tools())
 	r.code = &agentCode{worker: w, claimed: r.claimed, agent: a, draining: r.draining, log: r.log}
 	r.hooks = &hookRunner{
-		worker: w, claimed: r.claimed, hooks: a.Hooks, stateSchema: w.tools.StateSchema(a.StateSchema),
+		worker: w, claimed: r.claimed, hooks: a.Hooks, context: a.StepContext, stateSchema: w.tools.StateSchema(a.StateSchema),
 		log: r.log, emitter: r.view.emitter, state: r.writes, usage: r.usage,
 	}
 	r.tools = &toolCaller{worker: w, claimed: r.claimed, hooks: r.hooks, recorder: r.recorder, view: r.view, log: r.log}

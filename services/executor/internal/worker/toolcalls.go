@@ -30,6 +30,7 @@ type outcome struct {
 func (o *outcome) fail(problem string) {
 	o.Result = agent.ToolResult{CallID: o.Result.CallID, Name: o.Result.Name, Synthetic: true, Error: problem}
 	o.Ops, o.Store = nil, nil
+	o.Context = nil
 	for _, u := range o.usage {
 		if t := u.GetTool(); t != nil {
 			t.Success = false
@@ -45,6 +46,15 @@ type toolCaller struct {
 	recorder *recorder
 	view     *view
 	log      *slog.Logger
+	rows     atomic.Int32 // of context, added by the calls of the step in flight
+}
+
+// admitRow counts a row of context. TooLarge (CONTEXT_TOO_MANY) if the step has too many.
+func (t *toolCaller) admitRow() error {
+	if n := t.rows.Add(1); n > agent.MaxContextRows {
+		return agent.TooManyContextRows(int(n))
+	}
+	return nil
 }
 
 // callBatch has the concurrent calls of a step.
@@ -151,7 +161,7 @@ func (t *toolCaller) record(ctx context.Context, e *callBatch, c loop.Call, o *o
 	case c.Recorded:
 		return nil
 	case !e.Records(c, o.Ended, last):
-		t.recorder.journal.add(loop.Recorded{Result: o.Result, Ops: o.Ops})
+		t.recorder.journal.add(loop.Recorded{Result: o.Result, Ops: o.Ops, Context: o.Context})
 		return nil
 	}
 	if err := t.ensurePlan(ctx, e); err != nil {
@@ -189,7 +199,8 @@ func (t *toolCaller) runTool(ctx context.Context, e *callBatch, c loop.Call) (o 
 	begin := t.worker.peers.Now()
 	ran := t.worker.tools.Execute(ctx, *c.Tool, t.claimed.toolCall(e.Step, c), tool.Scope{
 		State: hooks.state, ResultBytes: min(t.worker.config.MaxResultBytes, maxStepResults/len(e.Calls)),
-		StateSchema: t.hooks.stateSchema, StateBytes: t.worker.config.MaxStateBytes, Emit: t.view.emitter(int32(e.Step)), Store: t.recorder.storeReader(),
+		StateSchema: t.hooks.stateSchema, StateBytes: t.worker.config.MaxStateBytes, Store: t.recorder.storeReader(),
+		Emit: t.view.emitter(int32(e.Step)), AdmitRow: t.admitRow,
 	})
 	took := t.worker.peers.Now().Sub(begin)
 	o = outcome{Ended: loop.Ended{Result: ran.Result, Stopped: ran.Canceled, Begun: ran.Begun}}
@@ -207,6 +218,7 @@ func (t *toolCaller) runTool(ctx context.Context, e *callBatch, c loop.Call) (o 
 	if !ran.Canceled {
 		hooks.after(ctx, ran)
 		o.Ops, o.Store = hooks.ops, ran.Store
+		o.Context = ran.Context
 	}
 	o.usage = append(o.usage, hooks.usage...)
 	return o
