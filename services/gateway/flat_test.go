@@ -144,6 +144,12 @@ func sessionExchanges() map[string][]exchange {
 			sent("/sessions/ended/state", `{"ops":[{"key":"a","replace":null,"append":null}]}`, http.StatusBadRequest, "BODY_INVALID"),
 			sent("/sessions/unknown/state", `{"ops":[{"key":"a","replace":1}]}`, http.StatusNotFound, "SESSION_NOT_FOUND"),
 		},
+		"POST /sessions/{id}/context": {
+			sent("/sessions/ended/context", `{"rows":[{"kind":"notice","text":"x"}],"requestKey":"k"}`, http.StatusOK, ""),
+			sent("/sessions/ended/context", `{"rows":[{"kind":"notice","text":"x"},{"kind":"notice","text":"y"}],"requestKey":"k"}`, http.StatusConflict, "MESSAGE_EXISTS"),
+			sent("/sessions/ended/context", `{"rows":[{"kind":"notice"}]}`, http.StatusBadRequest, "CONTEXT_INVALID"),
+			sent("/sessions/unknown/context", `{"rows":[{"kind":"notice","text":"x"}]}`, http.StatusNotFound, "SESSION_NOT_FOUND"),
+		},
 		"PATCH /sessions/{id}/status": {
 			sent("/sessions/ended/status", `{"status":"paused","expected":["active"]}`, http.StatusOK, ""),
 			sent("/sessions/ended/status", `{"status":"completed","expected":["completed","failed"]}`, http.StatusOK, ""),

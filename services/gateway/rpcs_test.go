@@ -142,6 +142,12 @@ var rpcCases = map[string]rpcCase{
 		},
 		invalid: &agentv1.AppendMessagesRequest{SessionId: "s1", Messages: []*agentv1.InputMessage{{Id: longID, Text: "x"}}},
 	},
+	"AddContext": {
+		good: func(id, _, _ string) proto.Message {
+			return &agentv1.AddContextRequest{SessionId: id, Rows: []*eventv1.ContextRow{{Kind: "notice", Text: "It is noon."}}}
+		},
+		invalid: &agentv1.AddContextRequest{SessionId: longID},
+	},
 	"TruncateMessages": {
 		good:    func(id, _, _ string) proto.Message { return &agentv1.TruncateMessagesRequest{SessionId: id, Count: 1} },
 		invalid: &agentv1.TruncateMessagesRequest{SessionId: longID},

@@ -21,6 +21,9 @@ func (s *Server) ListMessages(ctx context.Context, r *agentv1.ListMessagesReques
 		Messages: each(page.GetMessages(), func(m *statev1.StoredMessage) *agentv1.StoredMessage {
 			s.Files.ShowStored(m.GetMessage())
 			showPublicErrors(m.GetMessage())
+			if !seesContext(ctx) {
+				hideContext(m.GetMessage())
+			}
 			return &agentv1.StoredMessage{Ordinal: m.GetOrdinal(), Message: m.GetMessage()}
 		}),
 		Total: page.GetTotal(), HasMore: page.GetHasMore(),

@@ -100,6 +100,11 @@ func (s *Server) resumeRequest(ctx context.Context, mode agentv1.ResumeMode, r *
 	if err != nil {
 		return nil, err
 	}
+	rows, err := contextMessages(r.GetContext())
+	if err != nil {
+		return nil, err
+	}
+	messages = append(messages, rows...)
 	switch mode {
 	case agentv1.ResumeMode_RESUME_MODE_RETRY:
 		start.Intent = &statev1.StartRunRequest_Retry{Retry: &statev1.Retry{AppendMessages: messages, StateOps: ops}}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"slices"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/pkg/telemetry"
@@ -56,7 +57,11 @@ func (s *Server) startRequest(ctx context.Context, tenant string, r *agentv1.Sta
 	if err != nil {
 		return nil, err
 	}
-	messages = append(messages, userMessage(r.GetMessage())...)
+	rows, err := contextMessages(r.GetContext())
+	if err != nil {
+		return nil, err
+	}
+	messages = slices.Concat(rows, messages, userMessage(r.GetMessage()))
 	start := &statev1.StartRunRequest{
 		Tenant: tenant, SessionId: r.GetSessionId(), AgentType: r.GetAgentType(), RequestKey: r.GetRequestKey(),
 		DefaultAgentType: s.Sessions.DefaultAgent, UserId: r.GetUserId(), OrganizationId: r.GetOrganizationId(),

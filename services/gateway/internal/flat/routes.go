@@ -40,8 +40,9 @@ var (
 var (
 	unknownSession = []string{"SESSION_NOT_FOUND"}
 	otherUser      = []string{"OWNER_REFUSED"}
-	badMessage     = []string{"FILE_INVALID", "ID_INVALID", "MESSAGE_INVALID", "STATE_INVALID", "TIMEOUT_INVALID"}
-	tooLarge       = []string{"FILE_TOO_LARGE", "MESSAGE_TOO_LARGE", "STATE_SIZE_EXCEEDED", "TOO_MANY_MESSAGES"}
+	badContext     = []string{"CONTEXT_TOO_LARGE", "CONTEXT_TOO_MANY"}
+	badMessage     = []string{"CONTEXT_INVALID", "FILE_INVALID", "ID_INVALID", "MESSAGE_INVALID", "STATE_INVALID", "TIMEOUT_INVALID"}
+	tooLarge       = []string{"CONTEXT_TOO_LARGE", "CONTEXT_TOO_MANY", "FILE_TOO_LARGE", "MESSAGE_TOO_LARGE", "STATE_SIZE_EXCEEDED", "TOO_MANY_MESSAGES"}
 	ofQuotas       = []string{"QUOTA_BYTES", "QUOTA_QUEUED", "QUOTA_STARTS", "TOO_MANY_FILES"}
 	notNow         = []string{
 		"MESSAGE_EXISTS",
@@ -165,6 +166,14 @@ func sessionRoutes(s *api.Server, limits httpapi.Limits) []httpapi.Route {
 			},
 		}, limits, s.MergeState, nil),
 		setStatus,
+		route(definition{
+			method: http.MethodPost, pattern: "/sessions/{id}/context", name: "addContext", hide: []string{"sessionId"}, required: []string{"rows"},
+			summary: "Appends messages to the model that users do not see. With a requestKey, a repetition writes nothing.",
+			faults: httpapi.Faults{
+				fault.NotFound: unknownSession, fault.Invalid: {"CONTEXT_INVALID", "ID_INVALID"}, fault.TooLarge: badContext,
+				fault.Conflict: {"MESSAGE_EXISTS"}, fault.Exhausted: {"QUOTA_BYTES"},
+			},
+		}, limits, s.AddContext, nil),
 		route(definition{
 			method: http.MethodDelete, pattern: "/sessions/{id}", name: "deleteSession",
 			summary: "Deletes a session and all sessions below it, with everything that belongs to them.",

@@ -51,7 +51,9 @@ func (i Identity) checkStart(r *statev1.StartRunRequest) error {
 		return err
 	}
 	appended, ops := changesOf(r)
-	isSystem := func(m *eventv1.Message) bool { return m.GetRole() == eventv1.Role_ROLE_SYSTEM }
+	isSystem := func(m *eventv1.Message) bool {
+		return m.GetRole() == eventv1.Role_ROLE_SYSTEM || m.GetRole() == eventv1.Role_ROLE_CONTEXT
+	}
 	purpose := ""
 	switch {
 	case r.GetCustomState() != "" || len(ops) > 0:

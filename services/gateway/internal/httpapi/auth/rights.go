@@ -12,6 +12,7 @@ var methods = map[string]Scope{
 	"ListAuditEvents": Admin,
 	"ListKeys":        Admin,
 
+	"AddContext":       Operate,
 	"AppendMessages":   Operate,
 	"CreateToken":      Operate,
 	"MergeState":       Operate,
