@@ -5,7 +5,7 @@
 //
 //	               ┌─────────────── Waited ── Wait ◀─┐ retryable, budget left; otherwise the
 //	               ▼                                 │ next model; after the last one
-//	begin ──▶ [StepContext] ──▶ [Compact] ──▶ CallModel ── Failed ─────┴── Commit, or Finish ──▶ Done
+//	begin ──▶ [Compact] ──▶ CallModel ── Failed ─────┴── Commit, or Finish ──▶ Done
 //	                            │ Replied
 //	      ┌── text ─────────────┴──────── calls ──┐
 //	      ▼                                       ▼
