@@ -119,7 +119,9 @@ func TestContextThatCannotBeStoredFailsTheRun(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := newSystem(t)
 				a := define("demo", stepReplies(textReply("done")))
-				a.StepContext = func(context.Context, *agent.HookCall, agent.StepView) ([]agent.ContextRow, error) { return given.rows, given.err }
+				a.StepContext = func(context.Context, *agent.HookCall, agent.StepView) ([]agent.ContextRow, error) {
+					return given.rows, given.err
+				}
 				p.agents["demo"] = a
 				p.open()
 				run := p.end(p.startRun("s", "demo", "hi"))
