@@ -128,7 +128,9 @@ func refusesThinking(params body, opts options) bool {
 // API is known to do so.
 var systemModels = regexp.MustCompile(`^claude-opus-(4-8|5)(-|$)`)
 
-func acceptsSystem(to origin) bool { return to.Host == anthropicHost && systemModels.MatchString(to.Model) }
+func acceptsSystem(to origin) bool {
+	return to.Host == anthropicHost && systemModels.MatchString(to.Model)
+}
 
 // addMessages adds the messages, and says which files their blocks are.
 //
