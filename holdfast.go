@@ -106,6 +106,17 @@ type Options struct {
 	// keeps its kind, and any other error is INTERNAL. Requests that change something must then come from pages of the same
 	// origin, or of HOLDFAST_GATEWAY_CORS_ORIGINS.
 	Authenticate func(*http.Request) (*Caller, error)
+	// BeforeEntry is asked about each request that starts, continues, answers, stops or rewinds a run, over any transport, after
+	// the rights of its caller were checked and before anything of it is done. It may change the entry, or return a *Refusal. An
+	// error of another type, a panic, and a return after HOLDFAST_GATEWAY_HOOK_TIMEOUT (10 s) fail the request: INTERNAL, and
+	// nothing is started. A client that repeats a request asks again. Nil asks nobody.
+	BeforeEntry func(context.Context, *Entry) error
+	// AfterEntry is called when such a request was done. The answer to the client waits for it, at most
+	// HOLDFAST_GATEWAY_HOOK_TIMEOUT. It is not called again after a crash. Nil is called for none.
+	AfterEntry func(context.Context, Entered)
+	// Routes are routes of the program on the port of the gateway, behind its authentication, by method and path: "GET
+	// /tenants/{id}/report", with the wildcards of http.ServeMux.
+	Routes map[string]Route
 	// DefaultAgent is the agent of new sessions that name none. Empty is the demo agent or the first one by name. Variable:
 	// HOLDFAST_GATEWAY_DEFAULT_AGENT.
 	DefaultAgent string
@@ -130,6 +141,20 @@ type Options struct {
 // Caller is a user of a tenant, or a program: see Options.Authenticate and Runtime.Client.
 type Caller = gateway.Caller
 
+// The types of Options.BeforeEntry, Options.AfterEntry and Options.Routes.
+type (
+	// Entry is a request that is about to be done.
+	Entry = gateway.Entry
+	// Entered is a request that was done.
+	Entered = gateway.Entered
+	// Refusal is the error with which a program refuses a request.
+	Refusal = gateway.Refusal
+	// Route is a route of the program.
+	Route = gateway.Route
+	// RouteCaller is who calls a Route.
+	RouteCaller = gateway.RouteCaller
+)
+
 // Run is Start and Wait: it runs the services until ctx ends or one fails.
 func Run(ctx context.Context, o Options) error {
 	r, err := Start(ctx, o)
@@ -143,7 +168,7 @@ func Run(ctx context.Context, o Options) error {
 // ends when ctx ends, with Close, or when a service fails.
 //
 // Invalid (OPTIONS_INVALID, CONFIG_INVALID, AGENT_INVALID, AGENTS_INVALID, MODEL_INVALID, API_KEYS_INVALID,
-// INSECURE_LISTEN), Conflict (DATA_IN_USE, AGENT_EXISTS), NotFound (AGENTS_NOT_FOUND), Unavailable (LISTEN_FAILED,
+// INSECURE_LISTEN, HOOKS_INVALID, ROUTE_INVALID), Conflict (DATA_IN_USE, AGENT_EXISTS), NotFound (AGENTS_NOT_FOUND), Unavailable (LISTEN_FAILED,
 // STORE_UNAVAILABLE, LOG_UNAVAILABLE). If it fails, nothing of it runs or stays open.
 func Start(ctx context.Context, o Options) (_ *Runtime, err error) {
 	c, err := o.settings()

@@ -54,7 +54,7 @@ func (r *Runtime) open(ctx context.Context) (err error) {
 	r.onRelease(r.executor.Close)
 	r.gateway, err = gateway.New(ctx, r.settings.Gateway, gateway.Peers{
 		Network: r.network, Security: r.settings.Expose.Internal, Log: r.log, Meter: otel.Meter("holdfast.gateway"),
-		Authenticate: r.options.Authenticate,
+		Authenticate: r.options.Authenticate, BeforeEntry: r.options.BeforeEntry, AfterEntry: r.options.AfterEntry, Routes: r.options.Routes,
 	})
 	if err != nil {
 		return fmt.Errorf("open gateway: %w", err)

@@ -38,7 +38,7 @@ func componentOf[C any](p service.Program[C], calls bool) component {
 func components(environ []string) []component {
 	return []component{
 		componentOf(state.Program(), false), componentOf(stream.Program(), false),
-		componentOf(executor.Program(environ, executor.Peers{}), true), componentOf(gateway.Program(), true),
+		componentOf(executor.Program(environ, executor.Peers{}), true), componentOf(gateway.Program(gateway.Peers{}), true),
 	}
 }
 

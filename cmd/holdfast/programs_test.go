@@ -24,7 +24,7 @@ type executable interface {
 
 func servicePrograms() map[string]executable {
 	return map[string]executable{
-		"state": state.Program(), "stream": stream.Program(), "gateway": gateway.Program(), "executor": executor.Program(nil, executor.Peers{}),
+		"state": state.Program(), "stream": stream.Program(), "gateway": gateway.Program(gateway.Peers{}), "executor": executor.Program(nil, executor.Peers{}),
 	}
 }
 

@@ -21,11 +21,13 @@ import (
 // act is a request that changes something, and its entry in the audit log. In texts, ID stands for the session of the act, and POINT
 // for its checkpoint.
 type act struct {
-	none  string    // why there is no entry; the rest is empty then
-	on    condition // of the session before
-	as    string    // the key; "web" if empty
-	body  string    // or the frame
-	entry string    // the action
+	none  string                    // why there is no entry; the rest is empty then
+	on    condition                 // of the session before
+	as    string                    // the key; "web" if empty
+	body  string                    // or the frame
+	entry string                    // the action
+	done  func(session string) bool // whether a frame is done; nil for one whose entry tells
+	kind  string                    // of its entry for hooks
 }
 
 // condition is how a session is before an act.
@@ -184,7 +186,23 @@ func TestEachActThatChangesSomethingHasAnEntryOrAReason(t *testing.T) {
 
 func TestEachActHasItsEntryInTheAuditLog(t *testing.T) {
 	t.Parallel()
-	keys := map[string]string{}
+	file, keys := actKeys(t)
+	h := open(t, actConfig(file))
+	played := playActs(t, h, keys, acts)
+	h.report(t)
+	entries := append(h.State.AuditLog(t, "default"), h.State.AuditLog(t, "gone")...)
+	for _, p := range played {
+		if !p.isIn(entries) {
+			t.Errorf("%s on a session that is %q, by %q: the audit log has no %s of it", p.name, p.on, p.actor(), p.entry)
+		}
+	}
+	t.Logf("%d acts", len(played))
+}
+
+// actKeys returns a file with the keys of acts, and the header Authorization for each.
+func actKeys(t *testing.T) (path string, keys map[string]string) {
+	t.Helper()
+	keys = map[string]string{}
 	var file strings.Builder
 	for name, rights := range map[string]string{
 		"web": "tenant: default, scopes: [operate]", "admin": "tenant: default, scopes: [admin]", "gone": "tenant: gone, scopes: [admin]",
@@ -194,10 +212,19 @@ func TestEachActHasItsEntryInTheAuditLog(t *testing.T) {
 		keys[name] = "Bearer " + key
 		fmt.Fprintf(&file, "- {name: %s, sha256: %s, %s}\n", name, sum, rights)
 	}
-	path := keysFile(t, file.String())
-	h := open(t, func(c *gateway.Config) {
-		c.APIKeys, c.InsecureNoAuth, c.TokenSecrets, c.StatePatience = path, false, []string{strings.Repeat("s", 32)}, 0
-	})
+	return keysFile(t, file.String()), keys
+}
+
+// actConfig is the configuration of a gateway for acts.
+func actConfig(keys string) func(*gateway.Config) {
+	return func(c *gateway.Config) {
+		c.APIKeys, c.InsecureNoAuth, c.TokenSecrets, c.StatePatience = keys, false, []string{strings.Repeat("s", 32)}, 0
+	}
+}
+
+// playActs plays each act on a session of its own.
+func playActs(t *testing.T, h *fixture, keys map[string]string, acts map[string][]act) []*playedAct {
+	t.Helper()
 	var played []*playedAct
 	for _, name := range slices.Sorted(maps.Keys(acts)) {
 		for _, a := range acts[name] {
@@ -209,14 +236,7 @@ func TestEachActHasItsEntryInTheAuditLog(t *testing.T) {
 			played = append(played, p)
 		}
 	}
-	h.report(t)
-	entries := append(h.State.AuditLog(t, "default"), h.State.AuditLog(t, "gone")...)
-	for _, p := range played {
-		if !p.isIn(entries) {
-			t.Errorf("%s on a session that is %q, by %q: the audit log has no %s of it", p.name, p.on, p.actor(), p.entry)
-		}
-	}
-	t.Logf("%d acts", len(played))
+	return played
 }
 
 // report lets the gateway send what it has for the audit log, as at its end. It serves no streams afterwards.
@@ -271,7 +291,7 @@ func (p *playedAct) play(t *testing.T, h *fixture, keys map[string]string) {
 	pattern, frame, isFrame := strings.Cut(pattern, " ")
 	if !isFrame {
 		answer := h.request(t, method, in.Replace(pattern), fill(p.body), "Authorization", credential, "Content-Type", "application/json", "Accept", "application/json")
-		refused := p.entry == auth.ActionDenied || p.entry == auth.ScopeMissing
+		refused := p.entry == auth.ActionDenied || p.entry == auth.ScopeMissing || p.entry == auth.EntryRefused
 		if refused != (answer.StatusCode == http.StatusForbidden) || !refused && answer.StatusCode/100 != 2 {
 			t.Errorf("%s on a session that is %q: got %d %s", p.name, p.on, answer.StatusCode, text(t, answer))
 		}
@@ -285,6 +305,10 @@ func (p *playedAct) play(t *testing.T, h *fixture, keys map[string]string) {
 	defer func() { _ = conn.CloseNow() }()
 	if err := conn.Write(t.Context(), websocket.MessageText, []byte(fill(p.body))); err != nil {
 		t.Fatal(err)
+	}
+	if p.done != nil {
+		waitFor(t, frame+" is done", func() bool { return p.done(p.id) })
+		return
 	}
 	if p.entry != auth.ActionDenied {
 		waitFor(t, frame+" has its entry", func() bool { return p.isIn(h.State.AuditLog(t, "default")) })

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"time"
@@ -21,6 +22,8 @@ type Config struct {
 	StreamAddress    string        `env:"HOLDFAST_GATEWAY_STREAM_ADDRESS" envDefault:"127.0.0.1:7412" doc:"address of the stream service"`
 	Executors        []string      `env:"HOLDFAST_GATEWAY_EXECUTOR_ADDRESSES" doc:"addresses of executors whose agents have methods for clients of /agents, separated by commas; empty for none"`
 	ErasureTime      time.Duration `env:"HOLDFAST_GATEWAY_ERASURE_TIME" envDefault:"20s" doc:"how long one request to erase a user or a tenant works before it answers that more is left"`
+	Hooks            string        `env:"HOLDFAST_GATEWAY_HOOKS" doc:"YAML file with webhooks that are asked about requests before anything of them is done: beforeEntry with url, secrets, timeout, onFailure and kinds; empty for none. It is read at the start"`
+	HookTimeout      time.Duration `env:"HOLDFAST_GATEWAY_HOOK_TIMEOUT" envDefault:"10s" doc:"limit of one call of a hook of the program around the gateway"`
 	MethodTimeout    time.Duration `env:"HOLDFAST_GATEWAY_METHOD_TIMEOUT" envDefault:"5m" doc:"limit of one call of a method"`
 	APIKeys          string        `env:"HOLDFAST_GATEWAY_API_KEYS" doc:"YAML file with the API keys: a list of {name, tenant, sha256, scopes, subject, expires}; scopes are read, chat, approve, operate and admin (the first three if missing), and subject is the only user whose sessions the key reaches; changes take effect within seconds"`
 	InsecureNoAuth   bool          `env:"HOLDFAST_GATEWAY_INSECURE_NO_AUTH" envDefault:"false" doc:"true serves without API keys, on loopback only"`
@@ -86,6 +89,17 @@ type Peers struct {
 	Now      func() time.Time // nil is time.Now
 	NewID    func() string    // nil makes random ids
 	Audit    auth.Auditor     // nil records nothing
+	// BeforeEntry is asked about each request that starts, continues, answers, stops or rewinds a run, over any transport, after
+	// the rights of its caller were checked and before anything of it is done. It may change the entry, or return a *Refusal. An
+	// error of another type, a panic, and a return after HOLDFAST_GATEWAY_HOOK_TIMEOUT fail the request: INTERNAL, and nothing is
+	// started. A client that repeats a request asks again. Nil asks nobody.
+	BeforeEntry func(context.Context, *Entry) error
+	// AfterEntry is called when such a request was done. The answer to the client waits for it, at most
+	// HOLDFAST_GATEWAY_HOOK_TIMEOUT. It is not called again after a crash. Nil is called for none.
+	AfterEntry func(context.Context, Entered)
+	// Routes are routes of the program, by method and path: "GET /tenants/{id}/report", with the wildcards of http.ServeMux. New
+	// refuses one that could take a request of the gateway's own routes: Invalid (ROUTE_INVALID).
+	Routes map[string]Route
 	// Authenticate is asked first who makes a request, for a program with users of its own. A nil caller leaves the answer to
 	// the credentials of the configuration. An error refuses the request; a fault keeps its kind, and any other error is
 	// INTERNAL. The gateway then refuses requests of pages of other origins that change something, unless
@@ -150,6 +164,8 @@ func (c Config) check(authenticated bool) error {
 		return invalid("HOLDFAST_GATEWAY_READER_CHUNKS and _READER_BYTES must be above 0")
 	case c.HeartbeatPadding < 0 || c.HeartbeatPadding > maxPadding:
 		return invalid("HOLDFAST_GATEWAY_HEARTBEAT_PADDING is %d: it must be 0 to %d bytes", c.HeartbeatPadding, maxPadding)
+	case c.HookTimeout <= 0:
+		return invalid("HOLDFAST_GATEWAY_HOOK_TIMEOUT must be above 0")
 	case c.Heartbeat <= 0 || c.ReadTimeout <= 0 || c.WriteTimeout <= 0 || c.SessionPoll <= 0 || c.MethodTimeout <= 0 || c.ErasureTime <= 0:
 		return invalid("HOLDFAST_GATEWAY_HEARTBEAT, _READ_TIMEOUT, _WRITE_TIMEOUT, _SESSION_POLL, _METHOD_TIMEOUT and _ERASURE_TIME " +
 			"must be above 0")

@@ -33,6 +33,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/chat/chatws"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/cloudflare"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/entry"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/erasure"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/files"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/flat"
@@ -72,12 +73,13 @@ type Service struct {
 	prices    *price.Table
 	handler   http.Handler
 	audit     *audit.Reporter
+	guard     *entry.Guard // nil without hooks
 
 	described []httpapi.Route // for the tests of the OpenAPI document
 }
 
 // New returns a gateway. It connects to no service yet. Invalid (CONFIG_INVALID, API_KEYS_INVALID,
-// PRICES_INVALID, CORS_ORIGIN_INVALID, and the reasons of rpc.Dial): the configuration is invalid.
+// PRICES_INVALID, CORS_ORIGIN_INVALID, HOOKS_INVALID, ROUTE_INVALID, and the reasons of rpc.Dial): the configuration is invalid.
 func New(_ context.Context, c Config, p Peers) (*Service, error) {
 	if err := c.check(p.Authenticate != nil); err != nil {
 		return nil, err
@@ -110,6 +112,9 @@ func New(_ context.Context, c Config, p Peers) (*Service, error) {
 	s.audit = &audit.Reporter{State: statev1.NewAuditServiceClient(s.state), Now: p.Now, NewID: p.NewID, Log: p.Log}
 	if callers.Audit == nil {
 		callers.Audit = s.audit
+	}
+	if s.guard, err = s.newGuard(); err != nil {
+		return nil, errors.Join(err, s.Close())
 	}
 	if err := s.build(origins); err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -187,15 +192,20 @@ func (s *Service) build(origins auth.Origins) error {
 		return fmt.Errorf("build the Connect service: %w", err)
 	}
 	limits := s.limits(s.config.MaxBodyBytes, "send less, or raise HOLDFAST_GATEWAY_MAX_BODY_BYTES")
+	own := slices.Concat(s.chatRoutes(p), s.agentRoutes(p), s.streamRoutes(p), s.viewRoutes(p), p.stops.Routes(), p.answers.Routes(),
+		p.files.Routes(), p.export.Routes(), s.health().Routes(), openapi.Routes(), page.Routes(), flat.Routes(methods, limits))
+	routes, err := s.programRoutes(own, mounts)
+	if err != nil {
+		return err
+	}
 	server := &httpapi.Server{
 		Callers: s.callers, Origins: origins, Log: s.peers.Log, Now: s.peers.Now, Mounts: mounts, Meters: s.meters,
-		Routes: slices.Concat(s.chatRoutes(p), s.agentRoutes(p), s.streamRoutes(p), s.viewRoutes(p), p.stops.Routes(), p.answers.Routes(),
-			p.files.Routes(), p.export.Routes(), s.health().Routes(), openapi.Routes(), page.Routes(), flat.Routes(methods, limits)),
+		Routes: slices.Concat(own, routes),
 	}
 	if err := server.Check(); err != nil {
 		return err
 	}
-	s.described = server.Routes
+	s.described = own
 	s.handler = httpapi.TimeWrites(retry.PerRequest(chat.ResumeBehindQuery(server.Handler())), s.config.WriteTimeout, s.peers.Now)
 	return nil
 }
@@ -223,6 +233,9 @@ func (s *Service) parts() *parts {
 	runs, calls := statev1.NewRunServiceClient(state), statev1.NewCallServiceClient(state)
 	sessions := &conversation.Reader{
 		Runs: runs, Sessions: statev1.NewSessionServiceClient(state), Policy: policy, DefaultAgent: c.DefaultAgent,
+	}
+	if s.guard != nil {
+		s.guard.Sessions = sessions
 	}
 	hub := &live.Hub{Client: streamv2.NewStreamServiceClient(s.stream), Log: s.peers.Log, Records: c.ReaderChunks, Bytes: c.ReaderBytes}
 	p := &parts{
@@ -257,7 +270,11 @@ func (s *Service) eraser(policy retry.Policy) *erasure.Eraser {
 
 // stateOfCallers is the connection to the state service for requests on behalf of callers.
 func (s *Service) stateOfCallers() grpc.ClientConnInterface {
-	return auth.Stamped{ClientConnInterface: s.state, Audit: s.callers.Audit}
+	stamped := auth.Stamped{ClientConnInterface: s.state, Audit: s.callers.Audit}
+	if s.guard != nil {
+		stamped.Entrance = s.guard
+	}
+	return stamped
 }
 
 // limits bounds request bodies. advice is for the sender of a larger one.
@@ -415,11 +432,4 @@ func DefaultScopes() []string {
 }
 
 // CheckScopes gives Invalid (SCOPE_UNKNOWN) for a name without a scope.
-func CheckScopes(names []string) error {
-	_, unknown := auth.ParseScopes(names)
-	if len(unknown) > 0 {
-		return fault.New(fault.Invalid, "SCOPE_UNKNOWN",
-			"there is no scope %.50q; the scopes are read, chat, approve, operate and admin", unknown[0])
-	}
-	return nil
-}
+func CheckScopes(names []string) error { return auth.CheckScopes(names) }

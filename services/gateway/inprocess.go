@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -13,31 +12,7 @@ import (
 )
 
 // Caller is on whose behalf a program calls the gateway in its own process: see Transport and Peers.Authenticate.
-type Caller struct {
-	// Tenant owns the caller's sessions. Empty is "default", the tenant of gateways without credentials.
-	Tenant string
-	// User is the user; empty for a caller that acts for no user. A user without the scope operate reaches only its own
-	// sessions.
-	User string
-	// Scopes are what the caller may do: read, chat, approve, operate, admin. Nil are the first three.
-	Scopes []string
-	// Expires is when the streams of the caller end. Zero is never.
-	Expires time.Time
-}
-
-// identity returns the identity of the caller. Invalid (TENANT_INVALID, USER_INVALID, SCOPE_UNKNOWN).
-func (c Caller) identity() (auth.Identity, error) {
-	identity := auth.Identity{
-		Tenant: cmp.Or(c.Tenant, auth.DefaultTenant), Subject: c.User, Expires: c.Expires, Scopes: auth.DefaultScopes(),
-	}
-	if c.Scopes != nil {
-		if err := CheckScopes(c.Scopes); err != nil {
-			return auth.Identity{}, err
-		}
-		identity.Scopes, _ = auth.ParseScopes(c.Scopes)
-	}
-	return identity, identity.CheckNames()
-}
+type Caller = auth.Caller
 
 // authenticator returns what asks the program who the caller is. It is nil without Peers.Authenticate.
 func (p Peers) authenticator() func(*http.Request) (auth.Identity, bool, error) {
@@ -49,7 +24,7 @@ func (p Peers) authenticator() func(*http.Request) (auth.Identity, bool, error) 
 		if err != nil || caller == nil {
 			return auth.Identity{}, false, err
 		}
-		identity, err := caller.identity()
+		identity, err := caller.Identity()
 		if err != nil { // a mistake of the program, not of the client
 			return auth.Identity{}, false, fmt.Errorf("the caller that the program names: %s", err)
 		}
@@ -64,12 +39,16 @@ const idleTransport = 30 * time.Second
 // behalf of the caller, while ServeWithin runs. The host of their URLs is 127.0.0.1. Invalid (TENANT_INVALID, USER_INVALID,
 // SCOPE_UNKNOWN).
 func (s *Service) Transport(c Caller) (*http.Transport, error) {
-	identity, err := c.identity()
+	identity, err := c.Identity()
 	if err != nil {
 		return nil, err
 	}
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return s.within.dial(ctx, identity) }
-	return &http.Transport{DialContext: dial, IdleConnTimeout: idleTransport}, nil
+	return s.transportOf(identity), nil
+}
+
+func (s *Service) transportOf(caller auth.Identity) *http.Transport {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return s.within.dial(ctx, caller) }
+	return &http.Transport{DialContext: dial, IdleConnTimeout: idleTransport}
 }
 
 // ServeWithin serves the requests of Transport until ctx ends, as Serve does with those of a listener.

@@ -3,4 +3,4 @@ package main
 
 import "github.com/holdfast-run/holdfast/services/gateway"
 
-func main() { gateway.Program().Main() }
+func main() { gateway.Main(gateway.Peers{}) }

@@ -60,7 +60,7 @@ func (s *Server) admit(next http.Handler) http.Handler {
 			refuse(w, r, body.tooLarge())
 			return
 		}
-		r = r.WithContext(auth.With(r.Context(), caller))
+		r = auth.Admitted(r, caller)
 		r.Body = body
 		next.ServeHTTP(w, r)
 	})

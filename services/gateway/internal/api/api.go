@@ -68,6 +68,7 @@ func (s *Server) Handlers() (map[string]http.Handler, error) {
 			measure{s.Meters, s.Now},
 			deadlineInterceptor{},
 			rpc.ConnectInterceptor(s.Log),
+			refusals{},
 			rules{},
 		),
 		connect.WithReadMaxBytes(s.MaxBytes),

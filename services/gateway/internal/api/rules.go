@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/api/contract"
+	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
 )
 
 // requestInvalid is the reason of a broken rule without a reason of its own.
@@ -31,6 +32,27 @@ func Validate(request proto.Message) error {
 		text = fmt.Sprintf("%s %s", broken.Field, text)
 	}
 	return fault.New(fault.Invalid, reason, "%s", text).With("field", broken.Field).With("rule", broken.Rule)
+}
+
+// refusals turns refusals of the program around the gateway into faults, which this wire has.
+type refusals struct{}
+
+func (refusals) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, r connect.AnyRequest) (connect.AnyResponse, error) {
+		answer, err := next(ctx, r)
+		if refusal := httpapi.RefusalOf(err); refusal != nil {
+			return nil, refusal.Fault()
+		}
+		return answer, err
+	}
+}
+
+func (refusals) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return next
+}
+
+func (refusals) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return next
 }
 
 // rules checks the requests of clients before the service sees them.

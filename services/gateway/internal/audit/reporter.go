@@ -72,7 +72,12 @@ type bucket struct {
 }
 
 func isRefusal(action string) bool {
-	return action == auth.CredentialRefused || action == auth.ScopeMissing || action == auth.ActionDenied
+	switch action {
+	case auth.CredentialRefused, auth.ScopeMissing, auth.ActionDenied, auth.EntryRefused:
+		return true
+	default:
+		return false
+	}
 }
 
 // isUnlimited reports an act of the operator. Clients cannot cause such acts.
@@ -86,7 +91,7 @@ func (r *Reporter) Record(_ context.Context, e auth.Event) {
 	refusal := isRefusal(e.Action)
 	name := entry{tenant: clean(e.Tenant), action: e.Action, actor: clean(cmp.Or(e.Actor, "address:"+e.Address))}
 	switch {
-	case e.Action == auth.ActionDenied:
+	case e.Action == auth.ActionDenied || e.Action == auth.EntryRefused:
 		name.target = clean(e.Detail["session_id"] + " " + e.Detail["tool_call_id"])
 	case !refusal:
 		name.target = clean(e.Target)

@@ -98,9 +98,13 @@ func (p *post) submit(ctx context.Context) (*submission, error) {
 		open := conversation.OpenCalls(details)
 		return &submission{session: details.GetSession(), runs: details.GetMessageRuns(), status: status, awaited: open}, err
 	}
-	r := &statev1.SubmitCallsRequest{
-		Tenant: p.request.Tenant, SessionId: p.body.ID, Answers: toSubmitted(answers), SeenRunId: p.body.RunID,
-		GoOn: statev1.GoOn_GO_ON_ASKED,
+	r := p.submitted
+	if r == nil {
+		r = &statev1.SubmitCallsRequest{
+			Tenant: p.request.Tenant, SessionId: p.body.ID, Answers: toSubmitted(answers), SeenRunId: p.body.RunID,
+			GoOn: statev1.GoOn_GO_ON_ASKED,
+		}
+		p.submitted = r
 	}
 	if p.chat.majorOr(p.request.Major) >= uistream.DefaultMajor { // older clients send by themselves after a stop
 		r.GoOn = statev1.GoOn_GO_ON_ANSWERED

@@ -54,7 +54,8 @@ type post struct {
 	operation operation
 	key       string // from the client; "" for none
 	busy      statev1.BusyPolicy
-	counts    Effects // without the ignored fields
+	counts    Effects                     // without the ignored fields
+	submitted *statev1.SubmitCallsRequest // the answers as sent first, for a repetition; nil before
 }
 
 // effects returns the effects of the request so far.

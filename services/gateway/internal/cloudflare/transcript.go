@@ -53,10 +53,9 @@ func (c *connection) stopAll(ctx context.Context, now *reading) error {
 // cut keeps only the first stored messages.
 func (c *connection) cut(keep int64) error {
 	ctx := retry.Request(c.ctx)
+	request := &statev1.TruncateMessagesRequest{Tenant: c.tenant, SessionId: c.address.session, Count: keep}
 	err := retry.Do(ctx, c.Sessions.Policy, func() error {
-		_, err := c.Sessions.Sessions.TruncateMessages(ctx, &statev1.TruncateMessagesRequest{
-			Tenant: c.tenant, SessionId: c.address.session, Count: keep,
-		})
+		_, err := c.Sessions.Sessions.TruncateMessages(ctx, request)
 		return err
 	})
 	if err != nil {

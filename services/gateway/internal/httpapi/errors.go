@@ -155,12 +155,19 @@ func subject(f *fault.Fault) string {
 
 // ErrorTexts returns the values of WriteError, for other transports.
 func ErrorTexts(err error) (sentence, code, detail string) {
+	if r := RefusalOf(err); r != nil {
+		return r.message(), r.Reason(), ""
+	}
 	b := errorBodyOf(faultOf(err))
 	return b.Error, b.Code, b.Detail
 }
 
 // WriteError answers with the error. An error without a fault becomes INTERNAL, without details.
 func WriteError(w http.ResponseWriter, err error) {
+	if r := RefusalOf(err); r != nil {
+		r.write(w)
+		return
+	}
 	f := faultOf(err)
 	WriteJSON(w, writeErrorHeaders(w, f), errorBodyOf(f))
 }
@@ -179,6 +186,11 @@ const maxDetailHeader = 1 << 10
 func writeErrorAsText(w http.ResponseWriter, r *http.Request, err error) {
 	if strings.Contains(r.Header.Get("Accept"), "application/json") {
 		WriteError(w, err)
+		return
+	}
+	if r := RefusalOf(err); r != nil {
+		w.Header().Set(ErrorCodeHeader, r.Reason())
+		writeBody(w, r.Status, "text/plain; charset=utf-8", []byte(r.message()))
 		return
 	}
 	f := faultOf(err)

@@ -27,7 +27,7 @@ const preflightAge = 10 * time.Minute
 func (s *Server) guarded(next http.Handler) http.Handler {
 	shared := cors.New(cors.Options{
 		AllowOriginFunc: s.Origins.Allows,
-		AllowedMethods:  []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPatch, http.MethodDelete},
+		AllowedMethods:  []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete},
 		AllowedHeaders:  []string{"*"},
 		ExposedHeaders: append(
 			connectcors.ExposedHeaders(),

@@ -114,4 +114,10 @@ func (m *Meters) NotAdmitted(ctx context.Context, err error) {
 	}
 }
 
-func reasonOf(err error) string { return cmp.Or(fault.ReasonOf(err), "INTERNAL") }
+// reasonOf returns the reason of an error. Refusals of a program have one together: their codes are the program's.
+func reasonOf(err error) string {
+	if RefusalOf(err) != nil {
+		return EntryRefused
+	}
+	return cmp.Or(fault.ReasonOf(err), "INTERNAL")
+}

@@ -178,7 +178,7 @@ func (s *Server) handle(w http.ResponseWriter, r *http.Request, route Route) err
 	case err != nil:
 		return err
 	}
-	return route.Handler(w, r.WithContext(auth.With(r.Context(), caller)), caller.Tenant)
+	return route.Handler(w, auth.Admitted(r, caller), caller.Tenant)
 }
 
 func (route Route) writeError(w http.ResponseWriter, r *http.Request, err error) {
@@ -198,7 +198,7 @@ func clientLeft(r *http.Request, err error) bool {
 
 // logInternal logs the cause of an INTERNAL answer.
 func (s *Server) logInternal(ctx context.Context, r *http.Request, err error) {
-	if fault.KindOf(err) == fault.Internal {
+	if fault.KindOf(err) == fault.Internal && RefusalOf(err) == nil {
 		s.Log.ErrorContext(ctx, "request failed", "method", r.Method, "route", r.Pattern, "error", err)
 	}
 }

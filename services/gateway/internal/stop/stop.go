@@ -78,11 +78,12 @@ func (s *Stops) Stop(ctx context.Context, r Request) (Stopped, error) {
 		defer release()
 		ctx = stream
 	}
+	request := &statev1.RequestStopRequest{
+		Tenant: r.Tenant, SessionId: r.SessionID, RunId: r.RunID, Kind: r.Kind, Reason: r.Reason,
+	}
 	var answer *statev1.RequestStopResponse
 	err := retry.Do(ctx, s.Policy, func() (err error) {
-		answer, err = s.Runs.RequestStop(ctx, &statev1.RequestStopRequest{
-			Tenant: r.Tenant, SessionId: r.SessionID, RunId: r.RunID, Kind: r.Kind, Reason: r.Reason,
-		})
+		answer, err = s.Runs.RequestStop(ctx, request)
 		return err
 	})
 	if err != nil && ctx.Err() != nil {

@@ -11,6 +11,7 @@ const (
 	CredentialRefused = "credential.refused" // an unknown, expired or missing credential
 	ScopeMissing      = "scope.missing"      // a known caller without a scope or the user that a request needs
 	ActionDenied      = "action.denied"      // what a rule of the session denies a known caller, such as approving its own request
+	EntryRefused      = "entry.refused"      // what a hook of the program refuses a known caller
 	AuditExported     = "audit.exported"     // the audit log was read whole
 	KeyAdded          = "key.added"          // to the file of API keys
 	KeyRemoved        = "key.removed"        // from the file of API keys

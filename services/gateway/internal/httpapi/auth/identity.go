@@ -2,6 +2,7 @@ package auth
 
 import (
 	"context"
+	"net/http"
 	"slices"
 	"time"
 
@@ -101,6 +102,25 @@ type identityKey struct{}
 // With returns a context for work on behalf of the caller.
 func With(ctx context.Context, i Identity) context.Context {
 	return context.WithValue(ctx, identityKey{}, i)
+}
+
+// requestKey is the context key of the request of Admitted.
+type requestKey struct{}
+
+// Admitted returns a request with its caller, and with itself for RequestFrom.
+func Admitted(r *http.Request, caller Identity) *http.Request {
+	return r.WithContext(context.WithValue(With(r.Context(), caller), requestKey{}, r))
+}
+
+// RequestFrom returns the HTTP request for which ctx works, without its body: of a socket, the handshake. It is nil outside
+// of requests.
+func RequestFrom(ctx context.Context) *http.Request {
+	r, _ := ctx.Value(requestKey{}).(*http.Request)
+	if r != nil {
+		r = r.WithContext(ctx)
+		r.Body = http.NoBody
+	}
+	return r
 }
 
 // From returns the caller on whose behalf ctx works.

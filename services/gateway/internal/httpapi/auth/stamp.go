@@ -16,14 +16,25 @@ import (
 // content. Every request of a gateway goes through it, so no handler can forget to.
 type Stamped struct {
 	grpc.ClientConnInterface
-	Audit Auditor // of refused content; nil for none
+	Audit    Auditor  // of refused content; nil for none
+	Entrance Entrance // nil for none
+}
+
+// Entrance is asked about the commands of callers, whatever transport they come by.
+type Entrance interface {
+	// Enter is called before a command is sent, with the rights to it checked. It may change the command. An error refuses it.
+	// It is not called again for a repetition of the same command.
+	Enter(ctx context.Context, caller Identity, command proto.Message) error
+	// Entered is called after the command has succeeded.
+	Entered(ctx context.Context, caller Identity, command proto.Message, answer any)
 }
 
 // callerField is the name of the field for the caller in requests.
 const callerField protoreflect.Name = "caller"
 
-// Invoke sets the field "caller" of the request, if it has one, to the identity of ctx, and makes the call. A context
-// without an identity is a mistake of this program. Denied (SCOPE_MISSING, OWNER_REFUSED).
+// Invoke sets the field "caller" of the request, if it has one, to the identity of ctx, and makes the call. It asks the
+// entrance first. A context without an identity is a mistake of this program. Denied (SCOPE_MISSING, OWNER_REFUSED), and the
+// errors of the entrance.
 func (s Stamped) Invoke(ctx context.Context, method string, request, answer any, options ...grpc.CallOption) error {
 	if m, ok := request.(proto.Message); ok {
 		if err := s.stamp(ctx, m.ProtoReflect()); err != nil {
@@ -31,10 +42,20 @@ func (s Stamped) Invoke(ctx context.Context, method string, request, answer any,
 		}
 	}
 	err := s.ClientConnInterface.Invoke(ctx, method, request, answer, options...)
+	if err == nil && s.Entrance != nil {
+		s.entered(ctx, request, answer)
+	}
 	if fault.KindOf(err) == fault.Denied {
 		s.recordDenied(ctx, request, err)
 	}
 	return err
+}
+
+func (s Stamped) entered(ctx context.Context, request, answer any) {
+	m, is := request.(proto.Message)
+	if caller, known := From(ctx); is && known {
+		s.Entrance.Entered(ctx, caller, m, answer)
+	}
 }
 
 // recordDenied records what the state service denied a caller, such as the approval of its own request.
@@ -70,6 +91,14 @@ func (s Stamped) stamp(ctx context.Context, m protoreflect.Message) error {
 	if err != nil {
 		record(ctx, s.Audit, caller.refused(string(m.Descriptor().Name()), err))
 		return err
+	}
+	if s.Entrance != nil && !m.Has(field) { // a repetition has its caller already
+		if err := s.Entrance.Enter(ctx, caller, m.Interface()); err != nil {
+			return err
+		}
+		if err := caller.confine(m); err != nil { // the change may name another user
+			return err
+		}
 	}
 	m.Set(field, protoreflect.ValueOfMessage(caller.StateCaller().ProtoReflect()))
 	return nil
