@@ -99,6 +99,7 @@ var acts = map[string][]act{
 	"GET /chat/ws abort":  {{none: "it ends the delivery of an answer, and not the run"}},
 
 	"GET /agents/{agent}/{name} cf_agent_state": {{on: isCompleted, body: `{"type":"cf_agent_state","state":{"careful":false}}`, entry: "state.changed"}},
+	"POST /agents/{agent}/{name}/call/{method}": {{none: "a method is code of the app, and writes by calls that have entries of their own"}},
 	"GET /agents/{agent}/{name} rpc":            {{none: "a method is code of the app, and writes by calls that have entries of their own"}},
 	"GET /agents/{agent}/{name} cf_agent_use_chat_request": {
 		{on: isCompleted, body: `{"type":"cf_agent_use_chat_request","id":"r1","init":{"method":"POST","body":` + quote("{"+actSend) + `}}`, entry: "run.started"},

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/config"
@@ -150,6 +152,59 @@ func TestAClientCallsTheMethodsOfItsAgent(t *testing.T) {
 	}
 	s.say(`{"type":"rpc"}`, `{"type":"rpc","id":7,"method":"add"}`, `{"type":"rpc","id":"c2","method":"add","args":7}`)
 	s.barrier()
+}
+
+func TestAClientWithoutASocketCallsTheMethodsOfItsAgent(t *testing.T) {
+	t.Parallel()
+	h, _ := openWithMethods(t)
+	post := func(method, body string) *reply {
+		return h.request(t, http.MethodPost, "/agents/demo/room/call/"+method, body)
+	}
+	for _, tc := range []struct {
+		method, body string
+		status       int
+		want         string
+	}{
+		{"add", `{"args":[1,2]}`, 200, `{"result":{"session":"demo:room","sum":3}}`},
+		{"add", "", 200, `{"result":{"session":"demo:room","sum":0}}`},
+		{"nothing", `{}`, 200, `{"result":null}`},
+		{"countdown", "", 200, `{"result":"go","values":[3,2,1]}`},
+		{"increment", "", 200, `{"result":1}`},
+	} {
+		r := post(tc.method, tc.body)
+		if got := text(t, r); r.StatusCode != tc.status || got != tc.want+"\n" {
+			t.Errorf("%s %s: got %d %s, want %d %s", tc.method, tc.body, r.StatusCode, got, tc.status, tc.want)
+		}
+	}
+	if got := h.State.Get("default", "demo:room").GetSession().GetCustomState(); got != `{"count":1}` {
+		t.Errorf("the state is %s, want the write of the method", got)
+	}
+	for _, tc := range []struct {
+		method, body string
+		status       int
+		code         string
+	}{
+		{"add", `{"args":["x"]}`, 400, "ARGUMENT_INVALID"}, {"add", `{"args":7}`, 400, "BODY_INVALID"}, {"missing", "", 404, "METHOD_NOT_FOUND"},
+		{"lookup", "", 403, "METHOD_NOT_CALLABLE"}, {"refuse", "", 400, "NO_SUCH_SEAT"}, {"fail", "", 409, "METHOD_FAILED"},
+		{"panic", "", 409, "METHOD_FAILED"}, {"large", "", 413, "RESULT_TOO_LARGE"},
+	} {
+		wantFault(t, post(tc.method, tc.body), tc.status, tc.code)
+	}
+	wantFault(t, h.request(t, http.MethodPost, "/agents/nobody/room/call/add", ""), 404, "AGENT_NOT_FOUND")
+	short, gone := openWithMethods(t, func(c *gateway.Config) { c.MethodTimeout = 50 * time.Millisecond })
+	wantFault(t, short.request(t, http.MethodPost, "/agents/demo/room/call/hang", ""), 503, "METHOD_TIMEOUT")
+	<-gone
+}
+
+// A socket of the instance sees what a method over HTTP has written.
+func TestAMethodOverHTTPShowsItsStateToSockets(t *testing.T) {
+	t.Parallel()
+	h, _ := openWithMethods(t)
+	s, _ := h.agentClient(t, "demo/room")
+	if r := h.request(t, http.MethodPost, "/agents/demo/room/call/increment", ""); r.StatusCode != http.StatusOK {
+		t.Fatalf("got %d %s", r.StatusCode, text(t, r))
+	}
+	s.until(`"count":1`)
 }
 
 func TestAMethodSendsValuesBeforeItsResult(t *testing.T) {

@@ -85,7 +85,19 @@ func instanceExchanges() map[string][]exchange {
 		}
 	}
 	upgrade := []string{"Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13", "Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA=="}
+	const call = "/agents/demo/room/call/"
 	return map[string][]exchange{
+		"POST /agents/{agent}/{name}/call/{method}": {
+			{about: "a method", path: call + "add", body: `{"args":[1,2]}`, status: http.StatusOK},
+			{about: "a method without arguments", path: call + "nothing", status: http.StatusOK},
+			{about: "a method with values", path: call + "countdown", body: `{}`, status: http.StatusOK},
+			{about: "an unknown method", path: call + "missing", status: http.StatusNotFound, code: "METHOD_NOT_FOUND"},
+			{about: "a tool", path: call + "lookup", status: http.StatusForbidden, code: "METHOD_NOT_CALLABLE"},
+			{about: "a method that fails", path: call + "fail", status: http.StatusConflict, code: "METHOD_FAILED"},
+			{about: "a large result", path: call + "large", status: http.StatusRequestEntityTooLarge, code: "RESULT_TOO_LARGE"},
+			{about: "arguments that are no list", path: call + "add", body: `{"args":7}`, status: http.StatusBadRequest, code: "BODY_INVALID"},
+			{about: "an unknown agent", path: "/agents/nobody/room/call/add", status: http.StatusNotFound, code: "AGENT_NOT_FOUND"},
+		},
 		"GET /agents/{agent}/{name}/get-messages": rows("/get-messages"),
 		"GET /agents/{agent}/{name}":              append(rows(""), exchange{about: "a socket", path: "/agents/demo/room?readonly=true", headers: upgrade, status: http.StatusSwitchingProtocols}),
 	}

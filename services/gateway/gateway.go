@@ -331,6 +331,7 @@ func (s *Service) agentRoutes(p *parts) []httpapi.Route {
 		Methods: methods, MethodTimeout: c.MethodTimeout, Major: cmp.Or(uistream.Major(c.AISDK), uistream.DefaultMajor),
 		Chat: p.chats, Answers: p.answers, Stops: p.stops, Sessions: p.sessions, Live: p.hub, Files: p.files, Streams: s.streams,
 		MaxBytes: c.MaxUploadBytes, MaxText: c.MaxBodyBytes, Requests: c.MaxSocketChats, Heartbeat: c.Heartbeat, Arrival: c.ReadTimeout,
+		Bodies:  s.limits(c.MaxBodyBytes, "send smaller arguments, or raise HOLDFAST_GATEWAY_MAX_BODY_BYTES"),
 		Timeout: c.WriteTimeout, Poll: c.SessionPoll, Log: s.peers.Log,
 	}
 	return sockets.Routes()

@@ -159,7 +159,7 @@ func (s *siege) routeAttempts(credential, id string) (all []attempt) {
 // pathOf returns the path and the query of a request with the id.
 func (s *siege) pathOf(route httpapi.Route, id string) string {
 	agent, name := "demo", strings.TrimPrefix(id, "demo:")
-	path := strings.NewReplacer("{id}", url.PathEscape(id), "{agent}", agent, "{name}", url.PathEscape(name)).Replace(route.Pattern)
+	path := strings.NewReplacer("{id}", url.PathEscape(id), "{agent}", agent, "{name}", url.PathEscape(name), "{method}", "add").Replace(route.Pattern)
 	query := url.Values{}
 	for _, p := range route.About.Parameters {
 		switch p.Name {

@@ -47,6 +47,17 @@ func (s *Sockets) Routes() []httpapi.Route {
 				fault.Unavailable: {"SESSION_CHANGING"},
 			},
 		}},
+		{Method: http.MethodPost, Pattern: "/agents/{agent}/{name}/call/{method}", Handler: s.callMethod, Scope: auth.Chat, About: httpapi.About{
+			Name: "callMethod", Summary: "Calls a method of an agent on an instance, and waits for its result. Over a socket, its values arrive at once.",
+			Parameters: []httpapi.Parameter{agent, name, {Name: "method", In: "path", Doc: "the method", Required: true}},
+			Body:       methodCall{}, OptionalBody: true, MaxBytes: s.Bodies.MaxBytes, Stream: true,
+			Answers: []httpapi.Answer{{Status: http.StatusOK, About: "the result", Body: methodAnswer{}}},
+			Faults: httpapi.Faults{
+				fault.NotFound: {"AGENT_NOT_FOUND", "METHOD_NOT_FOUND"}, fault.Conflict: {"AGENT_AMBIGUOUS", "METHOD_FAILED"},
+				fault.Denied: {"METHOD_NOT_CALLABLE"}, fault.TooLarge: {"RESULT_TOO_LARGE"}, fault.Exhausted: {"TOO_MANY_CALLS"},
+				fault.Unavailable: {"EXECUTOR_UNREACHABLE", "METHOD_TIMEOUT"},
+			},
+		}},
 		{Method: http.MethodGet, Pattern: "/agents/{agent}/{name}/{path...}", Handler: s.refusePath, Public: true},
 	}
 }

@@ -39,6 +39,7 @@ type Sockets struct {
 	Major     uistream.Major // of the package ai of clients that do not tell theirs; not 0: a turn without reset-step may end its socket
 	MaxBytes  int64          // of a client's frame with the files in it
 	MaxText   int64          // of a client's frame without them
+	Bodies    httpapi.Limits // of the arguments of a method over HTTP
 	Requests  int            // turns, and calls of methods, at a time on one socket
 	Heartbeat time.Duration  // between pings
 	Arrival   time.Duration  // for a frame to arrive once it has begun

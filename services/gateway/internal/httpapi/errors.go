@@ -45,6 +45,7 @@ var sentences = map[string]string{
 	"AGENT_MISMATCH":        "This conversation belongs to another agent",
 	"AGENT_NOT_FOUND":       "There is no such agent",
 	"EXECUTOR_UNREACHABLE":  "No executor with this agent can be reached.",
+	"METHOD_NOT_FOUND":      "The agent has no such method",
 	"MESSAGE_EXISTS":        "This message was sent before",
 	"MESSAGE_INVALID":       "The message cannot be sent",
 	"MESSAGE_TOO_LARGE":     "The message is too large",
