@@ -55,6 +55,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/agents/{agent}/{name}/call/{method}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Calls a method of an agent on an instance, and waits for its result. Over a socket, its values arrive at once. */
+        post: operations["callMethod"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/agents/{agent}/{name}/get-messages": {
         parameters: {
             query?: never;
@@ -1247,6 +1264,15 @@ export interface components {
             /** Format: int64 */
             totalTokens: number;
         };
+        MethodAnswer: {
+            result: unknown;
+            /** @description what the method has sent before its result */
+            values?: unknown[];
+        };
+        MethodCall: {
+            /** @description the arguments of the method, any JSON values */
+            args?: unknown[];
+        };
         /** @description PendingCall is a call that waits for SubmitToolResult. */
         PendingCall: {
             agentType: string;
@@ -2286,6 +2312,119 @@ export interface operations {
                 };
             };
             /** @description GATEWAY_STOPPING, ISSUER_UNAVAILABLE, STORE_UNAVAILABLE, UNAVAILABLE */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    callMethod: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description an announced agent, or its name as these clients write it */
+                agent: string;
+                /** @description the instance */
+                name: string;
+                /** @description the method */
+                method: string;
+            };
+            cookie?: never;
+        };
+        /** @description at most 8388608 bytes */
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["MethodCall"];
+            };
+        };
+        responses: {
+            /** @description the result */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MethodAnswer"];
+                };
+            };
+            /** @description BODY_INVALID, ID_INVALID */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG, CREDENTIAL_ENDED, TOKEN_EXPIRED, TOKEN_INVALID */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description HOST_REFUSED, METHOD_NOT_CALLABLE, ORIGIN_REFUSED, SCOPE_MISSING */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description AGENT_NOT_FOUND, METHOD_NOT_FOUND */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description AGENT_AMBIGUOUS, METHOD_FAILED */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description BODY_TOO_LARGE, RESULT_TOO_LARGE */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description AUTH_THROTTLED, BODY_MEMORY_FULL, QUOTA_STREAMS, TOO_MANY_CALLS, TOO_MANY_STREAMS */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description INTERNAL */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description EXECUTOR_UNREACHABLE, GATEWAY_STOPPING, ISSUER_UNAVAILABLE, METHOD_TIMEOUT, STORE_UNAVAILABLE, UNAVAILABLE */
             503: {
                 headers: {
                     [name: string]: unknown;

@@ -509,6 +509,20 @@ class MessageUsage(_MessageUsage, total=False):
     reasoningTokens: int
 
 
+class _MethodAnswer(TypedDict):
+    result: Any
+
+
+class MethodAnswer(_MethodAnswer, total=False):
+    values: list[Any]
+    """what the method has sent before its result"""
+
+
+class MethodCall(TypedDict, total=False):
+    args: list[Any]
+    """the arguments of the method, any JSON values"""
+
+
 class _PendingCall(TypedDict):
     agentType: str
     approvalId: str
