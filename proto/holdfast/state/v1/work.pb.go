@@ -327,7 +327,10 @@ type Claim struct {
 	Grant []byte `protobuf:"bytes,8,opt,name=grant,proto3" json:"grant,omitempty"`
 	// The time of the claim by the clock of this service. All times of the contract are of this clock. An executor compares
 	// them with its own clock only through claimed_at. 0 from a service of an earlier release.
-	ClaimedAt     int64 `protobuf:"varint,9,opt,name=claimed_at,json=claimedAt,proto3" json:"claimed_at,omitempty"`
+	ClaimedAt int64 `protobuf:"varint,9,opt,name=claimed_at,json=claimedAt,proto3" json:"claimed_at,omitempty"`
+	// The agents of the sessions above, the parent's first; empty for a root. An executor needs them for hooks of an agent that
+	// are for its sub-agents. Empty from a service of an earlier release.
+	AgentsAbove   []string `protobuf:"bytes,20,rep,name=agents_above,json=agentsAbove,proto3" json:"agents_above,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -423,6 +426,13 @@ func (x *Claim) GetClaimedAt() int64 {
 		return x.ClaimedAt
 	}
 	return 0
+}
+
+func (x *Claim) GetAgentsAbove() []string {
+	if x != nil {
+		return x.AgentsAbove
+	}
+	return nil
 }
 
 type HeartbeatRequest struct {
@@ -1736,7 +1746,7 @@ const file_holdfast_state_v1_work_proto_rawDesc = "" +
 	"\x11ClaimRunsResponse\x124\n" +
 	"\aexecute\x18\x01 \x01(\v2\x18.holdfast.state.v1.ClaimH\x00R\aexecute\x123\n" +
 	"\x04stop\x18\x03 \x01(\v2\x1d.holdfast.state.v1.StoppedRunH\x00R\x04stopB\x06\n" +
-	"\x04workJ\x04\b\x02\x10\x03\"\x87\x03\n" +
+	"\x04workJ\x04\b\x02\x10\x03\"\xaa\x03\n" +
 	"\x05Claim\x124\n" +
 	"\asession\x18\x01 \x01(\v2\x1a.holdfast.state.v1.SessionR\asession\x12(\n" +
 	"\x03run\x18\x02 \x01(\v2\x16.holdfast.state.v1.RunR\x03run\x12\x14\n" +
@@ -1747,7 +1757,8 @@ const file_holdfast_state_v1_work_proto_rawDesc = "" +
 	"\x04used\x18\a \x01(\v2\x1c.holdfast.event.v1.TokenSumsR\x04used\x12\x14\n" +
 	"\x05grant\x18\b \x01(\fR\x05grant\x12\x1d\n" +
 	"\n" +
-	"claimed_at\x18\t \x01(\x03R\tclaimedAt\"d\n" +
+	"claimed_at\x18\t \x01(\x03R\tclaimedAt\x12!\n" +
+	"\fagents_above\x18\x14 \x03(\tR\vagentsAbove\"d\n" +
 	"\x10HeartbeatRequest\x12\x1f\n" +
 	"\vexecutor_id\x18\x01 \x01(\tR\n" +
 	"executorId\x12/\n" +
