@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -10,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
+	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/pkg/rpc"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/scheduler"
@@ -52,6 +54,9 @@ func (s claimStream) SendClaim(c scheduler.Claim) error {
 	if err != nil {
 		return err
 	}
+	if claim.AgentsAbove, err = s.agentsAbove(c.Change.Session); err != nil {
+		return err
+	}
 	claim.Grant = s.grants.sign(c.Change.Session, c.Ref())
 	work := &statev1.ClaimRunsResponse{Work: &statev1.ClaimRunsResponse_Execute{Execute: claim}}
 	size := proto.Size(work)
@@ -63,6 +68,22 @@ func (s claimStream) SendClaim(c scheduler.Claim) error {
 		return &scheduler.OversizedError{Bytes: size, Limit: maxClaimBytes}
 	}
 	return s.Send(work)
+}
+
+// agentsAbove returns the agents of the sessions above, the parent's first. The grant of a claim does not reach these sessions.
+func (s claimStream) agentsAbove(of *session.Session) (agents []string, err error) {
+	for parent := of.ParentID; parent != ""; {
+		above, err := s.grants.store.Session(s.Context(), session.Key{Tenant: of.Tenant, SessionID: parent})
+		if errors.Is(err, fault.NotFound) { // it is being deleted, and this session with it
+			return agents, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read the session %q above a claimed run: %w", parent, err)
+		}
+		agents = append(agents, above.Session.AgentType)
+		parent = above.Session.ParentID
+	}
+	return agents, nil
 }
 
 // SendStop implements scheduler.Stream.

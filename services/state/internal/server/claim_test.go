@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -278,4 +279,31 @@ func TestAClientThatClosesItsSideEndsTheStream(t *testing.T) {
 	if err := <-s.end; !errors.Is(err, io.EOF) {
 		t.Errorf("got %v, want EOF", err)
 	}
+}
+
+// The hooks of an agent may be for its sub-agents. An executor learns of the agents above from the claim: the grant of a claim
+// does not reach the sessions above.
+func TestAClaimNamesTheAgentsAbove(t *testing.T) {
+	t.Parallel()
+	onEveryStore(t, func(t *testing.T, open func(...func(*Config)) *bench) {
+		b := open()
+		s := b.open("e1", 10)
+		_, err := b.runs.StartRun(t.Context(), startOf("root"))
+		b.must(err)
+		claim := s.execute()
+		for depth, want := range [][]string{nil, {"support"}, {"support", "support"}} {
+			if got := claim.GetAgentsAbove(); !slices.Equal(got, want) {
+				t.Errorf("at depth %d: got the agents %q above, want %q", depth, got, want)
+			}
+			below, call := fmt.Sprint("child", depth), fmt.Sprint("ask", depth)
+			step := endingStep(refTo(claim), 1, statev1.RunStatus_RUN_STATUS_SUSPENDED_AWAITING_CHILDREN)
+			step.Suspension = &statev1.Suspension{StepId: "the-step"}
+			step.Calls = []*statev1.Call{{ToolCallId: call, ToolName: "agent", Kind: statev1.CallKind_CALL_KIND_SUB_AGENT, StepId: "the-step"}}
+			step.NewSubSessions = []*statev1.NewSubSession{
+				{SessionId: below, AgentType: "support", ToolCallId: call, Messages: startOf(below).GetMessages()},
+			}
+			b.commit(step)
+			claim = s.execute()
+		}
+	})
 }
