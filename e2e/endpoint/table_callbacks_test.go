@@ -249,6 +249,21 @@ var hooks = []scenario{
 			effect afterRun completed "ok" steps 2`,
 	},
 	{
+		name: "the hooks around a sub-agent", agent: "leading",
+		model:  []turn{calls(raw("subagent__worker", `{"message":"[$SESSION>worker] do it"}`)), say("ok")},
+		worker: []turn{say("It is done.")},
+		client: []deed{awaitEffect("afterSubAgent")},
+		want: `
+			patch add /asked "worker"
+			suspended awaiting_children
+			subagent__worker: "It is done."
+			says "ok"
+			completed "ok"
+			state {"asked":"worker"}
+			effect beforeSubAgent subagent__worker by worker, another session true
+			effect afterSubAgent subagent__worker by worker, success true "It is done."`,
+	},
+	{
 		name: "hooks with effects", agent: "hooked", start: &agentv1.StartRequest{UserId: "mo", State: `{"busy": true}`},
 		model:  []turn{say("ok")},
 		client: []deed{awaitEffect("afterRun")},

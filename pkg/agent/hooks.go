@@ -34,6 +34,11 @@ type Hooks struct {
 	AfterModel  func(ctx context.Context, h *HookCall, m ModelCall, reply Message, err error)
 	BeforeTool  func(ctx context.Context, h *HookCall, call ToolCall)
 	AfterTool   func(ctx context.Context, h *HookCall, call ToolCall, result ToolResult)
+	// BeforeSubAgent is called for each call that a sub-agent answers, before the commit that gives the sub-agent its task.
+	// AfterSubAgent is called when a run takes in the answer, before the commit with it. Messages to companions that the run does
+	// not wait for are tools: see BeforeTool.
+	BeforeSubAgent func(ctx context.Context, h *HookCall, call SubAgentCall)
+	AfterSubAgent  func(ctx context.Context, h *HookCall, call SubAgentCall, result ToolResult)
 	// OnStateChange receives the writes of one tool call, or of an earlier hook.
 	OnStateChange func(ctx context.Context, h *HookCall, ops []Op)
 	// OnMessage receives each message before the step appends it.
@@ -41,6 +46,11 @@ type Hooks struct {
 
 	// AfterRun is called after the end of the run is committed.
 	AfterRun func(ctx context.Context, h *HookCall, end RunEnd)
+
+	// Children calls the hooks for the runs of all sub-agents below as well, before those of the sub-agent. HookCall then
+	// describes the run of the sub-agent, and writes go to its state. An executor that does not have the agent of the hooks, or
+	// has it from a factory, does not call them.
+	Children bool
 }
 
 // HookCall describes the run of a hook. Its Host is never nil.
@@ -54,6 +64,13 @@ type HookCall struct {
 	// Step is the current step, 0 outside of steps.
 	Step int
 	Host
+}
+
+// SubAgentCall is a call that a sub-agent answers.
+type SubAgentCall struct {
+	ToolCall
+	// AgentType and SessionID are those of the sub-agent.
+	AgentType, SessionID string
 }
 
 // ModelCall is a request to a model.
@@ -79,7 +96,7 @@ type RunEnd struct {
 }
 
 // Then returns hooks that call each hook of h and then the same hook of others. If BeforeRun of h
-// fails, BeforeRun of others is not called.
+// fails, BeforeRun of others is not called. The result has no Children: it is for one run.
 func (h Hooks) Then(others Hooks) Hooks {
 	return Hooks{
 		BeforeRun: func(ctx context.Context, c *HookCall) error {
@@ -106,6 +123,14 @@ func (h Hooks) Then(others Hooks) Hooks {
 		BeforeTool: chain2(h.BeforeTool, others.BeforeTool),
 		AfterTool: func(ctx context.Context, c *HookCall, call ToolCall, result ToolResult) {
 			for _, f := range []func(context.Context, *HookCall, ToolCall, ToolResult){h.AfterTool, others.AfterTool} {
+				if f != nil {
+					f(ctx, c, call, result)
+				}
+			}
+		},
+		BeforeSubAgent: chain2(h.BeforeSubAgent, others.BeforeSubAgent),
+		AfterSubAgent: func(ctx context.Context, c *HookCall, call SubAgentCall, result ToolResult) {
+			for _, f := range []func(context.Context, *HookCall, SubAgentCall, ToolResult){h.AfterSubAgent, others.AfterSubAgent} {
 				if f != nil {
 					f(ctx, c, call, result)
 				}

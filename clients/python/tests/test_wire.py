@@ -37,6 +37,7 @@ from holdfast import (
     Revise,
     StateHookCall,
     StopCall,
+    SubAgentHookCall,
     ToolError,
     ToolHookCall,
     agent,
@@ -770,6 +771,7 @@ class TestCallbacks(unittest.TestCase):
             "success": False,
             "error": "e",
         }
+        below = {"agentType": "worker", "sessionId": "s-2"}
         with Serving(made) as executor:
             for name, members, want in [
                 ("beforeRun", {}, HookCall),
@@ -783,6 +785,8 @@ class TestCallbacks(unittest.TestCase):
                 ("afterModel", {"model": "m/m", "attempt": 2, "reply": message, "error": "late"}, ModelHookCall),
                 ("beforeTool", {"toolCall": call}, ToolHookCall),
                 ("afterTool", {"toolCall": call, "toolResult": result}, ToolHookCall),
+                ("beforeSubAgent", {"toolCall": call, "subAgent": below}, SubAgentHookCall),
+                ("afterSubAgent", {"toolCall": call, "subAgent": below, "toolResult": result}, SubAgentHookCall),
                 ("onStateChange", {"ops": [{"op": "delete", "key": "k"}]}, StateHookCall),
                 ("onMessage", {"message": message}, MessageHookCall),
                 (
@@ -795,13 +799,15 @@ class TestCallbacks(unittest.TestCase):
                     self.assertEqual(executor.lines("hook", name, **members), [{"result": None}])
                     self.assertIs(type(self.seen[-1]), want)
                     self.assertEqual(self.seen[-1].hook, name)
-        before_model, after_model, before_tool, after_tool, state, told, end = self.seen[3:]
+        before_model, after_model, before_tool, after_tool, asked, answered, state, told, end = self.seen[3:]
         self.assertEqual(
             (before_model.model, before_model.attempt, before_model.system, before_model.messages, before_model.tools),
             ("m/m", 2, "s", [message], ["t"]),
         )
         self.assertEqual((after_model.reply, after_model.error), (message, "late"))
         self.assertEqual((before_tool.tool_call, before_tool.tool_result, after_tool.tool_result), (call, None, result))
+        self.assertEqual((asked.agent_type, asked.session_id, asked.tool_result), ("worker", "s-2", None))
+        self.assertEqual((answered.tool_call, answered.tool_result), (call, result))
         self.assertEqual((state.ops, told.message), ([{"op": "delete", "key": "k"}], message))
         self.assertEqual(
             (end.status, end.output, end.error, end.code, end.steps, end.duration),

@@ -320,6 +320,8 @@ test('each callback receives the members of its row, and the trusted context', a
     'afterModel',
     'beforeTool',
     'afterTool',
+    'beforeSubAgent',
+    'afterSubAgent',
     'onStateChange',
     'onMessage',
     'afterRun',
@@ -358,6 +360,8 @@ test('each callback receives the members of its row, and the trusted context', a
     ['hook', 'afterModel', { ...model, reply, error: null }, null],
     ['hook', 'beforeTool', { toolCall }, null],
     ['hook', 'afterTool', { toolCall, toolResult }, null],
+    ['hook', 'beforeSubAgent', { toolCall, subAgent: { agentType: 'worker', sessionId: 's-2' } }, null],
+    ['hook', 'afterSubAgent', { toolCall, subAgent: { agentType: 'worker', sessionId: 's-2' }, toolResult }, null],
     ['hook', 'onStateChange', { ops: [{ op: 'replace', key: 'a', value: 1 }] }, null],
     ['hook', 'onMessage', { message: reply }, null],
     [

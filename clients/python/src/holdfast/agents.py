@@ -27,6 +27,7 @@ from .calls import (
     PromptCall,
     StateHookCall,
     StopCall,
+    SubAgentHookCall,
     ToolHookCall,
 )
 from .errors import ToolError
@@ -338,6 +339,10 @@ class Hooks:
     after_model: Callable[[ModelHookCall[Any]], Result[None]] | None = None
     before_tool: Callable[[ToolHookCall[Any]], Result[None]] | None = None
     after_tool: Callable[[ToolHookCall[Any]], Result[None]] | None = None
+    before_sub_agent: Callable[[SubAgentHookCall[Any]], Result[None]] | None = None
+    """Before the commit that gives a sub-agent its task."""
+    after_sub_agent: Callable[[SubAgentHookCall[Any]], Result[None]] | None = None
+    """When the run takes in the answer of a sub-agent."""
     on_state_change: Callable[[StateHookCall[Any]], Result[None]] | None = None
     """The writes of one tool call, or of an earlier hook."""
     on_message: Callable[[MessageHookCall[Any]], Result[None]] | None = None

@@ -402,6 +402,18 @@ class ToolHookCall(HookCall[S]):
         self.tool_result: ToolResult | None = request.get("toolResult")
 
 
+class SubAgentHookCall(HookCall[S]):
+    """SubAgentHookCall is the argument of before_sub_agent and after_sub_agent. `tool_result` is of after_sub_agent."""
+
+    def __init__(self, request: Mapping[str, Any], draft: Draft, lines: Lines) -> None:
+        super().__init__(request, draft, lines)
+        self.tool_call: ToolCall = request["toolCall"]
+        self.agent_type: str = request["subAgent"]["agentType"]
+        self.session_id: str = request["subAgent"]["sessionId"]
+        """The session of the sub-agent."""
+        self.tool_result: ToolResult | None = request.get("toolResult")
+
+
 class StateHookCall(HookCall[S]):
     """StateHookCall is the argument of on_state_change. Each op has `op`, `key` and `value`."""
 

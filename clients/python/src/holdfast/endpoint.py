@@ -34,6 +34,7 @@ from .calls import (
     PromptCall,
     StateHookCall,
     StopCall,
+    SubAgentHookCall,
     ToolHookCall,
     encode,
 )
@@ -526,6 +527,8 @@ _CALLBACKS: dict[str, tuple[Callable[[dict[str, Any], Draft, Lines], Context[Any
     "hooks.afterModel": (ModelHookCall, _nothing),
     "hooks.beforeTool": (ToolHookCall, _nothing),
     "hooks.afterTool": (ToolHookCall, _nothing),
+    "hooks.beforeSubAgent": (SubAgentHookCall, _nothing),
+    "hooks.afterSubAgent": (SubAgentHookCall, _nothing),
     "hooks.onStateChange": (StateHookCall, _nothing),
     "hooks.onMessage": (MessageHookCall, _nothing),
     "hooks.afterRun": (EndHookCall, _nothing),

@@ -92,6 +92,8 @@ const hooks = [
   'afterModel',
   'beforeTool',
   'afterTool',
+  'beforeSubAgent',
+  'afterSubAgent',
   'onStateChange',
   'onMessage',
   'afterRun',

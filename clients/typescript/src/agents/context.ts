@@ -155,12 +155,25 @@ export interface Hooks<State = any> {
   >;
   beforeTool?: Hook<State, { readonly toolCall: ToolCall }>;
   afterTool?: Hook<State, { readonly toolCall: ToolCall; readonly toolResult: ToolResult }>;
+  /** Before the commit that gives a sub-agent its task. */
+  beforeSubAgent?: Hook<State, { readonly toolCall: ToolCall; readonly subAgent: SubAgentRef }>;
+  /** When the run takes in the answer of a sub-agent. */
+  afterSubAgent?: Hook<
+    State,
+    { readonly toolCall: ToolCall; readonly subAgent: SubAgentRef; readonly toolResult: ToolResult }
+  >;
   /** The writes of one tool call, or of an earlier hook. */
   onStateChange?: Hook<State, { readonly ops: readonly StateOp[] }>;
   /** Each message before the step appends it. */
   onMessage?: Hook<State, { readonly message: Message }>;
   /** After the end of the run is committed; at most once. */
   afterRun?: Hook<State, RunEnd>;
+}
+
+/** SubAgentRef is the sub-agent of a call. */
+export interface SubAgentRef {
+  readonly agentType: string;
+  readonly sessionId: string;
 }
 
 /** RunEnd is the end of a run. */

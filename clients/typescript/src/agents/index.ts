@@ -20,6 +20,7 @@ export type {
   Older,
   Progress,
   RunEnd,
+  SubAgentRef,
   Verdict,
   Writes,
 } from './context.js';

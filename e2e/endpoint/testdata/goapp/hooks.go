@@ -11,9 +11,7 @@ import (
 
 // hooked tells the ledger of each call of a hook. If its state says so, hooks also have effects.
 func (o outside) hooked() agent.Agent {
-	tell := func(ctx context.Context, h *agent.HookCall, format string, args ...any) {
-		_ = o.post(ctx, "", h.SessionID+"/"+fmt.Sprintf(format, args...)) // the suite misses what is lost
-	}
+	tell := o.tell
 	return agent.Agent{
 		Name: "hooked", SystemPrompt: "You have hooks.",
 		Tools: []agent.Tool{o.tool("act", nil), o.tool("act_asked", func(t *agent.Tool) { t.Approval = true })},
@@ -65,6 +63,27 @@ func (o outside) hooked() agent.Agent {
 			},
 			AfterRun: func(ctx context.Context, h *agent.HookCall, end agent.RunEnd) {
 				tell(ctx, h, "afterRun %s %s%s steps %d", end.Status, end.Output, end.Error, end.Steps)
+			},
+		},
+	}
+}
+
+// tell tells the ledger of the call of a hook.
+func (o outside) tell(ctx context.Context, h *agent.HookCall, format string, args ...any) {
+	_ = o.post(ctx, "", h.SessionID+"/"+fmt.Sprintf(format, args...)) // the suite misses what is lost
+}
+
+// leading has hooks around its sub-agent.
+func (o outside) leading() agent.Agent {
+	return agent.Agent{
+		Name: "leading", SystemPrompt: "You lead.", Tools: []agent.Tool{agent.SubAgent[agent.Task]("worker", "Does a part.")},
+		Hooks: agent.Hooks{
+			BeforeSubAgent: func(ctx context.Context, h *agent.HookCall, call agent.SubAgentCall) {
+				o.tell(ctx, h, "beforeSubAgent %s by %s, another session %v", call.Name, call.AgentType, call.SessionID != h.SessionID)
+				h.Update(func(draft agent.State) error { draft["asked"] = call.AgentType; return nil })
+			},
+			AfterSubAgent: func(ctx context.Context, h *agent.HookCall, call agent.SubAgentCall, result agent.ToolResult) {
+				o.tell(ctx, h, "afterSubAgent %s by %s, success %v %s", call.Name, call.AgentType, result.Success, result.Result)
 			},
 		},
 	}

@@ -31,7 +31,7 @@ func main() {
 // agents returns the agents of an edition of the app. Edition 2 has another prompt and one agent more.
 func (o outside) agents(edition string) []agent.Agent {
 	list := []agent.Agent{
-		o.puppet(), o.worker(), o.schemed(), o.prompter(), o.stopper(), o.finisher(), o.guarded(), o.guardedOutput(), o.hooked(),
+		o.puppet(), o.worker(), o.schemed(), o.prompter(), o.stopper(), o.finisher(), o.guarded(), o.guardedOutput(), o.hooked(), o.leading(),
 		o.compacting(), o.limited(), o.methodical(), o.unusual(), o.bare(),
 	}
 	if edition == "2" {

@@ -239,6 +239,18 @@ async def after_tool(hook):
     await tell(hook, f"afterTool {hook.tool_call['name']} success {word(result['success'])} {outcome}")
 
 
+async def before_sub_agent(hook):
+    other = word(hook.session_id != hook.session.id)
+    await tell(hook, f"beforeSubAgent {hook.tool_call['name']} by {hook.agent_type}, another session {other}")
+    hook.state["asked"] = hook.agent_type
+
+
+async def after_sub_agent(hook):
+    result = hook.tool_result
+    outcome = f"success {word(result['success'])} {quoted(result['result'])}"
+    await tell(hook, f"afterSubAgent {hook.tool_call['name']} by {hook.agent_type}, {outcome}")
+
+
 async def on_state_change(hook):
     ops = (f"{op['op']} {op['key']} {quoted(op['value']) if 'value' in op else ''}" for op in hook.ops)
     await tell(hook, f"onStateChange {', '.join(ops)}")
@@ -320,6 +332,8 @@ def agents():
         agent("guarded", model=MODEL, guard=Guard(on_reply=lambda end: verdict(text_of(end.reply)))),
         agent("guarded-output", model=MODEL, output=ANSWER,
               guard=Guard(on_output=lambda end: verdict(end.output["answer"]))),
+        agent("leading", model=MODEL, system_prompt="You lead.", tools=[sub_agent(worker, "Does a part.")],
+              hooks=Hooks(before_sub_agent=before_sub_agent, after_sub_agent=after_sub_agent)),
         agent("hooked", model=MODEL, system_prompt="You have hooks.", hooks=hooks,
               tools=[puppet("act"), puppet("act_asked", approval=True)]),
         agent("compacting", model=MODEL, compact=compact,

@@ -250,6 +250,23 @@ const agents = [
   agent({ name: 'guarded', model, guard: { onReply: ({ reply }) => verdict(textOf(reply)) } }),
   agent({ name: 'guarded-output', model, output: answer, guard: { onOutput: ({ output }) => verdict(output.answer) } }),
   agent({
+    name: 'leading', model, systemPrompt: 'You lead.', tools: [subAgent(worker)],
+    hooks: {
+      async beforeSubAgent(hook) {
+        const { toolCall, subAgent: sub, session } = hook;
+        const other = sub.sessionId !== session.id;
+        await tell(hook, `beforeSubAgent ${toolCall.name} by ${sub.agentType}, another session ${other}`);
+        hook.update((state) => {
+          state.asked = sub.agentType;
+        });
+      },
+      afterSubAgent({ toolCall, toolResult, subAgent: sub, ...hook }) {
+        const outcome = `success ${toolResult.success} ${JSON.stringify(toolResult.result)}`;
+        return tell(hook, `afterSubAgent ${toolCall.name} by ${sub.agentType}, ${outcome}`);
+      },
+    },
+  }),
+  agent({
     name: 'hooked', model, systemPrompt: 'You have hooks.', hooks,
     tools: [puppet('act'), puppet('act_asked', { approval: true })],
   }),

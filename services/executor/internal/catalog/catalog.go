@@ -26,6 +26,9 @@ type Catalog interface {
 	// (AGENT_NOT_FOUND): there is no such type, or no longer. Other errors come from a factory and
 	// fail the run.
 	Resolve(ctx context.Context, f For) (Agent, error)
+	// ChildHooks returns the hooks of agents for the runs of their sub-agents, by the agent: those with Hooks.Children, without
+	// agents of factories. It is empty if there are none.
+	ChildHooks() map[string]agent.Hooks
 	// Problems returns what is out of service, to announce too.
 	Problems() []Problem
 	// Changed returns a channel. It is closed when Types or Problems change after the call; nil for never.
@@ -103,6 +106,17 @@ func (s Static) Resolve(_ context.Context, f For) (Agent, error) {
 
 // Problems returns nil.
 func (s Static) Problems() []Problem { return nil }
+
+// ChildHooks implements Catalog.
+func (s Static) ChildHooks() map[string]agent.Hooks {
+	given := map[string]agent.Hooks{}
+	for _, a := range s {
+		if a.Hooks.Children {
+			given[a.Name] = a.Hooks
+		}
+	}
+	return given
+}
 
 // Changed returns nil.
 func (s Static) Changed() <-chan struct{} { return nil }

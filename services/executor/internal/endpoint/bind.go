@@ -247,6 +247,14 @@ func (b Binding) hook(h *agent.Hooks, callback string) {
 		h.AfterTool = func(ctx context.Context, c *agent.HookCall, call agent.ToolCall, result agent.ToolResult) {
 			b.notify(ctx, c, "afterTool", members{"toolCall": callOf(call), "toolResult": resultOf(result)})
 		}
+	case "hooks.beforeSubAgent":
+		h.BeforeSubAgent = func(ctx context.Context, c *agent.HookCall, call agent.SubAgentCall) {
+			b.notify(ctx, c, "beforeSubAgent", members{"toolCall": callOf(call.ToolCall), "subAgent": subAgentOf(call)})
+		}
+	case "hooks.afterSubAgent":
+		h.AfterSubAgent = func(ctx context.Context, c *agent.HookCall, call agent.SubAgentCall, result agent.ToolResult) {
+			b.notify(ctx, c, "afterSubAgent", members{"toolCall": callOf(call.ToolCall), "subAgent": subAgentOf(call), "toolResult": resultOf(result)})
+		}
 	case "hooks.onStateChange":
 		h.OnStateChange = func(ctx context.Context, c *agent.HookCall, ops []agent.Op) {
 			b.notify(ctx, c, "onStateChange", members{"ops": opsOf(ops)})

@@ -703,7 +703,7 @@ func TestHooks(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {
 		var a agent.Agent
-		names := []string{"beforeRun", "onStart", "onResume", "beforeModel", "afterModel", "beforeTool", "afterTool", "onStateChange", "onMessage", "afterRun"}
+		names := []string{"beforeRun", "onStart", "onResume", "beforeModel", "afterModel", "beforeTool", "afterTool", "beforeSubAgent", "afterSubAgent", "onStateChange", "onMessage", "afterRun"}
 		var callbacks []string
 		got := map[string]map[string]any{}
 		fail := false
@@ -734,15 +734,21 @@ func TestHooks(t *testing.T) {
 		h.AfterModel(ctx, c, model, agent.Message{}, errOops)
 		h.BeforeTool(ctx, c, call)
 		h.AfterTool(ctx, c, call, agent.ToolResult{CallID: "c1", Name: "look", Success: true, Result: json.RawMessage("1")})
+		task := agent.SubAgentCall{ToolCall: call, AgentType: "worker", SessionID: "s-2"}
+		h.BeforeSubAgent(ctx, c, task)
+		h.AfterSubAgent(ctx, c, task, agent.ToolResult{CallID: "c1", Name: "look", Error: "no"})
 		h.OnStateChange(ctx, c, []agent.Op{{Key: "k", Kind: agent.OpDelete}})
 		h.OnMessage(ctx, c, agent.Message{ID: "m2", Role: agent.RoleTool})
 		h.AfterRun(ctx, c, agent.RunEnd{Status: "completed", Output: json.RawMessage(`"hi"`), Steps: 2, Duration: 1500 * time.Millisecond})
 		for name, want := range map[string]string{
 			"beforeRun": `{}`, "onStart": `{}`, "onResume": `{}`,
-			"beforeModel":   `{"attempt":2,"messages":[{"id":"m","metadata":{},"parts":[],"role":"user"}],"model":"openai/x","system":"sys","tools":[]}`,
-			"afterModel":    `{"attempt":2,"error":"oops","model":"openai/x","reply":{"id":"","metadata":{},"parts":[],"role":""}}`,
-			"beforeTool":    `{"toolCall":{"arguments":{},"callId":"c1","name":"look"}}`,
-			"afterTool":     `{"toolCall":{"arguments":{},"callId":"c1","name":"look"},"toolResult":{"callId":"c1","name":"look","result":1,"success":true}}`,
+			"beforeModel":    `{"attempt":2,"messages":[{"id":"m","metadata":{},"parts":[],"role":"user"}],"model":"openai/x","system":"sys","tools":[]}`,
+			"afterModel":     `{"attempt":2,"error":"oops","model":"openai/x","reply":{"id":"","metadata":{},"parts":[],"role":""}}`,
+			"beforeTool":     `{"toolCall":{"arguments":{},"callId":"c1","name":"look"}}`,
+			"afterTool":      `{"toolCall":{"arguments":{},"callId":"c1","name":"look"},"toolResult":{"callId":"c1","name":"look","result":1,"success":true}}`,
+			"beforeSubAgent": `{"subAgent":{"agentType":"worker","sessionId":"s-2"},"toolCall":{"arguments":{},"callId":"c1","name":"look"}}`,
+			"afterSubAgent": `{"subAgent":{"agentType":"worker","sessionId":"s-2"},"toolCall":{"arguments":{},"callId":"c1","name":"look"},` +
+				`"toolResult":{"callId":"c1","error":"no","name":"look","success":false}}`,
 			"onStateChange": `{"ops":[{"key":"k","op":"delete"}]}`,
 			"onMessage":     `{"message":{"id":"m2","metadata":{},"parts":[],"role":"tool"}}`,
 			"afterRun":      `{"code":"","durationMs":1500,"error":"","output":"hi","status":"completed","steps":2}`,

@@ -70,6 +70,16 @@ func callOf(c agent.ToolCall) toolCall {
 	return toolCall{CallID: c.ID, Name: c.Name, Arguments: c.Arguments}
 }
 
+// subAgent is the sub-agent of a call.
+type subAgent struct {
+	AgentType string `json:"agentType"`
+	SessionID string `json:"sessionId"`
+}
+
+func subAgentOf(c agent.SubAgentCall) subAgent {
+	return subAgent{AgentType: c.AgentType, SessionID: c.SessionID}
+}
+
 func resultOf(r agent.ToolResult) toolResult {
 	return toolResult{CallID: r.CallID, Name: r.Name, Success: r.Success, Result: r.Result, Error: r.Error}
 }

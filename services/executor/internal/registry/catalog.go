@@ -173,6 +173,19 @@ func (c *Catalog) Resolve(ctx context.Context, f catalog.For) (resolved catalog.
 	return resolved, nil
 }
 
+// ChildHooks implements catalog.Catalog.
+func (c *Catalog) ChildHooks() map[string]agent.Hooks {
+	c.registry.mu.Lock()
+	defer c.registry.mu.Unlock()
+	given := map[string]agent.Hooks{}
+	for name, e := range c.registry.entries {
+		if e.yaml == nil && e.definition.Hooks.Children {
+			given[name] = e.definition.Hooks
+		}
+	}
+	return given
+}
+
 // governors returns the governors of the models with limits, from the agent's file or else from the host.
 func (r *Registry) governors(models map[string]model.Model, file *agents.Agent) map[string][]model.Governor {
 	r.mu.Lock()

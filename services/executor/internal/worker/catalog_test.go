@@ -40,6 +40,8 @@ func (s *changingCatalog) Resolve(ctx context.Context, f catalog.For) (catalog.A
 	return s.agents.Resolve(ctx, f)
 }
 
+func (*changingCatalog) ChildHooks() map[string]agent.Hooks { return nil }
+
 func (*changingCatalog) Problems() []catalog.Problem { return nil }
 
 func (s *changingCatalog) Changed() <-chan struct{} {

@@ -18,6 +18,7 @@ func (r *runner) commit(ctx context.Context, e loop.Commit) error {
 	defer end()
 	r.writes.takeRecovered(e.Messages)
 	r.hooks.onMessages(bounded, e.Step, e.Messages...)
+	r.hooks.aroundSubAgents(bounded, e, r.recorder.subAgents)
 	if e.Incomplete {
 		r.writes.drop(true)
 	}

@@ -3,6 +3,7 @@ package worker
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"log/slog"
 	"maps"
 	"slices"
@@ -217,6 +218,34 @@ func (h *hookRunner) onMessages(ctx context.Context, step int, messages ...agent
 		}
 		if h.messaged.add(id) {
 			h.notify(ctx, "OnMessage", step, func(ctx context.Context, c *agent.HookCall) { f(ctx, c, m) })
+		}
+	}
+}
+
+// aroundSubAgents calls AfterSubAgent with the answers that the step takes in, and BeforeSubAgent for the calls that it leaves open
+// for sub-agents.
+func (h *hookRunner) aroundSubAgents(ctx context.Context, e loop.Commit, asked subAgentCalls) {
+	if f := h.hooks.AfterSubAgent; f != nil {
+		for _, m := range e.Messages {
+			for _, result := range m.Results() {
+				call := asked[result.CallID]
+				if call == nil {
+					continue
+				}
+				answered := agent.SubAgentCall{
+					ToolCall:  agent.ToolCall{ID: call.GetToolCallId(), Name: call.GetToolName(), Arguments: json.RawMessage(call.GetInput())},
+					AgentType: subAgentType(call), SessionID: cmp.Or(call.GetAnswer().GetChild().GetSessionId(), call.GetSubSessionId()),
+				}
+				h.notify(ctx, "AfterSubAgent", e.Step, func(ctx context.Context, c *agent.HookCall) { f(ctx, c, answered, result) })
+			}
+		}
+	}
+	if f := h.hooks.BeforeSubAgent; f != nil {
+		for _, open := range e.Suspend {
+			if open.SubAgent != "" {
+				call := agent.SubAgentCall{ToolCall: open.ToolCall, AgentType: open.SubAgent, SessionID: open.SessionID}
+				h.notify(ctx, "BeforeSubAgent", e.Step, func(ctx context.Context, c *agent.HookCall) { f(ctx, c, call) })
+			}
 		}
 	}
 }

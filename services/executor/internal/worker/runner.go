@@ -12,6 +12,7 @@ import (
 
 	"go.opentelemetry.io/otel/codes"
 
+	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/pkg/telemetry"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
@@ -199,6 +200,7 @@ func (r *runner) resolveAgent(ctx context.Context) error {
 		func(ctx context.Context) (catalog.Agent, error) { return r.worker.peers.Agents.Resolve(ctx, wanted) })
 	switch {
 	case err == nil:
+		found.Hooks = r.hooksFromAbove(found.Hooks)
 		r.useAgent(found)
 		return nil
 	case ctx.Err() != nil:
@@ -207,6 +209,22 @@ func (r *runner) resolveAgent(ctx context.Context) error {
 		return errNoAgent
 	}
 	return fmt.Errorf("make the agent %q: %w", run.GetAgentType(), err)
+}
+
+// hooksFromAbove returns the hooks of a run: those of the agents above it that are for their children, the root's first, and then
+// its own.
+func (r *runner) hooksFromAbove(own agent.Hooks) agent.Hooks {
+	above := r.claim.GetAgentsAbove()
+	if len(above) == 0 {
+		return own
+	}
+	given := r.worker.peers.Agents.ChildHooks()
+	for _, name := range above { // the parent's first
+		if hooks, has := given[name]; has {
+			own = hooks.Then(own)
+		}
+	}
+	return own
 }
 
 // endWithoutAgent ends a run without its agent, if the run is to stop or its deadline has passed. Otherwise the

@@ -243,3 +243,74 @@ func TestTheEndOfAParentCutsTheModelsOfItsSubAgents(t *testing.T) {
 		}
 	})
 }
+
+func TestHooksAreCalledAroundSubAgents(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newSystem(t)
+		p.addReaders()
+		var log hookLog
+		demo := p.agents["demo"]
+		demo.Hooks = agent.Hooks{
+			BeforeSubAgent: func(_ context.Context, h *agent.HookCall, call agent.SubAgentCall) {
+				log.add("before %s %s in step %d", call.ID, call.AgentType, h.Step)
+				if call.SessionID == "" || call.SessionID == h.SessionID || string(call.Arguments) == "" {
+					t.Errorf("the call is %+v", call)
+				}
+				if err := h.Update(func(draft agent.State) error { draft[call.ID] = "asked"; return nil }); err != nil {
+					t.Error(err)
+				}
+			},
+			AfterSubAgent: func(_ context.Context, _ *agent.HookCall, call agent.SubAgentCall, result agent.ToolResult) {
+				log.add("after %s %s %s", call.ID, call.AgentType, result.Result)
+				if call.Name != "subagent__reader" || call.SessionID == "" {
+					t.Errorf("the call is %+v", call)
+				}
+			},
+		}
+		p.agents["demo"] = demo
+		p.open()
+		p.startRun("s", "demo", "hi")
+		state := p.settle().GetSession().GetCustomState()
+		want := []string{
+			"before call_0 reader in step 1", "before call_2 reader in step 1",
+			`after call_0 reader "It is short."`, `after call_2 reader "It is short."`,
+		}
+		slices.Sort(log.lines)
+		slices.Sort(want)
+		equalLines(t, "hooks", log.lines, want)
+		if state != `{"call_0":"asked","call_2":"asked"}` {
+			t.Errorf("the state is %s, want the writes of the hooks", state)
+		}
+	})
+}
+
+// A leads B, which leads C. The hooks of A are for its children, and those of B are not.
+func TestHooksForChildrenAreCalledInAllRunsBelow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newSystem(t)
+		var log hookLog
+		hooks := func(owner string, children bool) agent.Hooks {
+			return agent.Hooks{
+				Children: children,
+				OnStart:  func(_ context.Context, h *agent.HookCall) { log.add("%s at %s", owner, h.AgentType) },
+			}
+		}
+		lead := func(name, below string) {
+			a := define(name, stepReplies(callsReply("subagent__"+below, `{"message":"Do it."}`), textReply("Done.")),
+				agent.SubAgent[agent.Task](below, "Does a part."))
+			a.Hooks = hooks(name, name == "demo")
+			p.agents[name] = a
+		}
+		lead("demo", "other")
+		lead("other", "reader")
+		reader := define("reader", stepReplies(textReply("It is short.")))
+		reader.Hooks = hooks("reader", false)
+		p.agents["reader"] = reader
+		p.open()
+		p.startRun("s", "demo", "hi")
+		p.settle()
+		equalLines(t, "hooks", log.lines, []string{"demo at demo", "demo at other", "other at other", "demo at reader", "reader at reader"})
+	})
+}
