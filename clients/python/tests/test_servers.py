@@ -158,6 +158,8 @@ class TestServers(unittest.TestCase):
             try:
                 executor = Executor(f"http://127.0.0.1:{server.server_port}/")
                 self.check(executor)
+                large = executor.send("POST", b"x" * (48 << 20))  # much more than the application keeps
+                self.assertEqual((large.status, large.body()["error"]["code"]), (413, "REQUEST_TOO_LARGE"))
                 self.check_abort(executor)
             finally:
                 server.shutdown()

@@ -284,6 +284,25 @@ test('a request that cannot be executed is refused with a reason', async () => {
   }
 });
 
+test('a handler that is closing refuses new calls before any line, and finishes those in progress', async () => {
+  const begun = promise();
+  const going = promise();
+  const execute = async () => {
+    begun.resolve();
+    await going.done;
+    return 'done';
+  };
+  const tools = [tool({ name: 'work', description: 'Works.', execute })];
+  const handler = serve({ agents: [agent({ name: 'support', model: 'scripted/support', tools })], secrets: secret });
+  const first = await handler(request(bodyOf(work)));
+  await begun.done;
+  handler.close();
+  assert.deepEqual(await refusal(await handler(request(bodyOf(work)))), [503, 'STOPPING']);
+  assert.equal((await handler(get())).status, 200); // the description
+  going.resolve();
+  assert.deepEqual(await all(lines(first)), [{ result: 'done' }]);
+});
+
 test('a body has a limit, which is at least 16 MiB', async () => {
   const body = (size: number) => {
     const head = bodyOf({ type: 'prompt', padding: '' });

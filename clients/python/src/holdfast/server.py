@@ -16,15 +16,14 @@ from typing import Any
 
 from .agents import Agent
 from .endpoint import Endpoint, Reply, Work, serve
-from .wsgi import Stream
+from .wsgi import DROP_BYTES, Stream
 
 __all__ = ["Server", "run"]
 
 RELOAD_SECONDS = 0.3
 """How often `run` with `reload` looks for changes."""
-DROP_BYTES = 64 << 20
 DROP_SECONDS = 2.0
-"""How much of a body that is too large is read and dropped at most, and for how long."""
+"""How long the rest of a body that is too large is read and dropped at most."""
 IDLE_SECONDS = 120
 """How long a connection may wait for its next request, or for the rest of one."""
 

@@ -24,6 +24,10 @@ PING = 5.0
 """Seconds between the pings of a WSGI app at most: it learns of a closed connection only when it writes."""
 
 
+DROP_BYTES = 64 << 20
+"""How much of a body that is too large is read, so that its client reads the answer before the end."""
+
+
 class Stream(Iterator[bytes]):
     """Stream runs a call in a loop of another thread, and yields its lines. `close` cancels the call."""
 
@@ -89,17 +93,19 @@ class WSGIApp:
     def _body(self, environ: dict[str, Any]) -> bytes:
         """_body returns the body, cut behind the limit."""
         limit = self._endpoint.max_body_bytes + 1
+        rest = limit + DROP_BYTES
         length = environ.get("CONTENT_LENGTH") or ""
         if length.isdigit():
-            limit = min(limit, int(length))
+            rest = min(rest, int(length))
         elif not environ.get("wsgi.input_terminated"):
             return b""
         body = bytearray()
-        while len(body) < limit:
-            read = environ["wsgi.input"].read(min(limit - len(body), 1 << 20))
+        while rest > 0:
+            read = environ["wsgi.input"].read(min(rest, 1 << 20))
             if not read:
                 break
-            body += read
+            rest -= len(read)
+            body += read[: limit - len(body)]
         return bytes(body)
 
 

@@ -36,6 +36,11 @@ export interface Handler {
   /** For Next route handlers: `export const { GET, POST } = serve({ … })`. */
   readonly GET: (request: Request, ...more: unknown[]) => Promise<Response>;
   readonly POST: (request: Request, ...more: unknown[]) => Promise<Response>;
+  /**
+   * Refuses further calls with 503, so that the runtime repeats them elsewhere or later. Calls in progress go on. Call it
+   * when the process is asked to stop.
+   */
+  readonly close: () => void;
 }
 
 /** serve returns the handler of an agent endpoint: see docs/agents-typescript.md. TypeError for mistakes. */
@@ -63,6 +68,7 @@ export function serve(options: ServeOptions): Handler {
   }
   const tag = crypto.subtle.digest('SHA-256', description).then((hash) => `"${hex(new Uint8Array(hash))}"`);
 
+  let closing = false;
   const handle = async (request: Request): Promise<Response> => {
     if (request.method !== 'GET' && request.method !== 'POST') {
       return refuse(
@@ -89,6 +95,7 @@ export function serve(options: ServeOptions): Handler {
         ? new Response(null, { status: 304, headers: { etag } })
         : new Response(description, { headers });
     }
+    if (closing) return refuse({ status: 503, code: 'STOPPING', message: 'The application is stopping.' });
     const parsed = parseCall(body);
     if ('refusal' in parsed) return refuse(parsed.refusal);
     const { call } = parsed;
@@ -109,7 +116,13 @@ export function serve(options: ServeOptions): Handler {
     return answer(request, timeLeft(call, request.headers), (lines) => run(work, lines, calls));
   };
   const handler = (request: Request) => handle(request);
-  return Object.assign(handler, { GET: handler, POST: handler });
+  return Object.assign(handler, {
+    GET: handler,
+    POST: handler,
+    close: () => {
+      closing = true;
+    },
+  });
 }
 
 /**

@@ -282,3 +282,50 @@ func TestEndpointsOfTheConfigurationAreChecked(t *testing.T) {
 		t.Errorf("ParseAgents = %v", err)
 	}
 }
+
+func TestAnEndpointBeyondTheLimitOfAgentsIsLeftOutAlone(t *testing.T) {
+	t.Parallel()
+	names := func(prefix string, n int) []string {
+		list := make([]string, n)
+		for i := range list {
+			list[i] = fmt.Sprintf("%s%d", prefix, i)
+		}
+		return list
+	}
+	file := filepath.Join(t.TempDir(), "a.yaml")
+	model := "models: {scripted: {script: 'models: {demo: {rules: [{reply: hi}]}}'}}\nagents: [{name: own, model: scripted/demo}]\n"
+	if err := os.WriteFile(file, []byte(model), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	list := []*application{
+		startApplication(t, names("a", 400)...), startApplication(t, names("b", 400)...), startApplication(t, names("c", 300)...),
+	}
+	slices.SortFunc(list, func(a, b *application) int { return strings.Compare(a.url(), b.url()) }) // the last one is left out
+	r := New()
+	c := AgentsConfig{AgentsFiles: file, EndpointSecrets: []string{endpointSecret}}
+	for _, app := range list {
+		c.Endpoints += app.url() + ";"
+	}
+	if err := r.Load(t.Context(), c, Peers{}); err != nil {
+		t.Fatal(err)
+	}
+	served := len(r.Types())
+	left := list[2]
+	problems := strings.Join(r.Diagnose(), "\n")
+	if !r.Has("own") || served > maxAgents || served < 701 || !strings.Contains(problems, "agents are left out: one executor serves at most 1000") {
+		t.Errorf("%d agents, %s", served, problems)
+	}
+	if p := r.Problems(); len(p) != 1 || p[0].Kind != "endpoint" || p[0].Name != left.url() {
+		t.Errorf("problems = %+v, want the endpoint %s alone", p, left.url())
+	}
+
+	// An endpoint that grows beyond the limit keeps its former agents.
+	grown := list[0]
+	grown.describe(names("grown", 500)...)
+	for _, e := range r.endpoints.list {
+		e.ask(t.Context(), slog.New(slog.DiscardHandler))
+	}
+	if err := r.Reload(t.Context()); err != nil || !r.Has("own") || len(r.Types()) > maxAgents {
+		t.Errorf("%d agents, %v", len(r.Types()), err)
+	}
+}

@@ -143,8 +143,10 @@ func (r *Registry) report(ctx context.Context, log *slog.Logger) {
 func (r *Registry) serve(set *Agents, mistakes error) (former *Agents, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	set.fit(maxAgents-r.countInGo(), r.used)
 	if r.used != nil {
 		set.keep(r.used)
+		set.fit(maxAgents-r.countInGo(), r.used) // former definitions count too
 	}
 	set.list = slices.DeleteFunc(set.list, func(a agents.Agent) bool {
 		e, ok := r.entries[a.Name]
@@ -161,6 +163,43 @@ func (r *Registry) serve(set *Agents, mistakes error) (former *Agents, err error
 		return nil, mistakes
 	}
 	return r.replace(set)
+}
+
+// fit leaves out whole endpoints while there are more agents than the limit, those first that the former set did not have. Agents of
+// files always stay.
+func (a *Agents) fit(limit int, former *Agents) {
+	count := map[string]int{} // agents by file or endpoint
+	for _, one := range a.list {
+		count[one.File]++
+	}
+	var described []string
+	left := limit - len(a.list)
+	for _, e := range a.endpoints {
+		if name := e.client.Name(); !slices.Contains(described, name) {
+			described = append(described, name)
+			left += count[name]
+		}
+	}
+	isNew := func(name string) int {
+		if former != nil && slices.ContainsFunc(former.list, func(old agents.Agent) bool { return old.File == name }) {
+			return 0
+		}
+		return 1
+	}
+	slices.SortFunc(described, func(a, b string) int { return cmp.Or(isNew(a)-isNew(b), cmp.Compare(a, b)) })
+	for _, name := range described {
+		if left >= count[name] {
+			left -= count[name]
+			continue
+		}
+		a.list = slices.DeleteFunc(a.list, func(one agents.Agent) bool { return one.File == name })
+		a.unread = append(a.unread, name)
+		a.problems = append(a.problems, agents.Problem{
+			Part: agents.Part{Kind: agents.EndpointPart, Name: name},
+			Text: fmt.Sprintf("its %d agents are left out: one executor serves at most %d; spread the endpoints over several executors (TOO_MANY_AGENTS)",
+				count[name], maxAgents),
+		})
+	}
 }
 
 // keep takes over the former definitions of agents with a mistake, and of unreadable files.
