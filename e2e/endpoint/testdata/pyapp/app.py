@@ -4,14 +4,17 @@ the suite says, in the arguments of a call or in the custom state.
     python3 app.py HOST PORT
 
 OUTSIDE_URL is the world of the suite, SECRETS are those of the endpoint, EDITION is that of the app: edition 2 has
-another prompt and one agent more.
+another prompt and one agent more. With TLS_CERT, TLS_KEY and TLS_CA it demands a certificate of its clients.
 """
 
 import asyncio
 import json
 import os
+import socketserver
+import ssl
 import sys
 import urllib.request
+import wsgiref.simple_server
 
 from holdfast import (
     Call, Fail, Guard, Hooks, MethodCall, Replace, Revise, ToolError, agent, client_tool, run, serve, sub_agent, tool,
@@ -356,7 +359,26 @@ def agents():
 
 def main():
     host, port = sys.argv[1:]
-    run(serve(agents(), secrets=os.environ.get("SECRETS"), build=f"edition-{EDITION}"), host=host, port=int(port))
+    endpoint = serve(agents(), secrets=os.environ.get("SECRETS"), build=f"edition-{EDITION}")
+    if "TLS_CERT" in os.environ:
+        serve_tls(endpoint, host, int(port))
+    else:
+        run(endpoint, host=host, port=int(port))
+
+
+class Threaded(socketserver.ThreadingMixIn, wsgiref.simple_server.WSGIServer):
+    daemon_threads = True
+
+
+def serve_tls(endpoint, host, port):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(os.environ["TLS_CERT"], os.environ["TLS_KEY"])
+    context.load_verify_locations(os.environ["TLS_CA"])
+    context.verify_mode = ssl.CERT_REQUIRED
+    with wsgiref.simple_server.make_server(host, port, endpoint.wsgi, server_class=Threaded) as server:
+        # Each connection shakes hands in its own thread.
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+        server.serve_forever()
 
 
 if __name__ == "__main__":

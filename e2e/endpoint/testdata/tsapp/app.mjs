@@ -4,9 +4,11 @@
 //     node app.mjs HOST PORT
 //
 // OUTSIDE_URL is the world of the suite, SECRETS are those of the endpoint, EDITION is that of the app: edition 2 has
-// another prompt and one agent more.
+// another prompt and one agent more. With TLS_CERT, TLS_KEY and TLS_CA it demands a certificate of its clients.
 
+import { readFileSync } from 'node:fs';
 import http from 'node:http';
+import https from 'node:https';
 import { agent, clientTool, jsonSchema, serve, subAgent, textOf, tool, ToolError, toNode } from '@holdfast/sdk/agents';
 
 const [host, port] = process.argv.slice(2);
@@ -314,4 +316,11 @@ const agents = [
 if (edition === '2') agents.push(agent({ name: 'newcomer', model, systemPrompt: 'You are new.' }));
 
 const handler = serve({ agents, secrets, build: `edition-${edition || 1}` });
-http.createServer(toNode(handler)).listen(Number(port), host);
+const { TLS_CERT: cert, TLS_KEY: key, TLS_CA: ca } = process.env;
+const server = cert
+  ? https.createServer(
+      { cert: readFileSync(cert), key: readFileSync(key), ca: readFileSync(ca), requestCert: true, rejectUnauthorized: true },
+      toNode(handler),
+    )
+  : http.createServer(toNode(handler));
+server.listen(Number(port), host);
