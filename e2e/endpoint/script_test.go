@@ -114,6 +114,12 @@ func setSize(key string, n int) op    { return op{"op": "setsize", "key": key, "
 func add(key string, items ...any) op { return op{"op": "append", "key": key, "value": items} }
 func remove(key string) op            { return op{"op": "delete", "key": key} }
 
+// keep, count and forget write to the private store; giveStored returns the entries whose keys begin with a prefix.
+func keep(key string, value any) op  { return op{"op": "put", "key": key, "value": value} }
+func count(key string, delta int) op { return op{"op": "addto", "key": key, "count": delta} }
+func forget(key string) op           { return op{"op": "drop", "key": key} }
+func giveStored(prefix string) op    { return op{"op": "stored", "key": prefix} }
+
 func usage(kind, name string, amount float64) op {
 	return op{"op": "usage", "kind": kind, "name": name, "amount": amount}
 }

@@ -107,6 +107,23 @@ var states = []scenario{
 			state {"n":1}`,
 	},
 	{
+		name: "the private store", agent: "puppet",
+		model: []turn{
+			calls(using("act_safe", keep("k/a", map[string]any{"n": 1}), count("k/n", 2), keep("other", nil), giveStored("k/"))),
+			calls(using("act_safe", count("k/n", 40), forget("k/a"), keep("k/ü", "x"), giveStored("k/"))),
+			calls(using("act_safe", keep("k/lost", 1), count("k/n", 1), fail("no", ""))),
+			calls(using("act_safe", giveStored("k/"))),
+			say("ok"),
+		},
+		want: `
+			act_safe: {"k/a":{"n":1},"k/n":2}
+			act_safe 2: {"k/n":42,"k/ü":"x"}
+			act_safe 3 fails: no
+			act_safe 4: {"k/n":42,"k/ü":"x"}
+			says "ok"
+			completed "ok"`,
+	},
+	{
 		name: "the defaults of a schema", agent: "schemed",
 		model: []turn{calls(act(add("items", "a"), giveState())), say("ok")},
 		want: `

@@ -338,6 +338,14 @@ func sumOf(key string, a, b int64) (int64, error) {
 	return a + b, nil
 }
 
+// Discard drops the writes of this call so far.
+func (s *Store) Discard() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.writes)
+	s.bytes = 0
+}
+
 // End returns the writes in the order of their keys, and closes the store: later writes fail with CALL_ENDED.
 func (s *Store) End() []StoreWrite {
 	s.mu.Lock()

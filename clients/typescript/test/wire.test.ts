@@ -482,6 +482,58 @@ test('a method has arguments, state and sends, and no run', async () => {
   assert.deepEqual(await call(handler, { type: 'method', name: 'quiet', context: trusted }), [{ result: null }]);
 });
 
+test('the store of a tool reads what the request has, with the writes of the call', async () => {
+  const run = (execute: (store: Call['store']) => unknown, store?: object) =>
+    call(
+      serving({ tools: [tool({ name: 'keep', description: 'Keeps.', execute: (_input, { store }) => execute(store) })] }),
+      { type: 'tool', name: 'keep', ...(store && { store }) },
+    );
+  const entries = { 'a/n': 1, 'a/x': [1] };
+  assert.deepEqual(
+    await run(
+      (store) => {
+        store.add('a/n', 2);
+        store.put('a/ü', null);
+        store.delete('a/x');
+        return [store.get('a/n'), store.get('a/x') ?? 'none', store.list('a/')];
+      },
+      { reads: ['a/'], entries, complete: true },
+    ),
+    [
+      { store: [{ op: 'add', key: 'a/n', value: 2 }] },
+      { store: [{ op: 'put', key: 'a/ü', value: null }] },
+      { store: [{ op: 'delete', key: 'a/x' }] },
+      {
+        result: [
+          3,
+          'none',
+          [
+            ['a/n', 3],
+            ['a/ü', null],
+          ],
+        ],
+      },
+    ],
+  );
+  const cut = { reads: ['a/'], entries, complete: false };
+  const failing: [(store: Call['store']) => unknown, object | undefined, RegExp][] = [
+    [(store) => store.get('a/none'), cut, /Name longer prefixes/],
+    [(store) => store.list('a/'), cut, /Name longer prefixes/],
+    [(store) => store.get('b'), cut, /storeReads/],
+    [(store) => store.get('a/n'), undefined, /storeReads/],
+    [(store) => store.put('', 1), undefined, /1 to 512 bytes/],
+    [(store) => store.put('ü'.repeat(257), 1), undefined, /1 to 512 bytes/],
+    [(store) => store.put('k', undefined), undefined, /no JSON/],
+    [(store) => store.add('k', 1.5), undefined, /an integer/],
+    [(store) => store.add('a/x', 1), cut, /no number/],
+  ];
+  for (const [execute, store, want] of failing) {
+    const [last, ...more] = await run(execute, store);
+    assert.match((last as any).error.message, want);
+    assert.deepEqual(more, []);
+  }
+});
+
 test('a tool and a hook send events, metadata, usage and state as they happen', async () => {
   const does = ({ emit, metadata, usage, update, state }: any) => {
     emit('progress', { percent: 50 }, { id: 'bar', transient: true });

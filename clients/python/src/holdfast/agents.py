@@ -109,6 +109,7 @@ def tool(
     answer_within: Duration | None = None,
     safe: bool = False,
     read_only: bool = False,
+    store_reads: Sequence[str] = (),
     timeout: Duration | None = None,
     strict: bool = False,
     finish_with: bool = False,
@@ -130,6 +131,7 @@ def tool(
     answer_within: Duration | None = None,
     safe: bool = False,
     read_only: bool = False,
+    store_reads: Sequence[str] = (),
     timeout: Duration | None = None,
     strict: bool = False,
     finish_with: bool = False,
@@ -149,6 +151,8 @@ def tool(
     answer_within: how long an approval may take; default no limit.
     safe: a call whose outcome is unknown runs again, with the same `idempotency_key`.
     read_only: calls change nothing, so they may run again.
+    store_reads: beginnings of the keys of the private store that `call.store` can read. Each request then carries their
+        entries: at most 16 prefixes, 1,000 keys and 1 MiB.
     timeout: of one execution; default the executor's.
     strict: asks the provider to constrain the arguments to their schema.
     finish_with: a successful call ends the run, and its result is the output.
@@ -174,6 +178,7 @@ def tool(
             timeout=_duration("timeout", timeout),
             strict=strict or None,
             finishWith=finish_with or None,
+            storeReads=list(store_reads) or None,
             **(extra or {}),
         )
         definition["callbacks"] = ["execute"] + (["approval"] if rule else [])

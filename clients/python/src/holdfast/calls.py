@@ -14,6 +14,7 @@ from typing import Any, Generic, Literal, TypedDict, TypeVar
 
 from .errors import CallEnded, Cancelled
 from .schema import Misfit, to_json
+from .store import Store
 
 __all__ = [
     "Call",
@@ -367,6 +368,8 @@ class Call(_Writing[S]):
         """The same for all attempts of this call, and unique among calls. Pass it on to other services."""
         self.attempt: int = call.get("attempt") or 1
         """Counts the requests for this call, from 1."""
+        self.store = Store(request.get("store"), lines.send)
+        """The private storage of the session."""
         self.input: Any = None
         """The converted arguments: a dict by parameter, or the value of the tool's `input`."""
 
@@ -487,6 +490,8 @@ class MethodCall(Context[S]):
         self.method: str = request["name"]
         self.args: list[Any] = request.get("args") or []
         """The arguments as JSON."""
+        self.store = Store(None, lines.send)
+        """The private storage of the session, which a method can only write. It is written when the method succeeds."""
 
     def send(self, value: Any) -> None:
         """Sends a value to the client before the result."""

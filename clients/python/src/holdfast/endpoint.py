@@ -458,6 +458,7 @@ def _parse(body: bytes) -> dict[str, Any]:
         ("context", dict, True),
         ("name", str, False),
         ("state", dict, False),
+        ("store", dict, False),
         ("build", str, False),
         ("args", list, False),
     ):

@@ -5,6 +5,7 @@ import { ToolError } from './errors.js';
 import { check } from './schema.js';
 import type { Refusal } from './signature.js';
 import { Draft } from './state.js';
+import { type StoreEntries, storeOf } from './store.js';
 import type { Last, Lines } from './wire.js';
 
 /** CallRequest is the body of a call. Members that are not named here belong to its type. */
@@ -23,6 +24,7 @@ export interface CallRequest {
     traceparent?: string;
   };
   state?: Record<string, unknown>;
+  store?: StoreEntries;
   input?: unknown;
   args?: unknown[];
   [member: string]: unknown;
@@ -135,7 +137,12 @@ function runTool({ input, output, execute }: ToolFunctions, call: CallRequest, l
   return async (lines) => {
     const given = await checked(input, call.input ?? {}, 'INPUT_INVALID', 'The arguments do not fit');
     const draft = new Draft(call.state ?? {});
-    const context = { ...call.context.call, ...contextOf(call, lines, log, draft.state), ...writesOf(draft, lines) };
+    const context = {
+      ...call.context.call,
+      ...contextOf(call, lines, log, draft.state),
+      ...writesOf(draft, lines),
+      store: storeOf(lines, call.store),
+    };
     let result = await execute(given, context);
     if (output)
       result = await checked(output, result, 'OUTPUT_INVALID', 'The tool has run, but its result does not fit');
@@ -175,7 +182,7 @@ function runMethod(method: (call: never, ...args: unknown[]) => unknown, call: C
     const { update } = writesOf(draft, lines);
     const send = (value: unknown) => void lines.send({ send: value ?? null });
     const result = await method(
-      { ...contextOf(call, lines, log, draft.state), update, send } as never,
+      { ...contextOf(call, lines, log, draft.state), update, send, store: storeOf(lines) } as never,
       ...(call.args ?? []),
     );
     flush(draft, lines);

@@ -1,4 +1,5 @@
 import type { Message, ToolCall, ToolResult } from './messages.js';
+import type { Store, StoreWrites } from './store.js';
 import type { StateOp } from './wire.js';
 
 /**
@@ -74,7 +75,10 @@ export interface CallIdentity {
 }
 
 /** Call is one execution of a tool. */
-export interface Call<State = any> extends Writes<State>, CallIdentity {}
+export interface Call<State = any> extends Writes<State>, CallIdentity {
+  /** The private storage of the session. */
+  readonly store: Store;
+}
 
 /** ApprovalCall is a call that may need an approval. */
 export interface ApprovalCall<Input = any, State = any> extends Context<State>, CallIdentity {
@@ -85,6 +89,8 @@ export interface ApprovalCall<Input = any, State = any> extends Context<State>, 
 export interface MethodCall<State = any> extends Omit<Context<State>, 'run' | 'step'> {
   /** As in a tool; without update, changes of the state are sent before the result. */
   update(change: (state: State) => void): void;
+  /** The private storage of the session, which a method can only write. It is written when the method succeeds. */
+  readonly store: StoreWrites;
   /** send sends a value to the client before the result. */
   send(value: unknown): void;
 }

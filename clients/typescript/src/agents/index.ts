@@ -29,6 +29,7 @@ export { textOf, type Message, type Part, type ToolCall, type ToolResult } from 
 export { toNode, type NodeRequest, type NodeResponse } from './node.js';
 export { jsonSchema, type InputOf, type JSONSchema, type OutputOf, type Schema } from './schema.js';
 export { serve, type Handler, type ServeOptions } from './serve.js';
+export type { Store, StoreOp, StoreWrites } from './store.js';
 export {
   clientTool,
   subAgent,

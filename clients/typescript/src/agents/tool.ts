@@ -64,6 +64,11 @@ export interface ToolOptions<I extends Schema, O extends Schema, S extends Schem
   safe?: boolean;
   /** Calls change nothing, so they may run again, and the runtime records nothing before the end of the step. */
   readOnly?: boolean;
+  /**
+   * Beginnings of the keys of the private store that `call.store` can read. Each request then carries their entries: at
+   * most 16 prefixes, 1,000 keys and 1 MiB. None by default.
+   */
+  storeReads?: string[];
   /** How long a call may take. The executor's limit by default. */
   timeout?: Duration;
   /** execute runs a call. An error is a failed result for the model, and does not fail the run. */
@@ -137,7 +142,7 @@ export class Tool {
 export type ToolEntry = Tool | string | UsedTool | HTTPTool;
 
 const common = ['name', 'description', 'strict', 'finishWith', 'answerWithin', 'input', 'output'];
-const own = [...common, 'state', 'approval', 'approvers', 'safe', 'readOnly', 'timeout', 'execute'];
+const own = [...common, 'state', 'approval', 'approvers', 'safe', 'readOnly', 'storeReads', 'timeout', 'execute'];
 const toolName = /^[A-Za-z0-9_-]{1,64}$/;
 const reserved = /^(?:__finish__$|subagent__|companion__)/;
 
@@ -157,6 +162,7 @@ export function tool<I extends Schema = AnySchema, O extends Schema = AnySchema,
     ...describeCommon(options, what),
     retry: options.safe ? 'safe' : undefined,
     readOnly: options.readOnly,
+    storeReads: options.storeReads,
     timeout: options.timeout,
     approval: rule,
     approvers: options.approvers,

@@ -1,6 +1,7 @@
 /** The lines of an answer, and the members of a call, as docs/endpoint.md has them. */
 import { ToolError } from './errors.js';
 import type { Refusal } from './signature.js';
+import type { StoreOp } from './store.js';
 
 /** version is that of docs/endpoint.md. */
 export const version = 1;
@@ -27,6 +28,7 @@ export type Line =
   | { event: { name: string; data: unknown; id?: string; transient?: boolean } }
   | { metadata: Record<string, unknown> }
   | { state: StateOp[] }
+  | { store: StoreOp[] }
   | { usage: { kind: string; name: string; value: number } }
   | { send: unknown }
   | { ping: Record<string, never> };

@@ -64,6 +64,15 @@ func (o outside) act(ctx context.Context, call *agent.Call) (any, error) {
 			return describeCall(ctx, call), nil
 		case "state":
 			return call.State(), nil
+		case "stored":
+			entries := map[string]json.RawMessage{}
+			for e, err := range call.Store().List(ctx, agent.StoreRange{Prefix: op.Key}) {
+				if err != nil {
+					return nil, err
+				}
+				entries[e.Key] = e.Value
+			}
+			return entries, nil
 		case "fail":
 			if op.Public != "" {
 				return nil, agent.PublicError(errors.New(op.Text), op.Public)
@@ -107,6 +116,12 @@ func (o outside) step(ctx context.Context, call *agent.Call, op op) error {
 		return call.Update(func(draft agent.State) error { return op.write(draft) })
 	case "setsize":
 		return call.Update(func(draft agent.State) error { draft[op.Key] = strings.Repeat("x", op.Count); return nil })
+	case "put":
+		return call.Store().Put(op.Key, op.Value)
+	case "addto":
+		return call.Store().Add(op.Key, int64(op.Count))
+	case "drop":
+		return call.Store().Delete(op.Key)
 	case "usage":
 		call.RecordUsage(op.Kind, op.Name, op.Amount)
 		return nil

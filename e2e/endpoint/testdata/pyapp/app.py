@@ -85,6 +85,14 @@ async def act(program, call: Call):
             call.state[op["key"]] = call.state.get(op["key"], []) + op["value"]
         elif kind == "delete":
             call.state.pop(op["key"], None)
+        elif kind == "put":
+            call.store.put(op["key"], op["value"])
+        elif kind == "addto":
+            call.store.add(op["key"], op["count"])
+        elif kind == "drop":
+            call.store.delete(op["key"])
+        elif kind == "stored":
+            return call.store.list(op["key"])
         elif kind == "usage":
             call.record_usage(op["kind"], op["name"], op["amount"])
         elif kind == "post":
@@ -308,7 +316,7 @@ def agents():
         agent("puppet", model=MODEL, description="Does what it is told.",
               system_prompt="You are the second puppet." if EDITION == "2" else "You are a puppet.", tools=[
                   puppet("act"),
-                  puppet("act_safe", act_sync, safe=True),
+                  puppet("act_safe", act_sync, safe=True, store_reads=["k/"]),
                   puppet("act_read", act_sync, read_only=True),
                   puppet("act_quick", timeout="3s"),
                   puppet("act_out", output=COUNTED),

@@ -77,6 +77,17 @@ async function act({ do: ops }, call) {
       case 'delete':
         delete call.state[op.key];
         break;
+      case 'put':
+        call.store.put(op.key, op.value);
+        break;
+      case 'addto':
+        call.store.add(op.key, op.count);
+        break;
+      case 'drop':
+        call.store.delete(op.key);
+        break;
+      case 'stored':
+        return Object.fromEntries(call.store.list(op.key));
       case 'usage':
         call.usage(op.kind ?? '', op.name ?? '', op.amount);
         break;
@@ -205,7 +216,7 @@ const agents = [
     systemPrompt: edition === '2' ? 'You are the second puppet.' : 'You are a puppet.',
     tools: [
       puppet('act'),
-      puppet('act_safe', { safe: true }),
+      puppet('act_safe', { safe: true, storeReads: ['k/'] }),
       puppet('act_read', { readOnly: true }),
       puppet('act_quick', { timeout: '3s' }),
       puppet('act_out', {

@@ -122,6 +122,7 @@ func TestMistakesInADescriptionNameTheirSource(t *testing.T) {
 		agentWith(`"fallbacks":["nobody/x"]`):                                                  `src/a.ts:1: agent "support": there is no provider "nobody"`,
 		toolWith(`"callbacks":["run"]`):                                                        `src/a.ts:2: agent "support": tool "t": callbacks is "run"; it must be one of execute, approval`,
 		toolWith(`"timeout":5`):                                                                `src/a.ts:2: agent "support": tool "t": timeout must be a duration above 0 like 30s, 5m or 24h`,
+		toolWith(`"client":true,"storeReads":["a/"]`):                                          `src/a.ts:2: agent "support": tool "t": storeReads is for a tool with the callback execute`,
 		toolWith(`"description":"x"`):                                                          `src/a.ts:2: agent "support": tool "t": a tool has either the callback execute`,
 		toolWith(`"callbacks":["execute"],"client":true`):                                      `src/a.ts:2: agent "support": tool "t": a tool has either the callback execute`,
 		toolWith(`"callbacks":["execute"],"http":{"url":"https://tools.example/x"}`):           `src/a.ts:2: agent "support": tool "t": a tool has either the callback execute`,

@@ -35,7 +35,8 @@ type placedTool struct {
 	wrong   bool             // has a mistake
 	request *httptool.Config // of an HTTP tool
 	// callbacks are what the endpoint is called for.
-	callbacks []string
+	callbacks  []string
+	storeReads []string // prefixes of the keys that its calls read
 
 	setState []stateSetter
 }
@@ -193,7 +194,7 @@ func (ts *tools) use(what string, item value) []placedTool {
 			t.tool, _ = httptool.New(t.tool, *t.request, ts.peers) // the declaration was made with the same request
 		}
 		if slices.Contains(t.callbacks, "execute") {
-			t.tool = item.file.binding.Tool(t.tool, []string{"execute"}) // it may be repeatable now, or no longer
+			t.tool = item.file.binding.Tool(t.tool, []string{"execute"}, t.storeReads) // it may be repeatable now, or no longer
 		}
 	}
 	return used
@@ -202,7 +203,7 @@ func (ts *tools) use(what string, item value) []placedTool {
 // find returns a list with the tool of a name, or an empty list with a mistake.
 func (ts *tools) find(what string, at value, name string) []placedTool {
 	if t, ok := ts.declared[name]; ok {
-		return []placedTool{{tool: t.tool, at: at, wrong: t.wrong, request: t.request, callbacks: t.callbacks, setState: t.setState}}
+		return []placedTool{{tool: t.tool, at: at, wrong: t.wrong, request: t.request, callbacks: t.callbacks, storeReads: t.storeReads, setState: t.setState}}
 	}
 	if t, ok := ts.builtIn[name]; ok {
 		return []placedTool{{tool: t, at: at}}
@@ -225,8 +226,9 @@ func (ts *tools) read(v value, what string) placedTool {
 			httptool.Config
 			Body json.RawMessage
 		}
-		SetState  json.RawMessage
-		Callbacks []string
+		SetState   json.RawMessage
+		Callbacks  []string
+		StoreReads []string
 		behaviour
 	}
 	name, _ := v.field("name").text()
@@ -245,7 +247,7 @@ func (ts *tools) read(v value, what string) placedTool {
 	f.rule = readApproval(s, f.Approval)
 	f.apply(&t)
 	f.rule.checkArguments(s, t)
-	read := placedTool{tool: t, at: v.at("name"), callbacks: f.Callbacks}
+	read := placedTool{tool: t, at: v.at("name"), callbacks: f.Callbacks, storeReads: f.StoreReads}
 	if f.SetState != nil {
 		read.setState = readSetState(s)
 	}
@@ -268,11 +270,14 @@ func (ts *tools) read(v value, what string) placedTool {
 		}
 		s.reportFields("http", err)
 	}
+	if len(f.StoreReads) > 0 && !executes {
+		s.mistakeAt("storeReads", "storeReads is for a tool with the callback execute")
+	}
 	if slices.Contains(f.Callbacks, "approval") && f.Approval != nil {
 		s.mistakeAt("approval", "give either approval or the callback approval")
 	}
 	if v.file.binding != nil {
-		read.tool = v.file.binding.Tool(read.tool, f.Callbacks)
+		read.tool = v.file.binding.Tool(read.tool, f.Callbacks, f.StoreReads)
 	}
 	read.wrong = v.file.count() > before
 	return read

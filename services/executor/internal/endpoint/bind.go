@@ -28,12 +28,13 @@ const hidden = "The application could not do this."
 // methodLimit bounds a call of a method.
 const methodLimit = time.Minute
 
-// Tool adds the functions of a tool's callbacks. The tool's other settings must be complete.
-func (b Binding) Tool(t agent.Tool, callbacks []string) agent.Tool {
+// Tool adds the functions of a tool's callbacks. The tool's other settings must be complete. The requests of its calls have the
+// entries of the private store whose keys begin with one of the prefixes.
+func (b Binding) Tool(t agent.Tool, callbacks, storeReads []string) agent.Tool {
 	for _, name := range callbacks {
 		switch name {
 		case "execute":
-			t.Execute = b.execute(t.Repeatable())
+			t.Execute = b.execute(t.Repeatable(), storeReads)
 		case "approval":
 			t.ApproveWhen = b.approval
 		}
@@ -42,7 +43,7 @@ func (b Binding) Tool(t agent.Tool, callbacks []string) agent.Tool {
 }
 
 // execute returns a function that runs the calls of a tool.
-func (b Binding) execute(repeatable bool) func(ctx context.Context, call *agent.Call) (any, error) {
+func (b Binding) execute(repeatable bool, storeReads []string) func(ctx context.Context, call *agent.Call) (any, error) {
 	return func(ctx context.Context, call *agent.Call) (any, error) {
 		limit := defaultLimit
 		if host, ok := call.Host.(*tool.Host); ok {
@@ -52,9 +53,19 @@ func (b Binding) execute(repeatable bool) func(ctx context.Context, call *agent.
 			}
 		}
 		before := call.State()
-		p := &pending{
-			client: b.Client, request: b.call("tool", call, before), limit: limit, repeatable: repeatable, sink: hostSink(call.Host),
-			reset: func() error { return call.Update(func(draft agent.State) error { return replace(draft, before) }) },
+		request, store := b.call("tool", call, before), call.Store()
+		if len(storeReads) > 0 {
+			entries, err := readStore(ctx, store, storeReads)
+			if err != nil {
+				return nil, err
+			}
+			request.members["store"] = entries
+		}
+		p := &pending{client: b.Client, request: request, limit: limit, repeatable: repeatable, sink: hostSink(call.Host)}
+		p.sink.store = store
+		p.reset = func() error {
+			store.Discard()
+			return call.Update(func(draft agent.State) error { return replace(draft, before) })
 		}
 		result, err := p.run(ctx)
 		if err != nil {
@@ -62,6 +73,43 @@ func (b Binding) execute(repeatable bool) func(ctx context.Context, call *agent.
 		}
 		return result, nil
 	}
+}
+
+// Limits of the private store in a request.
+const (
+	maxStoreEntries = 1000
+	maxStoreBytes   = 1 << 20 // of keys and values
+)
+
+// storeEntries are the entries of the private store in a request, whose keys begin as Reads says. They are complete unless a limit
+// has cut them.
+type storeEntries struct {
+	Reads    []string                   `json:"reads"`
+	Entries  map[string]json.RawMessage `json:"entries"`
+	Complete bool                       `json:"complete"`
+}
+
+// readStore reads the entries whose keys begin with one of the prefixes, in the order of the prefixes and the keys.
+func readStore(ctx context.Context, store *agent.Store, prefixes []string) (storeEntries, error) {
+	read, size := storeEntries{Reads: prefixes, Entries: map[string]json.RawMessage{}, Complete: true}, 0
+	for _, prefix := range prefixes {
+		left := maxStoreEntries + 1 - len(read.Entries)
+		for e, err := range store.List(ctx, agent.StoreRange{Prefix: prefix, Limit: left}) {
+			if err != nil {
+				return read, err
+			}
+			if _, known := read.Entries[e.Key]; known {
+				continue
+			}
+			size += len(e.Key) + len(e.Value)
+			if size > maxStoreBytes || len(read.Entries) == maxStoreEntries {
+				read.Complete = false
+				return read, nil
+			}
+			read.Entries[e.Key] = e.Value
+		}
+	}
+	return read, nil
 }
 
 // toolError returns the error of a call for the model and for users.
@@ -313,7 +361,7 @@ func (b Binding) method(name string) func(context.Context, *agent.MethodCall) (a
 			args = []json.RawMessage{}
 		}
 		p := &pending{
-			client: b.Client, sink: methodSink(call.Host),
+			client: b.Client, sink: methodSink(call),
 			request: request{
 				Type: "method", Agent: call.AgentType, Build: b.Build, Name: name, Context: trusted.OfMethod(call), State: state,
 				members: members{"args": args},

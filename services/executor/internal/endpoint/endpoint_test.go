@@ -131,7 +131,7 @@ func (w *world) handle(name string, h endpointapp.Handler) {
 // refund is a call of a tool.
 func (w *world) refund(ctx context.Context, t agent.Tool) tool.Outcome {
 	t.Name = "refund"
-	t = Binding{Client: w.client, Build: "b1"}.Tool(t, []string{"execute"})
+	t = Binding{Client: w.client, Build: "b1"}.Tool(t, []string{"execute"}, nil)
 	call := &agent.Call{
 		ID: "call_1", Tool: "refund", IdempotencyKey: "key", Tenant: "acme", SessionID: "s-1", RunID: "r-1", AgentType: "support", UserID: "u-17",
 		Step: 7, Turn: 3, Input: json.RawMessage(`{"order":"<o-1>"}`),
@@ -674,7 +674,7 @@ func TestCallbacksOfAnAgent(t *testing.T) {
 func TestAnApprovalByRule(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(w *world) {
-		gated := Binding{Client: w.client}.Tool(agent.Tool{Name: "refund"}, []string{"approval"})
+		gated := Binding{Client: w.client}.Tool(agent.Tool{Name: "refund"}, []string{"approval"}, nil)
 		var answer any = true
 		w.handle("approval/refund", func(_ context.Context, c *endpointapp.Call) (any, error) {
 			if string(c.Input) != `{"amount":5}` || c.Context.Call.ID != "c1" {

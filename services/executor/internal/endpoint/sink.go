@@ -16,6 +16,7 @@ type sink struct {
 	write func(ctx context.Context, change func(draft agent.State) error) error
 	usage func(kind, name string, value float64)
 	send  func(ctx context.Context, value any) error
+	store *agent.Store
 }
 
 // hostSink is the sink of a tool or a hook.
@@ -31,7 +32,9 @@ func hostSink(h agent.Host) sink {
 }
 
 // methodSink is the sink of a method.
-func methodSink(h agent.MethodHost) sink { return sink{write: h.Update, send: h.Send} }
+func methodSink(c *agent.MethodCall) sink {
+	return sink{write: c.Host.Update, send: c.Host.Send, store: c.Store()}
+}
 
 // event is an event of an application.
 type event struct {
@@ -46,6 +49,13 @@ type op struct {
 	Op    agent.OpKind    `json:"op"`
 	Key   string          `json:"key"`
 	Value json.RawMessage `json:"value,omitempty"`
+}
+
+// storeOp is a write of an application to the private store.
+type storeOp struct {
+	Op    agent.StoreOp   `json:"op"`
+	Key   string          `json:"key"`
+	Value json.RawMessage `json:"value"`
 }
 
 // take applies a line. A *cutError means that the line is not one for this call. Other errors are those of the host.
@@ -85,6 +95,12 @@ func (s sink) take(ctx context.Context, line map[string]json.RawMessage) error {
 				return notALine(kind, err)
 			}
 			return s.apply(ctx, ops)
+		case kind == "store" && s.store != nil:
+			var ops []storeOp
+			if err := json.Unmarshal(text, &ops); err != nil {
+				return notALine(kind, err)
+			}
+			return s.applyToStore(ops)
 		case kind == "send" && s.send != nil:
 			return s.send(ctx, text)
 		}
@@ -95,6 +111,30 @@ func (s sink) take(ctx context.Context, line map[string]json.RawMessage) error {
 
 func notALine(kind string, err error) error {
 	return &cutError{fmt.Errorf("a line of the answer has another form of %s than it must have: %w", kind, err)}
+}
+
+// applyToStore writes to the private store. Invalid (STORE_WRITES_INVALID, STORE_NUMBER_INVALID), and the faults of the store.
+func (s sink) applyToStore(ops []storeOp) (err error) {
+	for _, o := range ops {
+		var delta int64
+		switch {
+		case o.Op == agent.StoreDelete:
+			err = s.store.Delete(o.Key)
+		case o.Op == agent.StorePut && o.Value != nil:
+			err = s.store.Put(o.Key, o.Value)
+		case o.Op == agent.StoreAdd && json.Unmarshal(o.Value, &delta) == nil && string(o.Value) != "null":
+			err = s.store.Add(o.Key, delta)
+		case o.Op == agent.StoreAdd:
+			err = fault.New(fault.Invalid, "STORE_NUMBER_INVALID", "the value to add to the key %.80q of the store is no integer of 64 bits", o.Key)
+		default:
+			err = fault.New(fault.Invalid, "STORE_WRITES_INVALID",
+				"the write to the key %.80q of the store must have the op put or add, with a value, or delete", o.Key)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // apply writes to the custom state. Invalid (STATE_INVALID), and the faults of the host.

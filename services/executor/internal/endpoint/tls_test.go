@@ -44,7 +44,7 @@ func TestMutualTLSAndHTTP2(t *testing.T) {
 		return client
 	}
 	client := open(&tls.Config{MinVersion: tls.VersionTLS12, RootCAs: trusted, Certificates: server.TLS.Certificates})
-	refund := Binding{Client: client}.Tool(agent.Tool{Name: "refund"}, []string{"execute"})
+	refund := Binding{Client: client}.Tool(agent.Tool{Name: "refund"}, []string{"execute"}, nil)
 	call := &agent.Call{ID: "c", Tool: "refund", AgentType: "support"}
 	for range 3 {
 		result, err := refund.Execute(t.Context(), call)
