@@ -150,7 +150,7 @@ func New(ctx context.Context, c Config, p Peers) (*Service, error) {
 		Store:  opened, Every: c.SweepEvery, SilentAfter: c.SilentAfter, BrokenAfter: c.BrokenAfter, ExpireEvery: c.ExpireEvery,
 		Suspects: s.server.Suspects(), Now: p.Now, Wake: s.server.Wake, TimeOut: s.server.TimeOut, Expire: s.server.Expire,
 		Files: sweep.Files{Store: opened, Blobs: opened.Blobs, Now: func() session.Millis { return session.Millis(p.Now().UnixMilli()) }}.Run,
-		Audit: s.server.ExpireAudit, Log: p.Log,
+		Audit: s.server.ExpireAudit, Deliveries: s.server.ExpireDeliveries, Log: p.Log,
 	}
 	return s, nil
 }

@@ -20,6 +20,7 @@ type Config struct {
 	FileGrace      time.Duration `env:"HOLDFAST_STATE_FILE_GRACE" envDefault:"24h" doc:"how long a file is kept before a message refers to it, and twice the time that storing one may take"`
 	AuditRetention time.Duration `env:"HOLDFAST_STATE_AUDIT_RETENTION" envDefault:"9600h" doc:"how long entries of the audit log are kept; 0 for ever"`
 	Limits         Limits
+	Webhooks       Webhooks
 }
 
 // Limits bound requests and responses. Sizes are in bytes. A claim is one message of at most 16
@@ -81,6 +82,9 @@ func (c Config) Check() error {
 		{"MAX_STORED_AGENTS", int64(l.StoredAgents)}, {"MAX_DEFINITION_BYTES", int64(l.DefinitionBytes)},
 		{"MAX_FILE_BYTES", int64(l.FileBytes)}, {"FILE_GRACE", int64(c.FileGrace)},
 		{"COUNT_LIMIT", int64(l.Count)}, {"MAX_STORE_BYTES", int64(l.StoreBytes)}, {"MAX_STORE_STEP_BYTES", int64(l.StoreStepBytes)}, {"MAX_PAGE_BYTES", int64(l.PageBytes)},
+		{"WEBHOOK_RETRY_FOR", int64(c.Webhooks.RetryFor)}, {"WEBHOOK_CONCURRENCY", int64(c.Webhooks.AtOnce)},
+		{"MAX_WEBHOOKS", int64(c.Webhooks.PerTenant)}, {"MAX_DELIVERIES", int64(c.Webhooks.Undelivered)},
+		{"WEBHOOK_MAX_CONTENT_BYTES", int64(c.Webhooks.ContentBytes)}, {"WEBHOOK_KEEP_DEAD", int64(c.Webhooks.KeepDead)},
 		{"TAIL_MESSAGES", int64(sched.TailMessages)}, {"TAIL_BYTES", int64(sched.TailBytes)},
 	} {
 		if bound.value <= 0 {
@@ -91,6 +95,9 @@ func (c Config) Check() error {
 		if weight <= 0 {
 			return invalid("CONFIG_INVALID", "HOLDFAST_STATE_TENANT_WEIGHTS: the weight of %q must be above 0", tenant)
 		}
+	}
+	if c.Webhooks.KeepDelivered < 0 {
+		return invalid("CONFIG_INVALID", "HOLDFAST_STATE_WEBHOOK_KEEP_DELIVERED must not be below 0")
 	}
 	if c.AuditRetention < 0 {
 		return invalid("CONFIG_INVALID", "HOLDFAST_STATE_AUDIT_RETENTION must not be below 0")

@@ -100,6 +100,9 @@ func (e *erasure) part(ctx context.Context) (done bool, err error) {
 		if err := e.store.ExpireUploads(ctx, e.tenant); err != nil {
 			return false, err
 		}
+		if err := e.store.DropOutbox(ctx, e.tenant); err != nil {
+			return false, err
+		}
 		if err := e.eraseAgents(ctx); err != nil {
 			return false, err
 		}

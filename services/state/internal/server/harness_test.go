@@ -47,6 +47,7 @@ type bench struct {
 	operator statev1.OperatorServiceClient
 	audit    statev1.AuditServiceClient
 	erasure  statev1.ErasureServiceClient
+	outbox   statev1.OutboxServiceClient
 	conn     *grpc.ClientConn
 	log      *slog.Logger
 	ids      atomic.Int64
@@ -166,6 +167,7 @@ func newBenchWith(t *testing.T, on store.Store, keys grant.Keys, changes ...func
 	b.memories, b.operator = statev1.NewMemoryServiceClient(conn), statev1.NewOperatorServiceClient(conn)
 	b.files = statev1.NewFileServiceClient(conn)
 	b.audit, b.erasure = statev1.NewAuditServiceClient(conn), statev1.NewErasureServiceClient(conn)
+	b.outbox = statev1.NewOutboxServiceClient(conn)
 	return b
 }
 

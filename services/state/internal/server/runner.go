@@ -22,14 +22,15 @@ type runner struct {
 	family    session.Family // what all commands have in common
 	audit     session.Audit  // as family
 	schemas   session.SchemaFuncs
-	meters    *meters.Meters // nil measures nothing
+	meters    *meters.Meters                  // nil measures nothing
+	told      func(changes []*session.Change) // is called after events were stored
 }
 
 func newRunner(s store.Updater, limits Limits, clock clock, ids ids) *runner {
 	return &runner{
 		store: s, limits: limits, clock: clock, ids: ids, schemas: newSchemas(),
 		family: session.Family{NewID: ids.run, Abandon: abandon, ChildEnd: childEnd, MaxUnread: limits.StepBytes},
-		audit:  session.Audit{NewID: newAuditID, Approved: approved},
+		audit:  session.Audit{NewID: newAuditID, NewEvent: newEventID, Approved: approved},
 	}
 }
 
@@ -115,6 +116,7 @@ func run[A any](ctx context.Context, r *runner, c session.Command[A]) (answer A,
 		if err == nil {
 			r.scheduler.Notify(written)
 			r.meters.Changed(ctx, before, written)
+			r.told(written)
 		}
 		handOver.Finish(ctx, err)
 		return answer, err

@@ -39,6 +39,7 @@ type Server struct {
 	audit       *auditService
 	erasure     *erasureService
 	overdue     *overdue
+	outbox      *outboxService
 }
 
 // New returns a server on the store, which signs and checks grants with the keys. It starts nothing.
@@ -49,6 +50,8 @@ func New(c Config, s store.Store, keys grant.Keys, now func() time.Time, newID f
 	r.scheduler = scheduler.New(c.Scheduler, scheduler.Peers{
 		Store: s, Signals: s.Signals, Commands: r, Caps: c.Quotas.Caps, Suspects: suspects, Now: now, Log: log, EpochStep: c.EpochStep,
 	})
+	outbox := newOutboxService(s, r, c.Webhooks, clock)
+	r.told = outbox.told
 	waits := &queue{registry: s, counts: s, caps: c.Quotas.Caps, clock: clock}
 	return &Server{
 		scheduler:      r.scheduler,
@@ -75,6 +78,7 @@ func New(c Config, s store.Store, keys grant.Keys, now func() time.Time, newID f
 		audit:   &auditService{store: s, runner: r, clock: clock},
 		erasure: &erasureService{store: s, runner: r, clock: clock},
 		overdue: &overdue{lister: s, runner: r, clock: clock, log: log},
+		outbox:  outbox,
 	}
 }
 
@@ -97,6 +101,7 @@ func (s *Server) Register(r grpc.ServiceRegistrar) {
 	statev1.RegisterGovernorServiceServer(r, s.governors)
 	statev1.RegisterAuditServiceServer(r, s.audit)
 	statev1.RegisterErasureServiceServer(r, s.erasure)
+	statev1.RegisterOutboxServiceServer(r, s.outbox)
 	statev1.RegisterOperatorServiceServer(r, &operatorService{overdue: s.overdue})
 }
 
@@ -121,6 +126,9 @@ func (s *Server) TimeOut(ctx context.Context, key session.Key) error {
 func (s *Server) ExpireAudit(ctx context.Context) error {
 	return s.audit.expire(ctx, s.auditRetention)
 }
+
+// ExpireDeliveries deletes old deliveries.
+func (s *Server) ExpireDeliveries(ctx context.Context) error { return s.outbox.expire(ctx) }
 
 // Expire fails at most limit expired sessions.
 func (s *Server) Expire(ctx context.Context, limit int) (sweep.Summary, error) {

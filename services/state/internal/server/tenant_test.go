@@ -19,6 +19,7 @@ var files = []protoreflect.FileDescriptor{
 	statev1.File_holdfast_state_v1_checkpoint_proto, statev1.File_holdfast_state_v1_call_proto, statev1.File_holdfast_state_v1_usage_proto,
 	statev1.File_holdfast_state_v1_memory_proto, statev1.File_holdfast_state_v1_operator_proto, statev1.File_holdfast_state_v1_governor_proto,
 	statev1.File_holdfast_state_v1_audit_proto, statev1.File_holdfast_state_v1_erasure_proto,
+	statev1.File_holdfast_state_v1_outbox_proto,
 }
 
 // eachMethod calls f with every method of the contract.
@@ -55,6 +56,7 @@ func answerTo(t *testing.T, method string) proto.Message {
 
 // ofNoTenant are the methods without a tenant.
 var ofNoTenant = map[string]bool{
+	"OutboxService/ClaimDeliveries": true, "OutboxService/ReportDeliveries": true, // a claim names the tenant
 	"GovernorService/Acquire": true, "GovernorService/Release": true,
 	"SessionService/ListAgents": true, "WorkService/ClaimRuns": true, "WorkService/Heartbeat": true, "OperatorService/ExpireSessions": true,
 	"AuditService/RecordEvents": true, "ErasureService/FinishLogErasures": true, // name a tenant for each entry
@@ -104,6 +106,10 @@ func requestsOn(tenant string, ref *statev1.RunRef, point string) map[string]pro
 		"UsageService/GetUsageRollup":          &statev1.GetUsageRollupRequest{Tenant: tenant, SessionId: id},
 		"MemoryService/GetMemory":              &statev1.GetMemoryRequest{Tenant: tenant, MemoryId: "m"},
 		"MemoryService/DeleteMemory":           &statev1.DeleteMemoryRequest{Tenant: tenant, MemoryId: "m"},
+		"OutboxService/GetSubscription":        &statev1.GetSubscriptionRequest{Tenant: tenant, Id: "w"},
+		"OutboxService/DeleteSubscription":     &statev1.DeleteSubscriptionRequest{Tenant: tenant, Id: "w"},
+		"OutboxService/TestSubscription":       &statev1.TestSubscriptionRequest{Tenant: tenant, Id: "w"},
+		"OutboxService/ReplayDeliveries":       &statev1.ReplayDeliveriesRequest{Tenant: tenant, SubscriptionId: "w"},
 		"WorkService/GetDefinition":            &statev1.GetDefinitionRequest{Run: theirs, Hash: clerkHash},
 		"StoredAgentService/GetStoredAgent":    &statev1.GetStoredAgentRequest{Tenant: tenant, AgentType: "clerk"},
 		"StoredAgentService/DeleteStoredAgent": &statev1.DeleteStoredAgentRequest{Tenant: tenant, AgentType: "clerk"},
@@ -119,6 +125,7 @@ func TestASessionOfAnotherTenantDoesNotExistWhateverTheCall(t *testing.T) {
 		point := b.get("s").GetSession().GetCheckpointId()
 		_, err := b.memories.AddMemory(t.Context(), &statev1.AddMemoryRequest{Tenant: "acme", Memory: &statev1.Memory{MemoryId: "m", EntityId: "e", Text: "likes tea"}})
 		b.must(err)
+		b.subscribe("acme", "w")
 		b.putAgent("acme", "clerk", clerk)
 		before := b.get("s")
 
@@ -133,6 +140,9 @@ func TestASessionOfAnotherTenantDoesNotExistWhateverTheCall(t *testing.T) {
 			"AuditService/ListEvents":        &statev1.ListEventsRequest{Tenant: tenant},
 			"ErasureService/ListLogErasures": &statev1.ListLogErasuresRequest{Tenant: tenant},
 			"MemoryService/ListEntities":     &statev1.ListEntitiesRequest{Tenant: tenant},
+
+			"OutboxService/ListSubscriptions": &statev1.ListSubscriptionsRequest{Tenant: tenant},
+			"OutboxService/ListDeliveries":    &statev1.ListDeliveriesRequest{Tenant: tenant},
 		}
 		eachMethod(func(method string, _ protoreflect.MethodDescriptor) {
 			request := refused[method]
@@ -148,6 +158,9 @@ func TestASessionOfAnotherTenantDoesNotExistWhateverTheCall(t *testing.T) {
 				case method == "WorkService/GetDefinition":
 					want = "DEFINITION_NOT_FOUND"
 				}
+				if strings.HasPrefix(method, "OutboxService/") {
+					want = "SUBSCRIPTION_NOT_FOUND"
+				}
 				if f, ok := fault.From(err); !ok || f.Kind != fault.NotFound || f.Reason != want {
 					t.Errorf("%s: got %v, want %s", method, err, want)
 				}
@@ -161,6 +174,7 @@ func TestASessionOfAnotherTenantDoesNotExistWhateverTheCall(t *testing.T) {
 					t.Errorf("%s: got %v, %v; want nothing", method, answer, err)
 				}
 			case method == "MemoryService/AddMemory", // below
+				method == "OutboxService/PutSubscription",     // in outbox_test.go
 				method == "StoredAgentService/PutStoredAgent", // in stored_agents_test.go
 				method == "ErasureService/Erase":              // in erasure_test.go
 			case !ofNoTenant[method]:

@@ -54,6 +54,10 @@ const (
 	ActionStatusSet     AuditAction = "session.status_set"
 	ActionSubSessionPut AuditAction = "session.sub_session_put" // a reference to a sub-session was written
 	ActionUsageRecorded AuditAction = "usage.recorded"          // outside of steps
+
+	ActionWebhookSet      AuditAction = "webhook.set"
+	ActionWebhookDeleted  AuditAction = "webhook.deleted"
+	ActionWebhookReplayed AuditAction = "webhook.replayed" // one delivery, or all dead ones
 )
 
 // The outcomes.
@@ -70,6 +74,7 @@ type Audit struct {
 	Intent   AuditAction // of a command that may begin a run, or that has one effect; empty for others
 	Now      Millis
 	NewID    func() string
+	NewEvent func() string              // the id of an event; nil records no events
 	Approved func(response []byte) bool // reads the answer to an approval
 }
 

@@ -9,7 +9,7 @@ import (
 // Change is the rows to write, all or none of them. Nil and empty fields keep the stored rows.
 // The store writes the exported fields in their order.
 type Change struct {
-	Delete  bool     // delete the session with everything that belongs to it; the other fields are ignored, except for Audit and LogErasure
+	Delete  bool     // delete the session with everything that belongs to it; the other fields are ignored, except for Audit, Events and LogErasure
 	Session *Session // inserted if Created, else updated
 	Created bool
 
@@ -38,6 +38,7 @@ type Change struct {
 	StoreDeletes []string // keys, none of StorePuts
 
 	Audit      []AuditEvent // also written with Delete
+	Events     []Event      // as Audit; stored for the subscriptions that want them
 	LogErasure *LogErasure  // only with Delete
 
 	CutOff *Run // a run as its executor had it when somebody else ended it; for the scheduler

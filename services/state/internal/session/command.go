@@ -7,6 +7,7 @@ package session
 //	quotas     a new run is within the quotas of its tenant and its user
 //	family     the consequences for other sessions of the family
 //	audit      the entries of the audit log, and the live logs to remove
+//	events     what subscribers are told
 //	hand-over  an idle executor claims the new run
 //
 // A rule that needs more rows gives an IncompleteViewError. The command then runs again with the targets of
@@ -68,6 +69,7 @@ func (c *Command[A]) Apply(views []*View, family Family, audit Audit, claim func
 	EraseLogs(views, changes, audit.Now)
 	audit.Actor, audit.Intent = c.Actor, c.Intent
 	audit.Record(views, changes)
+	RecordEvents(views, changes, audit.Now, audit.NewEvent)
 	if claim == nil {
 		return changes, answer, nil
 	}

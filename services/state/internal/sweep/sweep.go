@@ -64,6 +64,7 @@ type Sweep struct {
 	Expire      func(ctx context.Context, limit int) (Summary, error) // expires at most limit sessions
 	Files       func(context.Context) error                           // deletes files without a session
 	Audit       func(context.Context) error                           // deletes old entries of the audit log
+	Deliveries  func(context.Context) error                           // deletes old deliveries of the outbox
 	Log         *slog.Logger
 	Meters      *meters.Meters // nil measures nothing
 }
@@ -78,6 +79,7 @@ func (s *Sweep) Run(ctx context.Context) error {
 	loops.Go(func() { s.runEvery(ctx, s.ExpireEvery, "expiry", s.expireSessions) })
 	loops.Go(func() { s.runEvery(ctx, s.ExpireEvery, "files", s.Files) })
 	loops.Go(func() { s.runEvery(ctx, s.ExpireEvery, "audit", s.Audit) })
+	loops.Go(func() { s.runEvery(ctx, s.ExpireEvery, "deliveries", s.Deliveries) })
 	loops.Wait()
 	return nil
 }

@@ -45,7 +45,8 @@ func worker(s store.Store) *sweep.Sweep {
 		Suspects: sweep.NewSuspects(), Now: time.Now,
 		Wake: func(string) {}, TimeOut: func(context.Context, session.Key) error { return nil },
 		Expire: func(context.Context, int) (sweep.Summary, error) { return sweep.Summary{}, nil },
-		Files:  func(context.Context) error { return nil }, Audit: func(context.Context) error { return nil }, Log: slog.New(slog.DiscardHandler),
+		Files:  func(context.Context) error { return nil }, Audit: func(context.Context) error { return nil },
+		Deliveries: func(context.Context) error { return nil }, Log: slog.New(slog.DiscardHandler),
 	}
 }
 

@@ -14,6 +14,11 @@ func check(c *session.Change) error {
 			return fmt.Errorf("the row of an audit event breaks a rule: id %q, action %q", e.ID, e.Action)
 		}
 	}
+	for i := range c.Events {
+		if e := &c.Events[i]; e.ID == "" || e.Kind == "" {
+			return fmt.Errorf("the row of an event breaks a rule: id %q, kind %q", e.ID, e.Kind)
+		}
+	}
 	if c.Delete {
 		return nil
 	}

@@ -30,7 +30,7 @@ var composable = func() (list [writesNumber]bool) {
 	for _, kind := range []int{
 		sessionStepUnlocked, sessionUpdateUnlocked, sessionInsert, sessionStep, sessionUpdate, stateInsert, runStep, runUpdate, runBegin,
 		runInsert, messageInsert, planDelete, resultDelete, planInsert, resultInsert, checkpointInsert, usageInsert, callInsert, callUpdate,
-		childUpsert, storeDelete, storeUpsert, facetDelete, facetInsert, auditInsert,
+		childUpsert, storeDelete, storeUpsert, facetDelete, facetInsert, auditInsert, deliveryInsert,
 	} {
 		list[kind] = true
 	}

@@ -128,6 +128,7 @@ type (
 	auditLog struct{ *Store } // and the erasures that it proves
 
 	storedAgents struct{ *Store }
+	outbox       struct{ *Store }
 )
 
 // Parts returns the store as its contract.
@@ -135,7 +136,7 @@ func (s *Store) Parts() store.Store {
 	audit := auditLog{s}
 	return store.Store{
 		Updater: s, Reader: ownedReader{Store: s}, Registry: registry{s}, Lister: s, Accounts: s, Memories: memories{s}, Files: files{s},
-		StoredAgents: storedAgents{s}, Governors: s, Counts: s, AuditLog: audit, Erasures: audit, Closer: s, Blobs: files{s}, Signals: s,
+		StoredAgents: storedAgents{s}, Governors: s, Counts: s, AuditLog: audit, Erasures: audit, Outbox: outbox{s}, Closer: s, Blobs: files{s}, Signals: s,
 	}
 }
 

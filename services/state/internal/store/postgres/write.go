@@ -50,6 +50,7 @@ const (
 	facetDelete
 	facetInsert
 	auditInsert
+	deliveryInsert
 	logErasureUpsert
 	writesNumber
 )
@@ -78,6 +79,7 @@ var (
 	auditColumns         = table.Audit.All()
 	logErasureInput      = columnsOf(&table.LogErasures, table.LogErasures.All())
 	facetInput           = keyed("facet bytea, created_at bigint")
+	eventInput           = keyed("event_id text, kind text, root_id text, run_id text, call_id text, agent_type text, happened_at bigint, facts text")
 )
 
 var writes = [writesNumber]*statement{
@@ -135,6 +137,7 @@ var writes = [writesNumber]*statement{
 	facetInsert: forRows(facetInput, func(v string) string { return insertText(facetInput, "session_facets", v) + ` ON CONFLICT DO NOTHING` }),
 
 	auditInsert:      insert(&table.Audit, ` ON CONFLICT DO NOTHING`), // a gateway may report an event again
+	deliveryInsert:   forRows(eventInput, insertDeliveries),
 	logErasureUpsert: upsert(&table.LogErasures),
 }
 
@@ -240,6 +243,12 @@ func (w *writer) change(s *loadedSession) {
 	w.changes++
 	for i := range c.Audit {
 		addRow(&w.rows[auditInsert], &s.Key, auditColumns, &c.Audit[i])
+	}
+	for i := range c.Events {
+		e := &c.Events[i]
+		w.rows[deliveryInsert].addKey(&s.Key).more(
+			&e.ID, (*string)(&e.Kind), &e.RootID, &e.RunID, &e.CallID, &e.AgentType, (*int64)(&e.At), &e.Facts,
+		)
 	}
 	if c.Delete {
 		w.deleted.addKey(&s.Key)

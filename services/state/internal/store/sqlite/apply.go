@@ -43,6 +43,10 @@ func (s *Store) apply(ctx context.Context, c *connection, key session.Key, view 
 	for i := range change.Audit {
 		write(w, insertAudit, w.scope(), &change.Audit[i])
 	}
+	for i := range change.Events {
+		e := &change.Events[i]
+		w.exec(insertDeliveries, e.ID, string(e.Kind), e.RootID, e.RunID, e.CallID, e.AgentType, int64(e.At), e.Facts)
+	}
 	switch {
 	case change.Delete:
 		w.deleteSession(before)

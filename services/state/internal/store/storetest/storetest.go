@@ -39,7 +39,7 @@ func suite() (all []suiteCase) {
 		starts, claims, losses, caps, orphans, unserved, handovers, steps, ends, reads, concurrency, lifecycle, stops, waitingRuns, edits,
 		answeringRuns, failedSteps, bulkAnswers, storedSteps, roundTrips, states, conversations, checkpointReads, calls, answers, families,
 		deletions,
-		lists, privateStores, openCalls, paging, accounts, memories, files, governors, storedAgents, audits, tenants, batches, replicas, races,
+		lists, privateStores, openCalls, paging, accounts, memories, files, governors, storedAgents, audits, outbox, tenants, batches, replicas, races,
 	} {
 		all = append(all, group...)
 	}

@@ -91,6 +91,19 @@ var readMethods = []readMethod{
 		f := fileOf("", "photo")
 		return h.Store.FindFile(h.Context(), k.Tenant, f.Digest, f.MediaType, h.now)
 	}, "FILE_NOT_FOUND"},
+	{"Subscription", func(h *harness, k session.Key) (any, error) {
+		return h.Store.Subscription(h.Context(), k.Tenant, "w")
+	}, "SUBSCRIPTION_NOT_FOUND"},
+	{"Subscriptions", func(h *harness, k session.Key) (any, error) {
+		return h.Store.Subscriptions(h.Context(), k.Tenant)
+	}, ""},
+	{"Deliveries", func(h *harness, k session.Key) (any, error) {
+		return h.Store.Deliveries(h.Context(), k.Tenant, store.DeliveryQuery{Limit: 9})
+	}, ""},
+	{"OutboxBacklog", func(h *harness, k session.Key) (any, error) {
+		b, err := h.Store.OutboxBacklog(h.Context(), k.Tenant, 9)
+		return b.Pending, err
+	}, ""},
 }
 
 var tenants = []suiteCase{
@@ -188,6 +201,8 @@ var tenants = []suiteCase{
 			"StoreAgent", "StoredAgent", "StoredAgentsOf", "DeleteAgent", "Definition", "EraseAgents",
 			// see audit.go
 			"RecordAudit", "AuditEvents", "ExpireAudit", "ForgetMemories", "ExpireUploads", "DueLogErasures", "MergeLogErasures", "LogsErased",
+			// see outbox.go
+			"PutSubscription", "DeleteSubscription", "AddDelivery", "ClaimDeliveries", "UpdateDeliveries", "Replay", "ExpireDeliveries", "DropOutbox",
 			// without a tenant
 			"OwnedBy", "Backlog", "Announce", "Problems", "Heartbeat", "Stops", "UnregisterSilent", "LastSeen", "UnregisterUnseen", "Agents",
 			"Executors", "Unserved", "UpdateGovernors", "Close",
@@ -244,4 +259,7 @@ func (h *harness) createNamesake(key session.Key, mark string) {
 		WaitingInput: &session.RunInput{Messages: []session.Message{{ID: "held", Role: "user", Body: []byte(mark)}}},
 	})
 	h.remember(key.Tenant, session.Memory{ID: "memory", EntityID: "e", Source: "s", Text: "word " + mark, CreatedAt: 1, UpdatedAt: 1}, true)
+	h.subscribe(key.Tenant, session.Subscription{ID: "w", CreatedBy: mark})
+	_, err := h.Store.AddDelivery(h.Context(), key.Tenant, "w", key.SessionID, session.Event{ID: mark, Kind: "k", At: h.now})
+	h.must(err)
 }

@@ -15,7 +15,7 @@ func Descriptions() []Description {
 		describe(
 			&Checkpoints,
 		), describe(&UsageEntries), describe(&Calls), describe(&SubSessions), describe(&Memories), describe(&Files), describe(&StoreEntries), describe(&Audit), describe(&LogErasures),
-		describe(&StoredAgents),
+		describe(&StoredAgents), describe(&Subscriptions), describe(&Deliveries),
 	}
 }
 

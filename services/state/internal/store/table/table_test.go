@@ -25,6 +25,8 @@ func TestEachColumnHasAFieldOfItsOwnThatFitsItsKind(t *testing.T) {
 	checkFields(t, &table.SubSessions)
 	checkFields(t, &table.Memories)
 	checkFields(t, &table.Files)
+	checkFields(t, &table.Subscriptions)
+	checkFields(t, &table.Deliveries)
 }
 
 func checkFields[R any](t *testing.T, of *table.Table[R]) {

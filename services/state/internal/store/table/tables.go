@@ -380,6 +380,55 @@ var Audit = Table[session.AuditEvent]{
 	},
 }
 
+// Subscriptions holds the receivers of events.
+var Subscriptions = Table[session.Subscription]{
+	Name:  "subscriptions",
+	Scope: []string{"tenant"},
+	Key:   Columns[session.Subscription]{text("subscription_id", func(s *session.Subscription) *string { return &s.ID })},
+	Small: Columns[session.Subscription]{
+		text("url", func(s *session.Subscription) *string { return &s.URL }),
+		asJSON("kinds", func(s *session.Subscription) *[]session.EventKind { return &s.Kinds }),
+		asJSON("agents", func(s *session.Subscription) *[]string { return &s.Agents }),
+		asJSON("secrets", func(s *session.Subscription) *[]string { return &s.Secrets }),
+		boolean("paused", func(s *session.Subscription) *bool { return &s.Paused }),
+		integer("updated_at", func(s *session.Subscription) *int64 { return (*int64)(&s.UpdatedAt) }),
+	},
+	Fixed: Columns[session.Subscription]{
+		text("created_by", func(s *session.Subscription) *string { return &s.CreatedBy }),
+		integer("created_at", func(s *session.Subscription) *int64 { return (*int64)(&s.CreatedAt) }),
+	},
+}
+
+// Deliveries holds the events on their way to subscriptions. They outlive their sessions.
+var Deliveries = Table[session.Delivery]{
+	Name:  "deliveries",
+	Scope: []string{"tenant"},
+	Key:   Columns[session.Delivery]{integer("number", func(d *session.Delivery) *int64 { return &d.Number })},
+	Small: Columns[session.Delivery]{
+		text("status", func(d *session.Delivery) *string { return (*string)(&d.Status) }),
+		integer("due_at", func(d *session.Delivery) *int64 { return (*int64)(&d.DueAt) }),
+		integer("first_at", func(d *session.Delivery) *int64 { return (*int64)(&d.FirstAt) }),
+		integer("attempts", func(d *session.Delivery) *int32 { return &d.Attempts }),
+		text("error", func(d *session.Delivery) *string { return &d.Error }),
+		text("executor_id", func(d *session.Delivery) *string { return &d.ExecutorID }),
+		text("claim_id", func(d *session.Delivery) *string { return &d.ClaimID }),
+		integer("ended_at", func(d *session.Delivery) *int64 { return (*int64)(&d.EndedAt) }),
+		integer("expires_at", func(d *session.Delivery) *int64 { return (*int64)(&d.ExpiresAt) }),
+	},
+	Fixed: Columns[session.Delivery]{
+		text("subscription_id", func(d *session.Delivery) *string { return &d.SubscriptionID }),
+		text("session_id", func(d *session.Delivery) *string { return &d.SessionID }),
+		text("event_id", func(d *session.Delivery) *string { return &d.ID }),
+		text("kind", func(d *session.Delivery) *string { return (*string)(&d.Kind) }),
+		text("root_id", func(d *session.Delivery) *string { return &d.RootID }),
+		text("run_id", func(d *session.Delivery) *string { return &d.RunID }),
+		text("call_id", func(d *session.Delivery) *string { return &d.CallID }),
+		text("agent_type", func(d *session.Delivery) *string { return &d.AgentType }),
+		integer("happened_at", func(d *session.Delivery) *int64 { return (*int64)(&d.At) }),
+		text("facts", func(d *session.Delivery) *string { return &d.Facts }),
+	},
+}
+
 // LogErasures holds the live logs due for removal.
 var LogErasures = Table[session.LogErasure]{
 	Name:  "log_erasures",
