@@ -43,6 +43,8 @@ type Policy struct {
 	Hosts []string
 	// Private are names, as in Hosts, with permission to resolve to any address.
 	Private []string
+	// Public permits every host beside them, over https and with public addresses.
+	Public bool
 	// HostsVariable and PrivateVariable are the environment variables with the lists, for errors; they may be empty.
 	HostsVariable, PrivateVariable string
 }
@@ -71,7 +73,13 @@ func (p Policy) Allows(u *url.URL) error {
 	if port == "" {
 		port = map[string]string{"https": "443", "http": "80"}[u.Scheme]
 	}
-	if !matches(p.Hosts, u.Hostname(), port) && !matches(p.Private, u.Hostname(), port) {
+	if matches(p.Hosts, u.Hostname(), port) || matches(p.Private, u.Hostname(), port) {
+		return nil
+	}
+	if p.Public && u.Scheme != "https" {
+		return fmt.Errorf("the host %q needs https", u.Host)
+	}
+	if !p.Public {
 		return fmt.Errorf("the host %q is not on the list of allowed hosts%s", u.Host, addTo(p.HostsVariable))
 	}
 	return nil
@@ -127,7 +135,7 @@ func (p Policy) checkAddress(host, port string, address netip.Addr) error {
 	switch {
 	case public(address), matches(p.Private, host, port), matches(p.Hosts, address.String(), port):
 		return nil
-	case strings.EqualFold(host, "localhost") && address.IsLoopback():
+	case strings.EqualFold(host, "localhost") && address.IsLoopback() && matches(p.Hosts, host, port):
 		return nil
 	}
 	return fmt.Errorf("the host %q has a private address; private hosts must be named as such%s", host, addTo(p.PrivateVariable))

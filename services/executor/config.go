@@ -39,10 +39,15 @@ type Config struct {
 	FileMemory       int64 `env:"HOLDFAST_EXECUTOR_FILE_MEMORY" envDefault:"268435456" doc:"most bytes of stored files in all model calls at once; further calls wait. A model call needs several times the bytes of its files"`
 	FileCacheBytes   int64 `env:"HOLDFAST_EXECUTOR_FILE_CACHE_BYTES" envDefault:"67108864" doc:"most bytes of stored files that are kept between model calls, as base64"`
 
-	MaxResultBytes int           `env:"HOLDFAST_EXECUTOR_MAX_RESULT_BYTES" envDefault:"1048576" doc:"limit of one tool result"`
-	MaxStateBytes  int           `env:"HOLDFAST_EXECUTOR_MAX_STATE_BYTES" envDefault:"1887436" doc:"limit of what one call or hook writes to the custom state"`
-	MaxDeltaBytes  int           `env:"HOLDFAST_EXECUTOR_MAX_DELTA_BYTES" envDefault:"262144" doc:"limit of one delta in the stream; larger ones are split"`
-	MaxQueuedBytes int           `env:"HOLDFAST_EXECUTOR_MAX_QUEUED_BYTES" envDefault:"1048576" doc:"chunks of one run that wait for the stream, in bytes; a model that is faster waits"`
+	MaxResultBytes      int           `env:"HOLDFAST_EXECUTOR_MAX_RESULT_BYTES" envDefault:"1048576" doc:"limit of one tool result"`
+	MaxStateBytes       int           `env:"HOLDFAST_EXECUTOR_MAX_STATE_BYTES" envDefault:"1887436" doc:"limit of what one call or hook writes to the custom state"`
+	MaxDeltaBytes       int           `env:"HOLDFAST_EXECUTOR_MAX_DELTA_BYTES" envDefault:"262144" doc:"limit of one delta in the stream; larger ones are split"`
+	MaxQueuedBytes      int           `env:"HOLDFAST_EXECUTOR_MAX_QUEUED_BYTES" envDefault:"1048576" doc:"chunks of one run that wait for the stream, in bytes; a model that is faster waits"`
+	Deliveries          int           `env:"HOLDFAST_EXECUTOR_DELIVERIES" envDefault:"64" doc:"deliveries to webhooks at once; 0 leaves them to other executors"`
+	WebhookTimeout      time.Duration `env:"HOLDFAST_EXECUTOR_WEBHOOK_TIMEOUT" envDefault:"15s" doc:"limit of one request to a webhook; at most 55s"`
+	WebhookHosts        []string      `env:"HOLDFAST_EXECUTOR_WEBHOOK_HOSTS" doc:"the only hosts that webhooks may be on, separated by commas: names, *.suffix or addresses, each with :port or for all ports; when empty, all hosts with public addresses, over https"`
+	WebhookPrivateHosts []string      `env:"HOLDFAST_EXECUTOR_WEBHOOK_PRIVATE_HOSTS" doc:"hosts of webhooks that may have private addresses, and http"`
+
 	StreamPatience time.Duration `env:"HOLDFAST_EXECUTOR_STREAM_PATIENCE" envDefault:"10s" doc:"how long a run waits for the stream service before it goes on without telling readers"`
 }
 
@@ -77,11 +82,15 @@ func (c Config) check() error {
 		{"MAX_DELTA_BYTES", int64(c.MaxDeltaBytes)},
 		{"MAX_QUEUED_BYTES", int64(c.MaxQueuedBytes)},
 		{"STREAM_PATIENCE", int64(c.StreamPatience)},
+		{"WEBHOOK_TIMEOUT", int64(c.WebhookTimeout)},
 	}
 	for _, p := range positive {
 		if p.value <= 0 {
 			return fault.New(fault.Invalid, "CONFIG_INVALID", "HOLDFAST_EXECUTOR_%s must be above 0", p.name)
 		}
+	}
+	if c.Deliveries < 0 {
+		return fault.New(fault.Invalid, "CONFIG_INVALID", "HOLDFAST_EXECUTOR_DELIVERIES must not be below 0")
 	}
 	if c.SparePercent < 0 {
 		return fault.New(fault.Invalid, "CONFIG_INVALID", "HOLDFAST_EXECUTOR_SPARE_PERCENT must not be below 0")
@@ -89,5 +98,5 @@ func (c Config) check() error {
 	if c.MaxCalls > loop.MostCalls {
 		return fault.New(fault.Invalid, "CONFIG_INVALID", "HOLDFAST_EXECUTOR_MAX_CALLS must be at most %d", loop.MostCalls)
 	}
-	return nil
+	return c.webhookHosts().Check()
 }

@@ -23,12 +23,14 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/outbound"
 	"github.com/holdfast-run/holdfast/pkg/rpc"
 	"github.com/holdfast-run/holdfast/pkg/telemetry"
 	executorv1 "github.com/holdfast-run/holdfast/proto/holdfast/executor/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	streamv2 "github.com/holdfast-run/holdfast/proto/holdfast/stream/v2"
 	"github.com/holdfast-run/holdfast/services/executor/internal/agents"
+	"github.com/holdfast-run/holdfast/services/executor/internal/deliverer"
 	"github.com/holdfast-run/holdfast/services/executor/internal/method"
 	"github.com/holdfast-run/holdfast/services/executor/internal/registry"
 	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
@@ -98,13 +100,15 @@ type Peers struct {
 
 // Service is an executor.
 type Service struct {
-	registry *Registry
-	agents   *registry.Catalog
-	log      *slog.Logger
-	worker   *worker.Worker
-	methods  *method.Caller
-	state    *grpc.ClientConn
-	stream   *grpc.ClientConn
+	registry   *Registry
+	agents     *registry.Catalog
+	log        *slog.Logger
+	worker     *worker.Worker
+	methods    *method.Caller
+	deliveries *deliverer.Deliverer
+	delivers   bool
+	state      *grpc.ClientConn
+	stream     *grpc.ClientConn
 }
 
 // ProcessConfig configures the executor's own process.
@@ -176,8 +180,11 @@ func open(c Config, p Peers) (*Service, error) {
 	if err := w.Measure(p.Meter); err != nil {
 		return nil, errors.Join(err, state.Close(), stream.Close())
 	}
+	deliveries := deliverer.New(c.deliverer(), deliverer.Peers{
+		ExecutorID: id, Outbox: statev1.NewOutboxServiceClient(state), Log: p.Log, Now: p.Now, Passed: p.Passed,
+	})
 	methods := method.New(agents, statev1.NewSessionServiceClient(state), c.MethodCalls, c.MaxResultBytes, p.Log)
-	return &Service{registry: p.Registry, agents: agents, log: p.Log, worker: w, methods: methods, state: state, stream: stream}, nil
+	return &Service{registry: p.Registry, agents: agents, log: p.Log, worker: w, deliveries: deliveries, delivers: c.Deliveries > 0, methods: methods, state: state, stream: stream}, nil
 }
 
 // executorName returns the beginning of an executor's id, for logs. Who knows the whole id can take the
@@ -236,6 +243,18 @@ func (c Config) worker() worker.Config {
 	}
 }
 
+func (c Config) deliverer() deliverer.Config {
+	return deliverer.Config{AtOnce: c.Deliveries, Timeout: c.WebhookTimeout, Grace: c.DrainGrace, Policy: c.webhookHosts()}
+}
+
+// webhookHosts are the hosts that webhooks may be on. Those of a list are not limited to https.
+func (c Config) webhookHosts() outbound.Policy {
+	return outbound.Policy{
+		Hosts: c.WebhookHosts, HostsVariable: "HOLDFAST_EXECUTOR_WEBHOOK_HOSTS", Public: len(c.WebhookHosts) == 0,
+		Private: c.WebhookPrivateHosts, PrivateVariable: "HOLDFAST_EXECUTOR_WEBHOOK_PRIVATE_HOSTS",
+	}
+}
+
 func (p Peers) withDefaults() Peers {
 	p.Registry = orNew(p.Registry)
 	if p.LookupEnv == nil {
@@ -274,6 +293,9 @@ func (s *Service) Run(ctx context.Context) error {
 	following, stop := context.WithCancel(ctx)
 	var follower sync.WaitGroup
 	follower.Go(func() { s.agents.Run(following, s.worker.LiveRunIDs, s.log) })
+	if s.delivers {
+		follower.Go(func() { s.deliveries.Run(ctx) })
+	}
 	defer follower.Wait()
 	defer stop()
 	return s.worker.Run(ctx)
