@@ -17,6 +17,7 @@ var light = map[string][]string{
 	"./cmd/holdfast": {
 		"github.com/anthropics/", "github.com/openai/", "google.golang.org/genai", "cloud.google.com/", "github.com/aws/",
 		"cel.dev/", "github.com/antlr4-go/", "buf.build/go/protovalidate", "github.com/getkin/",
+		"github.com/cpuguy83/", "github.com/russross/",
 	},
 }
 
