@@ -109,7 +109,14 @@ type StartRequest struct {
 	// `operate`. Sub-agents and continuations inherit it.
 	Priority int32 `protobuf:"varint,13,opt,name=priority,proto3" json:"priority,omitempty"`
 	// Messages to the model that users do not see, before those of the user. At most 100. Needs the scope `operate`.
-	Context       []*v1.ContextRow `protobuf:"bytes,18,rep,name=context,proto3" json:"context,omitempty"`
+	Context []*v1.ContextRow `protobuf:"bytes,18,rep,name=context,proto3" json:"context,omitempty"`
+	// Tools of the caller, for this turn with all its continuations. The caller answers their calls, as those of client
+	// tools. The agent has to permit them (callerTools): PERMISSION_DENIED (CALLER_TOOLS_REFUSED). INVALID_ARGUMENT
+	// (CALLER_TOOLS_INVALID), INVALID_ARGUMENT (CALLER_TOOLS_TOO_LARGE).
+	Tools []*v1.CallerTool `protobuf:"bytes,14,rep,name=tools,proto3" json:"tools,omitempty"`
+	// Instructions of the caller to the model, for this turn with all its continuations. The agent has to permit them
+	// (callerInstructions): PERMISSION_DENIED (CALLER_TOOLS_REFUSED). At most 16 KiB.
+	Instructions  string `protobuf:"bytes,15,opt,name=instructions,proto3" json:"instructions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -240,6 +247,20 @@ func (x *StartRequest) GetContext() []*v1.ContextRow {
 		return x.Context
 	}
 	return nil
+}
+
+func (x *StartRequest) GetTools() []*v1.CallerTool {
+	if x != nil {
+		return x.Tools
+	}
+	return nil
+}
+
+func (x *StartRequest) GetInstructions() string {
+	if x != nil {
+		return x.Instructions
+	}
+	return ""
 }
 
 type StartResponse struct {
@@ -1308,7 +1329,7 @@ var File_holdfast_agent_v1_run_proto protoreflect.FileDescriptor
 
 const file_holdfast_agent_v1_run_proto_rawDesc = "" +
 	"\n" +
-	"\x1bholdfast/agent/v1/run.proto\x12\x11holdfast.agent.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1choldfast/agent/v1/call.proto\x1a\x1fholdfast/agent/v1/message.proto\x1a\x1dholdfast/agent/v1/rules.proto\x1a\x1dholdfast/event/v1/chunk.proto\x1a\x1fholdfast/event/v1/message.proto\x1a\x1fholdfast/event/v1/options.proto\"\x8b\b\n" +
+	"\x1bholdfast/agent/v1/run.proto\x12\x11holdfast.agent.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1choldfast/agent/v1/call.proto\x1a\x1fholdfast/agent/v1/message.proto\x1a\x1dholdfast/agent/v1/rules.proto\x1a\x1dholdfast/event/v1/chunk.proto\x1a\x1fholdfast/event/v1/message.proto\x1a\x1fholdfast/event/v1/options.proto\"\xe4\b\n" +
 	"\fStartRequest\x12)\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\n" +
@@ -1337,7 +1358,9 @@ const file_holdfast_agent_v1_run_proto_rawDesc = "" +
 	"\xbaH\ar\x05\x90\xea0\x80\x02R\x0eorganizationId\x12f\n" +
 	"\bpriority\x18\r \x01(\x05BJ\xbaHG\xba\x01D\n" +
 	"\x10PRIORITY_INVALID\x12\x13must be -100 to 100\x1a\x1bthis >= -100 && this <= 100R\bpriority\x127\n" +
-	"\acontext\x18\x12 \x03(\v2\x1d.holdfast.event.v1.ContextRowR\acontext\x1a;\n" +
+	"\acontext\x18\x12 \x03(\v2\x1d.holdfast.event.v1.ContextRowR\acontext\x123\n" +
+	"\x05tools\x18\x0e \x03(\v2\x1d.holdfast.event.v1.CallerToolR\x05tools\x12\"\n" +
+	"\finstructions\x18\x0f \x01(\tR\finstructions\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01:t\xbaHq\x1ao\n" +
@@ -1489,26 +1512,28 @@ var file_holdfast_agent_v1_run_proto_goTypes = []any{
 	nil,                       // 16: holdfast.agent.v1.StartRequest.MetadataEntry
 	(*InputMessage)(nil),      // 17: holdfast.agent.v1.InputMessage
 	(*v1.ContextRow)(nil),     // 18: holdfast.event.v1.ContextRow
-	(*v1.Usage)(nil),          // 19: holdfast.event.v1.Usage
-	(*PendingCall)(nil),       // 20: holdfast.agent.v1.PendingCall
+	(*v1.CallerTool)(nil),     // 19: holdfast.event.v1.CallerTool
+	(*v1.Usage)(nil),          // 20: holdfast.event.v1.Usage
+	(*PendingCall)(nil),       // 21: holdfast.agent.v1.PendingCall
 }
 var file_holdfast_agent_v1_run_proto_depIdxs = []int32{
 	16, // 0: holdfast.agent.v1.StartRequest.metadata:type_name -> holdfast.agent.v1.StartRequest.MetadataEntry
 	0,  // 1: holdfast.agent.v1.StartRequest.on_busy:type_name -> holdfast.agent.v1.BusyPolicy
 	17, // 2: holdfast.agent.v1.StartRequest.messages:type_name -> holdfast.agent.v1.InputMessage
 	18, // 3: holdfast.agent.v1.StartRequest.context:type_name -> holdfast.event.v1.ContextRow
-	9,  // 4: holdfast.agent.v1.Run.failure:type_name -> holdfast.agent.v1.Failure
-	19, // 5: holdfast.agent.v1.Run.usage:type_name -> holdfast.event.v1.Usage
-	8,  // 6: holdfast.agent.v1.Run.queued_reason:type_name -> holdfast.agent.v1.QueuedReason
-	7,  // 7: holdfast.agent.v1.GetRunResponse.run:type_name -> holdfast.agent.v1.Run
-	7,  // 8: holdfast.agent.v1.ListRunsResponse.runs:type_name -> holdfast.agent.v1.Run
-	7,  // 9: holdfast.agent.v1.WaitRunResponse.run:type_name -> holdfast.agent.v1.Run
-	20, // 10: holdfast.agent.v1.WaitRunResponse.pending_calls:type_name -> holdfast.agent.v1.PendingCall
-	11, // [11:11] is the sub-list for method output_type
-	11, // [11:11] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	19, // 4: holdfast.agent.v1.StartRequest.tools:type_name -> holdfast.event.v1.CallerTool
+	9,  // 5: holdfast.agent.v1.Run.failure:type_name -> holdfast.agent.v1.Failure
+	20, // 6: holdfast.agent.v1.Run.usage:type_name -> holdfast.event.v1.Usage
+	8,  // 7: holdfast.agent.v1.Run.queued_reason:type_name -> holdfast.agent.v1.QueuedReason
+	7,  // 8: holdfast.agent.v1.GetRunResponse.run:type_name -> holdfast.agent.v1.Run
+	7,  // 9: holdfast.agent.v1.ListRunsResponse.runs:type_name -> holdfast.agent.v1.Run
+	7,  // 10: holdfast.agent.v1.WaitRunResponse.run:type_name -> holdfast.agent.v1.Run
+	21, // 11: holdfast.agent.v1.WaitRunResponse.pending_calls:type_name -> holdfast.agent.v1.PendingCall
+	12, // [12:12] is the sub-list for method output_type
+	12, // [12:12] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_agent_v1_run_proto_init() }

@@ -102,7 +102,9 @@ type Message struct {
 	UiMetadata string `protobuf:"bytes,9,opt,name=ui_metadata,json=uiMetadata,proto3" json:"ui_metadata,omitempty"`
 	// The client's data parts of a user message, a JSON array of {"at", "type", "id"?, "data"}. `at` is how many of
 	// `parts` come before it. The service stores and returns it. Models do not see it.
-	UiParts       string `protobuf:"bytes,10,opt,name=ui_parts,json=uiParts,proto3" json:"ui_parts,omitempty"`
+	UiParts string `protobuf:"bytes,10,opt,name=ui_parts,json=uiParts,proto3" json:"ui_parts,omitempty"`
+	// What the sender of a user message adds to the agent, for the turn that the message begins.
+	Caller        *CallerInput `protobuf:"bytes,11,opt,name=caller,proto3" json:"caller,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -207,6 +209,160 @@ func (x *Message) GetUiParts() string {
 	return ""
 }
 
+func (x *Message) GetCaller() *CallerInput {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
+// CallerInput is what a caller adds to an agent that permits it. It belongs to the turn of its message: every run that
+// continues, resumes, retries or regenerates the answer to the message has it. The next message has none unless it brings
+// its own. Sub-agents do not inherit it. It has at most 64 KiB, tools and instructions together.
+type CallerInput struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The caller answers their calls, as a client answers those of client tools.
+	Tools []*CallerTool `protobuf:"bytes,1,rep,name=tools,proto3" json:"tools,omitempty"`
+	// Instructions to the model, behind the system prompt of the agent. At most 16 KiB.
+	Instructions  string `protobuf:"bytes,2,opt,name=instructions,proto3" json:"instructions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CallerInput) Reset() {
+	*x = CallerInput{}
+	mi := &file_holdfast_event_v1_message_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CallerInput) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CallerInput) ProtoMessage() {}
+
+func (x *CallerInput) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_event_v1_message_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CallerInput.ProtoReflect.Descriptor instead.
+func (*CallerInput) Descriptor() ([]byte, []int) {
+	return file_holdfast_event_v1_message_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *CallerInput) GetTools() []*CallerTool {
+	if x != nil {
+		return x.Tools
+	}
+	return nil
+}
+
+func (x *CallerInput) GetInstructions() string {
+	if x != nil {
+		return x.Instructions
+	}
+	return ""
+}
+
+// CallerTool is a tool that a caller brings.
+type CallerTool struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1 to 64 characters of A-Z a-z 0-9 _ -. It must not be the name of another tool.
+	Name        string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Description string `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"`
+	// The JSON Schema of the arguments, of type object.
+	InputSchema string `protobuf:"bytes,3,opt,name=input_schema,json=inputSchema,proto3" json:"input_schema,omitempty"`
+	// The JSON Schema of the result; empty accepts any.
+	OutputSchema string `protobuf:"bytes,4,opt,name=output_schema,json=outputSchema,proto3" json:"output_schema,omitempty"`
+	// Asks the provider to constrain the arguments to the schema, if it can.
+	Strict bool `protobuf:"varint,5,opt,name=strict,proto3" json:"strict,omitempty"`
+	// How long a call waits for its answer, in milliseconds; 0 for no limit.
+	AnswerWithinMs int64 `protobuf:"varint,6,opt,name=answer_within_ms,json=answerWithinMs,proto3" json:"answer_within_ms,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *CallerTool) Reset() {
+	*x = CallerTool{}
+	mi := &file_holdfast_event_v1_message_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CallerTool) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CallerTool) ProtoMessage() {}
+
+func (x *CallerTool) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_event_v1_message_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CallerTool.ProtoReflect.Descriptor instead.
+func (*CallerTool) Descriptor() ([]byte, []int) {
+	return file_holdfast_event_v1_message_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *CallerTool) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *CallerTool) GetDescription() string {
+	if x != nil {
+		return x.Description
+	}
+	return ""
+}
+
+func (x *CallerTool) GetInputSchema() string {
+	if x != nil {
+		return x.InputSchema
+	}
+	return ""
+}
+
+func (x *CallerTool) GetOutputSchema() string {
+	if x != nil {
+		return x.OutputSchema
+	}
+	return ""
+}
+
+func (x *CallerTool) GetStrict() bool {
+	if x != nil {
+		return x.Strict
+	}
+	return false
+}
+
+func (x *CallerTool) GetAnswerWithinMs() int64 {
+	if x != nil {
+		return x.AnswerWithinMs
+	}
+	return 0
+}
+
 type Part struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Part:
@@ -223,7 +379,7 @@ type Part struct {
 
 func (x *Part) Reset() {
 	*x = Part{}
-	mi := &file_holdfast_event_v1_message_proto_msgTypes[1]
+	mi := &file_holdfast_event_v1_message_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -235,7 +391,7 @@ func (x *Part) String() string {
 func (*Part) ProtoMessage() {}
 
 func (x *Part) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_event_v1_message_proto_msgTypes[1]
+	mi := &file_holdfast_event_v1_message_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -248,7 +404,7 @@ func (x *Part) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Part.ProtoReflect.Descriptor instead.
 func (*Part) Descriptor() ([]byte, []int) {
-	return file_holdfast_event_v1_message_proto_rawDescGZIP(), []int{1}
+	return file_holdfast_event_v1_message_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Part) GetPart() isPart_Part {
@@ -346,7 +502,7 @@ type TextPart struct {
 
 func (x *TextPart) Reset() {
 	*x = TextPart{}
-	mi := &file_holdfast_event_v1_message_proto_msgTypes[2]
+	mi := &file_holdfast_event_v1_message_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -358,7 +514,7 @@ func (x *TextPart) String() string {
 func (*TextPart) ProtoMessage() {}
 
 func (x *TextPart) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_event_v1_message_proto_msgTypes[2]
+	mi := &file_holdfast_event_v1_message_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -371,7 +527,7 @@ func (x *TextPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TextPart.ProtoReflect.Descriptor instead.
 func (*TextPart) Descriptor() ([]byte, []int) {
-	return file_holdfast_event_v1_message_proto_rawDescGZIP(), []int{2}
+	return file_holdfast_event_v1_message_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *TextPart) GetText() string {
@@ -393,7 +549,7 @@ type ReasoningPart struct {
 
 func (x *ReasoningPart) Reset() {
 	*x = ReasoningPart{}
-	mi := &file_holdfast_event_v1_message_proto_msgTypes[3]
+	mi := &file_holdfast_event_v1_message_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -405,7 +561,7 @@ func (x *ReasoningPart) String() string {
 func (*ReasoningPart) ProtoMessage() {}
 
 func (x *ReasoningPart) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_event_v1_message_proto_msgTypes[3]
+	mi := &file_holdfast_event_v1_message_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -418,7 +574,7 @@ func (x *ReasoningPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReasoningPart.ProtoReflect.Descriptor instead.
 func (*ReasoningPart) Descriptor() ([]byte, []int) {
-	return file_holdfast_event_v1_message_proto_rawDescGZIP(), []int{3}
+	return file_holdfast_event_v1_message_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ReasoningPart) GetText() string {
@@ -452,7 +608,7 @@ type ToolCallPart struct {
 
 func (x *ToolCallPart) Reset() {
 	*x = ToolCallPart{}
-	mi := &file_holdfast_event_v1_message_proto_msgTypes[4]
+	mi := &file_holdfast_event_v1_message_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -464,7 +620,7 @@ func (x *ToolCallPart) String() string {
 func (*ToolCallPart) ProtoMessage() {}
 
 func (x *ToolCallPart) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_event_v1_message_proto_msgTypes[4]
+	mi := &file_holdfast_event_v1_message_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -477,7 +633,7 @@ func (x *ToolCallPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCallPart.ProtoReflect.Descriptor instead.
 func (*ToolCallPart) Descriptor() ([]byte, []int) {
-	return file_holdfast_event_v1_message_proto_rawDescGZIP(), []int{4}
+	return file_holdfast_event_v1_message_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ToolCallPart) GetToolCallId() string {
@@ -528,7 +684,7 @@ type ToolResultPart struct {
 
 func (x *ToolResultPart) Reset() {
 	*x = ToolResultPart{}
-	mi := &file_holdfast_event_v1_message_proto_msgTypes[5]
+	mi := &file_holdfast_event_v1_message_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -540,7 +696,7 @@ func (x *ToolResultPart) String() string {
 func (*ToolResultPart) ProtoMessage() {}
 
 func (x *ToolResultPart) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_event_v1_message_proto_msgTypes[5]
+	mi := &file_holdfast_event_v1_message_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -553,7 +709,7 @@ func (x *ToolResultPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolResultPart.ProtoReflect.Descriptor instead.
 func (*ToolResultPart) Descriptor() ([]byte, []int) {
-	return file_holdfast_event_v1_message_proto_rawDescGZIP(), []int{5}
+	return file_holdfast_event_v1_message_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ToolResultPart) GetToolCallId() string {
@@ -624,7 +780,7 @@ type ApprovalVerdict struct {
 
 func (x *ApprovalVerdict) Reset() {
 	*x = ApprovalVerdict{}
-	mi := &file_holdfast_event_v1_message_proto_msgTypes[6]
+	mi := &file_holdfast_event_v1_message_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -636,7 +792,7 @@ func (x *ApprovalVerdict) String() string {
 func (*ApprovalVerdict) ProtoMessage() {}
 
 func (x *ApprovalVerdict) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_event_v1_message_proto_msgTypes[6]
+	mi := &file_holdfast_event_v1_message_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -649,7 +805,7 @@ func (x *ApprovalVerdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApprovalVerdict.ProtoReflect.Descriptor instead.
 func (*ApprovalVerdict) Descriptor() ([]byte, []int) {
-	return file_holdfast_event_v1_message_proto_rawDescGZIP(), []int{6}
+	return file_holdfast_event_v1_message_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ApprovalVerdict) GetApprovalId() string {
@@ -693,7 +849,7 @@ type ContextRow struct {
 
 func (x *ContextRow) Reset() {
 	*x = ContextRow{}
-	mi := &file_holdfast_event_v1_message_proto_msgTypes[7]
+	mi := &file_holdfast_event_v1_message_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -705,7 +861,7 @@ func (x *ContextRow) String() string {
 func (*ContextRow) ProtoMessage() {}
 
 func (x *ContextRow) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_event_v1_message_proto_msgTypes[7]
+	mi := &file_holdfast_event_v1_message_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -718,7 +874,7 @@ func (x *ContextRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContextRow.ProtoReflect.Descriptor instead.
 func (*ContextRow) Descriptor() ([]byte, []int) {
-	return file_holdfast_event_v1_message_proto_rawDescGZIP(), []int{7}
+	return file_holdfast_event_v1_message_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ContextRow) GetKind() string {
@@ -769,7 +925,7 @@ type FilePart struct {
 
 func (x *FilePart) Reset() {
 	*x = FilePart{}
-	mi := &file_holdfast_event_v1_message_proto_msgTypes[8]
+	mi := &file_holdfast_event_v1_message_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -781,7 +937,7 @@ func (x *FilePart) String() string {
 func (*FilePart) ProtoMessage() {}
 
 func (x *FilePart) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_event_v1_message_proto_msgTypes[8]
+	mi := &file_holdfast_event_v1_message_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -794,7 +950,7 @@ func (x *FilePart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FilePart.ProtoReflect.Descriptor instead.
 func (*FilePart) Descriptor() ([]byte, []int) {
-	return file_holdfast_event_v1_message_proto_rawDescGZIP(), []int{8}
+	return file_holdfast_event_v1_message_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *FilePart) GetMediaType() string {
@@ -822,7 +978,7 @@ var File_holdfast_event_v1_message_proto protoreflect.FileDescriptor
 
 const file_holdfast_event_v1_message_proto_rawDesc = "" +
 	"\n" +
-	"\x1fholdfast/event/v1/message.proto\x12\x11holdfast.event.v1\x1a\x1fholdfast/event/v1/options.proto\"\xa2\x03\n" +
+	"\x1fholdfast/event/v1/message.proto\x12\x11holdfast.event.v1\x1a\x1fholdfast/event/v1/options.proto\"\xda\x03\n" +
 	"\aMessage\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12+\n" +
 	"\x04role\x18\x02 \x01(\x0e2\x17.holdfast.event.v1.RoleR\x04role\x12-\n" +
@@ -836,10 +992,22 @@ const file_holdfast_event_v1_message_proto_rawDesc = "" +
 	"\vui_metadata\x18\t \x01(\tB\x04\xe8\xe0\x18\x01R\n" +
 	"uiMetadata\x12\x1f\n" +
 	"\bui_parts\x18\n" +
-	" \x01(\tB\x04\xe8\xe0\x18\x01R\auiParts\x1a;\n" +
+	" \x01(\tB\x04\xe8\xe0\x18\x01R\auiParts\x126\n" +
+	"\x06caller\x18\v \x01(\v2\x1e.holdfast.event.v1.CallerInputR\x06caller\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbc\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"f\n" +
+	"\vCallerInput\x123\n" +
+	"\x05tools\x18\x01 \x03(\v2\x1d.holdfast.event.v1.CallerToolR\x05tools\x12\"\n" +
+	"\finstructions\x18\x02 \x01(\tR\finstructions\"\xd8\x01\n" +
+	"\n" +
+	"CallerTool\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
+	"\vdescription\x18\x02 \x01(\tR\vdescription\x12'\n" +
+	"\finput_schema\x18\x03 \x01(\tB\x04\xe8\xe0\x18\x01R\vinputSchema\x12)\n" +
+	"\routput_schema\x18\x04 \x01(\tB\x04\xe8\xe0\x18\x01R\foutputSchema\x12\x16\n" +
+	"\x06strict\x18\x05 \x01(\bR\x06strict\x12(\n" +
+	"\x10answer_within_ms\x18\x06 \x01(\x03R\x0eanswerWithinMs\"\xbc\x02\n" +
 	"\x04Part\x121\n" +
 	"\x04text\x18\x01 \x01(\v2\x1b.holdfast.event.v1.TextPartH\x00R\x04text\x12@\n" +
 	"\treasoning\x18\x02 \x01(\v2 .holdfast.event.v1.ReasoningPartH\x00R\treasoning\x12>\n" +
@@ -907,35 +1075,39 @@ func file_holdfast_event_v1_message_proto_rawDescGZIP() []byte {
 }
 
 var file_holdfast_event_v1_message_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_holdfast_event_v1_message_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_holdfast_event_v1_message_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_holdfast_event_v1_message_proto_goTypes = []any{
 	(Role)(0),               // 0: holdfast.event.v1.Role
 	(*Message)(nil),         // 1: holdfast.event.v1.Message
-	(*Part)(nil),            // 2: holdfast.event.v1.Part
-	(*TextPart)(nil),        // 3: holdfast.event.v1.TextPart
-	(*ReasoningPart)(nil),   // 4: holdfast.event.v1.ReasoningPart
-	(*ToolCallPart)(nil),    // 5: holdfast.event.v1.ToolCallPart
-	(*ToolResultPart)(nil),  // 6: holdfast.event.v1.ToolResultPart
-	(*ApprovalVerdict)(nil), // 7: holdfast.event.v1.ApprovalVerdict
-	(*ContextRow)(nil),      // 8: holdfast.event.v1.ContextRow
-	(*FilePart)(nil),        // 9: holdfast.event.v1.FilePart
-	nil,                     // 10: holdfast.event.v1.Message.MetadataEntry
+	(*CallerInput)(nil),     // 2: holdfast.event.v1.CallerInput
+	(*CallerTool)(nil),      // 3: holdfast.event.v1.CallerTool
+	(*Part)(nil),            // 4: holdfast.event.v1.Part
+	(*TextPart)(nil),        // 5: holdfast.event.v1.TextPart
+	(*ReasoningPart)(nil),   // 6: holdfast.event.v1.ReasoningPart
+	(*ToolCallPart)(nil),    // 7: holdfast.event.v1.ToolCallPart
+	(*ToolResultPart)(nil),  // 8: holdfast.event.v1.ToolResultPart
+	(*ApprovalVerdict)(nil), // 9: holdfast.event.v1.ApprovalVerdict
+	(*ContextRow)(nil),      // 10: holdfast.event.v1.ContextRow
+	(*FilePart)(nil),        // 11: holdfast.event.v1.FilePart
+	nil,                     // 12: holdfast.event.v1.Message.MetadataEntry
 }
 var file_holdfast_event_v1_message_proto_depIdxs = []int32{
 	0,  // 0: holdfast.event.v1.Message.role:type_name -> holdfast.event.v1.Role
-	2,  // 1: holdfast.event.v1.Message.parts:type_name -> holdfast.event.v1.Part
-	10, // 2: holdfast.event.v1.Message.metadata:type_name -> holdfast.event.v1.Message.MetadataEntry
-	3,  // 3: holdfast.event.v1.Part.text:type_name -> holdfast.event.v1.TextPart
-	4,  // 4: holdfast.event.v1.Part.reasoning:type_name -> holdfast.event.v1.ReasoningPart
-	5,  // 5: holdfast.event.v1.Part.tool_call:type_name -> holdfast.event.v1.ToolCallPart
-	6,  // 6: holdfast.event.v1.Part.tool_result:type_name -> holdfast.event.v1.ToolResultPart
-	9,  // 7: holdfast.event.v1.Part.file:type_name -> holdfast.event.v1.FilePart
-	7,  // 8: holdfast.event.v1.ToolResultPart.approval:type_name -> holdfast.event.v1.ApprovalVerdict
-	9,  // [9:9] is the sub-list for method output_type
-	9,  // [9:9] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	4,  // 1: holdfast.event.v1.Message.parts:type_name -> holdfast.event.v1.Part
+	12, // 2: holdfast.event.v1.Message.metadata:type_name -> holdfast.event.v1.Message.MetadataEntry
+	2,  // 3: holdfast.event.v1.Message.caller:type_name -> holdfast.event.v1.CallerInput
+	3,  // 4: holdfast.event.v1.CallerInput.tools:type_name -> holdfast.event.v1.CallerTool
+	5,  // 5: holdfast.event.v1.Part.text:type_name -> holdfast.event.v1.TextPart
+	6,  // 6: holdfast.event.v1.Part.reasoning:type_name -> holdfast.event.v1.ReasoningPart
+	7,  // 7: holdfast.event.v1.Part.tool_call:type_name -> holdfast.event.v1.ToolCallPart
+	8,  // 8: holdfast.event.v1.Part.tool_result:type_name -> holdfast.event.v1.ToolResultPart
+	11, // 9: holdfast.event.v1.Part.file:type_name -> holdfast.event.v1.FilePart
+	9,  // 10: holdfast.event.v1.ToolResultPart.approval:type_name -> holdfast.event.v1.ApprovalVerdict
+	11, // [11:11] is the sub-list for method output_type
+	11, // [11:11] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_event_v1_message_proto_init() }
@@ -944,7 +1116,7 @@ func file_holdfast_event_v1_message_proto_init() {
 		return
 	}
 	file_holdfast_event_v1_options_proto_init()
-	file_holdfast_event_v1_message_proto_msgTypes[1].OneofWrappers = []any{
+	file_holdfast_event_v1_message_proto_msgTypes[3].OneofWrappers = []any{
 		(*Part_Text)(nil),
 		(*Part_Reasoning)(nil),
 		(*Part_ToolCall)(nil),
@@ -957,7 +1129,7 @@ func file_holdfast_event_v1_message_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_event_v1_message_proto_rawDesc), len(file_holdfast_event_v1_message_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   10,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

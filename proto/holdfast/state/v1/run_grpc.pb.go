@@ -79,8 +79,10 @@ type RunServiceClient interface {
 	//     approve. See Approvers.
 	//   - FAILED_PRECONDITION (TREE_TOO_LARGE): the session would be a new one with a parent, and
 	//     the configured number of sessions of its tree have not ended.
-	//   - INVALID_ARGUMENT (MESSAGE_INVALID): no message, no content, or a role other than
-	//     user.
+	//   - INVALID_ARGUMENT (MESSAGE_INVALID): no message, no content, a role other than
+	//     user, or a message before the last one with a caller's input.
+	//   - PERMISSION_DENIED (CALLER_TOOLS_REFUSED): the last message has a caller's input that the
+	//     agent does not permit. INVALID_ARGUMENT (CALLER_TOOLS_INVALID, CALLER_TOOLS_TOO_LARGE).
 	//   - INVALID_ARGUMENT: MESSAGE_TOO_LARGE, TOO_MANY_MESSAGES, STATE_INVALID, STATE_SIZE_EXCEEDED,
 	//     TAGS_INVALID, METADATA_INVALID, BUSY_POLICY_INVALID.
 	//   - RESOURCE_EXHAUSTED (QUOTA_STARTS, QUOTA_QUEUED, QUOTA_BYTES): the tenant or the user is above
@@ -205,8 +207,10 @@ type RunServiceServer interface {
 	//     approve. See Approvers.
 	//   - FAILED_PRECONDITION (TREE_TOO_LARGE): the session would be a new one with a parent, and
 	//     the configured number of sessions of its tree have not ended.
-	//   - INVALID_ARGUMENT (MESSAGE_INVALID): no message, no content, or a role other than
-	//     user.
+	//   - INVALID_ARGUMENT (MESSAGE_INVALID): no message, no content, a role other than
+	//     user, or a message before the last one with a caller's input.
+	//   - PERMISSION_DENIED (CALLER_TOOLS_REFUSED): the last message has a caller's input that the
+	//     agent does not permit. INVALID_ARGUMENT (CALLER_TOOLS_INVALID, CALLER_TOOLS_TOO_LARGE).
 	//   - INVALID_ARGUMENT: MESSAGE_TOO_LARGE, TOO_MANY_MESSAGES, STATE_INVALID, STATE_SIZE_EXCEEDED,
 	//     TAGS_INVALID, METADATA_INVALID, BUSY_POLICY_INVALID.
 	//   - RESOURCE_EXHAUSTED (QUOTA_STARTS, QUOTA_QUEUED, QUOTA_BYTES): the tenant or the user is above

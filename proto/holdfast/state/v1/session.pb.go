@@ -883,7 +883,9 @@ type Agent struct {
 	OldestQueuedAt int64 `protobuf:"varint,9,opt,name=oldest_queued_at,json=oldestQueuedAt,proto3" json:"oldest_queued_at,omitempty"`
 	// Of a stored agent, whose executors are those that serve stored agents. An agent that is announced as well is listed once
 	// without it, and the stored one is not used: a problem names it.
-	Stored        *StoredDefinition `protobuf:"bytes,10,opt,name=stored,proto3" json:"stored,omitempty"`
+	Stored *StoredDefinition `protobuf:"bytes,10,opt,name=stored,proto3" json:"stored,omitempty"`
+	// What the agent permits to those who send it messages; unset permits nothing of it.
+	Rules         *AgentRules `protobuf:"bytes,11,opt,name=rules,proto3" json:"rules,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -988,6 +990,132 @@ func (x *Agent) GetStored() *StoredDefinition {
 	return nil
 }
 
+func (x *Agent) GetRules() *AgentRules {
+	if x != nil {
+		return x.Rules
+	}
+	return nil
+}
+
+// AgentRules is what an agent permits to those who send it messages. In all, at most 128 KiB.
+type AgentRules struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Callers may bring tools; unset if not.
+	CallerTools *CallerTools `protobuf:"bytes,1,opt,name=caller_tools,json=callerTools,proto3" json:"caller_tools,omitempty"`
+	// Callers may bring instructions.
+	CallerInstructions bool `protobuf:"varint,2,opt,name=caller_instructions,json=callerInstructions,proto3" json:"caller_instructions,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
+}
+
+func (x *AgentRules) Reset() {
+	*x = AgentRules{}
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentRules) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentRules) ProtoMessage() {}
+
+func (x *AgentRules) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentRules.ProtoReflect.Descriptor instead.
+func (*AgentRules) Descriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *AgentRules) GetCallerTools() *CallerTools {
+	if x != nil {
+		return x.CallerTools
+	}
+	return nil
+}
+
+func (x *AgentRules) GetCallerInstructions() bool {
+	if x != nil {
+		return x.CallerInstructions
+	}
+	return false
+}
+
+// CallerTools permits callers to bring tools.
+type CallerTools struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Patterns of the permitted names, in which * stands for any characters. At least one.
+	Allow []string `protobuf:"bytes,1,rep,name=allow,proto3" json:"allow,omitempty"`
+	// The largest number in a turn, at least 1.
+	Max int32 `protobuf:"varint,2,opt,name=max,proto3" json:"max,omitempty"`
+	// The names of the tools of the agent, which callers cannot use.
+	Taken         []string `protobuf:"bytes,3,rep,name=taken,proto3" json:"taken,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CallerTools) Reset() {
+	*x = CallerTools{}
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CallerTools) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CallerTools) ProtoMessage() {}
+
+func (x *CallerTools) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CallerTools.ProtoReflect.Descriptor instead.
+func (*CallerTools) Descriptor() ([]byte, []int) {
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *CallerTools) GetAllow() []string {
+	if x != nil {
+		return x.Allow
+	}
+	return nil
+}
+
+func (x *CallerTools) GetMax() int32 {
+	if x != nil {
+		return x.Max
+	}
+	return 0
+}
+
+func (x *CallerTools) GetTaken() []string {
+	if x != nil {
+		return x.Taken
+	}
+	return nil
+}
+
 type CreateSessionRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Tenant string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
@@ -1009,7 +1137,7 @@ type CreateSessionRequest struct {
 
 func (x *CreateSessionRequest) Reset() {
 	*x = CreateSessionRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[13]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1021,7 +1149,7 @@ func (x *CreateSessionRequest) String() string {
 func (*CreateSessionRequest) ProtoMessage() {}
 
 func (x *CreateSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[13]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1034,7 +1162,7 @@ func (x *CreateSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSessionRequest.ProtoReflect.Descriptor instead.
 func (*CreateSessionRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{13}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *CreateSessionRequest) GetTenant() string {
@@ -1123,7 +1251,7 @@ type CreateSessionResponse struct {
 
 func (x *CreateSessionResponse) Reset() {
 	*x = CreateSessionResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[14]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1135,7 +1263,7 @@ func (x *CreateSessionResponse) String() string {
 func (*CreateSessionResponse) ProtoMessage() {}
 
 func (x *CreateSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[14]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1148,7 +1276,7 @@ func (x *CreateSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSessionResponse.ProtoReflect.Descriptor instead.
 func (*CreateSessionResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{14}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *CreateSessionResponse) GetSession() *Session {
@@ -1192,7 +1320,7 @@ type ListSessionsRequest struct {
 
 func (x *ListSessionsRequest) Reset() {
 	*x = ListSessionsRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[15]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1204,7 +1332,7 @@ func (x *ListSessionsRequest) String() string {
 func (*ListSessionsRequest) ProtoMessage() {}
 
 func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[15]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1217,7 +1345,7 @@ func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{15}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListSessionsRequest) GetTenant() string {
@@ -1381,7 +1509,7 @@ type ListSessionsResponse struct {
 
 func (x *ListSessionsResponse) Reset() {
 	*x = ListSessionsResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[16]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1393,7 +1521,7 @@ func (x *ListSessionsResponse) String() string {
 func (*ListSessionsResponse) ProtoMessage() {}
 
 func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[16]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1406,7 +1534,7 @@ func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsResponse.ProtoReflect.Descriptor instead.
 func (*ListSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{16}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListSessionsResponse) GetSessions() []*Session {
@@ -1469,7 +1597,7 @@ type DeleteSessionRequest struct {
 
 func (x *DeleteSessionRequest) Reset() {
 	*x = DeleteSessionRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[17]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1481,7 +1609,7 @@ func (x *DeleteSessionRequest) String() string {
 func (*DeleteSessionRequest) ProtoMessage() {}
 
 func (x *DeleteSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[17]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1494,7 +1622,7 @@ func (x *DeleteSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSessionRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSessionRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{17}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DeleteSessionRequest) GetTenant() string {
@@ -1529,7 +1657,7 @@ type DeleteSessionResponse struct {
 
 func (x *DeleteSessionResponse) Reset() {
 	*x = DeleteSessionResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[18]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1541,7 +1669,7 @@ func (x *DeleteSessionResponse) String() string {
 func (*DeleteSessionResponse) ProtoMessage() {}
 
 func (x *DeleteSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[18]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1554,7 +1682,7 @@ func (x *DeleteSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSessionResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSessionResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{18}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DeleteSessionResponse) GetDeleted() int32 {
@@ -1592,7 +1720,7 @@ type UpdateSessionRequest struct {
 
 func (x *UpdateSessionRequest) Reset() {
 	*x = UpdateSessionRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[19]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1604,7 +1732,7 @@ func (x *UpdateSessionRequest) String() string {
 func (*UpdateSessionRequest) ProtoMessage() {}
 
 func (x *UpdateSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[19]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1617,7 +1745,7 @@ func (x *UpdateSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSessionRequest.ProtoReflect.Descriptor instead.
 func (*UpdateSessionRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{19}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *UpdateSessionRequest) GetTenant() string {
@@ -1699,7 +1827,7 @@ type Tags struct {
 
 func (x *Tags) Reset() {
 	*x = Tags{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[20]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1711,7 +1839,7 @@ func (x *Tags) String() string {
 func (*Tags) ProtoMessage() {}
 
 func (x *Tags) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[20]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1724,7 +1852,7 @@ func (x *Tags) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tags.ProtoReflect.Descriptor instead.
 func (*Tags) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{20}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Tags) GetTags() []string {
@@ -1743,7 +1871,7 @@ type Metadata struct {
 
 func (x *Metadata) Reset() {
 	*x = Metadata{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[21]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1755,7 +1883,7 @@ func (x *Metadata) String() string {
 func (*Metadata) ProtoMessage() {}
 
 func (x *Metadata) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[21]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1768,7 +1896,7 @@ func (x *Metadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Metadata.ProtoReflect.Descriptor instead.
 func (*Metadata) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{21}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Metadata) GetPairs() map[string]string {
@@ -1787,7 +1915,7 @@ type UpdateSessionResponse struct {
 
 func (x *UpdateSessionResponse) Reset() {
 	*x = UpdateSessionResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[22]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1799,7 +1927,7 @@ func (x *UpdateSessionResponse) String() string {
 func (*UpdateSessionResponse) ProtoMessage() {}
 
 func (x *UpdateSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[22]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1812,7 +1940,7 @@ func (x *UpdateSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSessionResponse.ProtoReflect.Descriptor instead.
 func (*UpdateSessionResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{22}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *UpdateSessionResponse) GetVersion() int64 {
@@ -1841,7 +1969,7 @@ type SetStatusRequest struct {
 
 func (x *SetStatusRequest) Reset() {
 	*x = SetStatusRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[23]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1853,7 +1981,7 @@ func (x *SetStatusRequest) String() string {
 func (*SetStatusRequest) ProtoMessage() {}
 
 func (x *SetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[23]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1866,7 +1994,7 @@ func (x *SetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetStatusRequest.ProtoReflect.Descriptor instead.
 func (*SetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{23}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SetStatusRequest) GetTenant() string {
@@ -1938,7 +2066,7 @@ type SetStatusResponse struct {
 
 func (x *SetStatusResponse) Reset() {
 	*x = SetStatusResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[24]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1950,7 +2078,7 @@ func (x *SetStatusResponse) String() string {
 func (*SetStatusResponse) ProtoMessage() {}
 
 func (x *SetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[24]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1963,7 +2091,7 @@ func (x *SetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetStatusResponse.ProtoReflect.Descriptor instead.
 func (*SetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{24}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SetStatusResponse) GetOk() bool {
@@ -2000,7 +2128,7 @@ type SaveStateRequest struct {
 
 func (x *SaveStateRequest) Reset() {
 	*x = SaveStateRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[25]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2012,7 +2140,7 @@ func (x *SaveStateRequest) String() string {
 func (*SaveStateRequest) ProtoMessage() {}
 
 func (x *SaveStateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[25]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2025,7 +2153,7 @@ func (x *SaveStateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveStateRequest.ProtoReflect.Descriptor instead.
 func (*SaveStateRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{25}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SaveStateRequest) GetTenant() string {
@@ -2072,7 +2200,7 @@ type SaveStateResponse struct {
 
 func (x *SaveStateResponse) Reset() {
 	*x = SaveStateResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[26]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2084,7 +2212,7 @@ func (x *SaveStateResponse) String() string {
 func (*SaveStateResponse) ProtoMessage() {}
 
 func (x *SaveStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[26]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2097,7 +2225,7 @@ func (x *SaveStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveStateResponse.ProtoReflect.Descriptor instead.
 func (*SaveStateResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{26}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SaveStateResponse) GetVersion() int64 {
@@ -2120,7 +2248,7 @@ type MergeStateRequest struct {
 
 func (x *MergeStateRequest) Reset() {
 	*x = MergeStateRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[27]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2132,7 +2260,7 @@ func (x *MergeStateRequest) String() string {
 func (*MergeStateRequest) ProtoMessage() {}
 
 func (x *MergeStateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[27]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2145,7 +2273,7 @@ func (x *MergeStateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergeStateRequest.ProtoReflect.Descriptor instead.
 func (*MergeStateRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{27}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *MergeStateRequest) GetTenant() string {
@@ -2193,7 +2321,7 @@ type MergeStateResponse struct {
 
 func (x *MergeStateResponse) Reset() {
 	*x = MergeStateResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[28]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2205,7 +2333,7 @@ func (x *MergeStateResponse) String() string {
 func (*MergeStateResponse) ProtoMessage() {}
 
 func (x *MergeStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[28]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2218,7 +2346,7 @@ func (x *MergeStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergeStateResponse.ProtoReflect.Descriptor instead.
 func (*MergeStateResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{28}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *MergeStateResponse) GetVersion() int64 {
@@ -2256,7 +2384,7 @@ type ReadStoreRequest struct {
 
 func (x *ReadStoreRequest) Reset() {
 	*x = ReadStoreRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[29]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2268,7 +2396,7 @@ func (x *ReadStoreRequest) String() string {
 func (*ReadStoreRequest) ProtoMessage() {}
 
 func (x *ReadStoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[29]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2281,7 +2409,7 @@ func (x *ReadStoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadStoreRequest.ProtoReflect.Descriptor instead.
 func (*ReadStoreRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{29}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ReadStoreRequest) GetTenant() string {
@@ -2352,7 +2480,7 @@ type ReadStoreResponse struct {
 
 func (x *ReadStoreResponse) Reset() {
 	*x = ReadStoreResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[30]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2364,7 +2492,7 @@ func (x *ReadStoreResponse) String() string {
 func (*ReadStoreResponse) ProtoMessage() {}
 
 func (x *ReadStoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[30]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2377,7 +2505,7 @@ func (x *ReadStoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadStoreResponse.ProtoReflect.Descriptor instead.
 func (*ReadStoreResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{30}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ReadStoreResponse) GetEntries() []*StoreEntry {
@@ -2407,7 +2535,7 @@ type StoreEntry struct {
 
 func (x *StoreEntry) Reset() {
 	*x = StoreEntry{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[31]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2419,7 +2547,7 @@ func (x *StoreEntry) String() string {
 func (*StoreEntry) ProtoMessage() {}
 
 func (x *StoreEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[31]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2432,7 +2560,7 @@ func (x *StoreEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreEntry.ProtoReflect.Descriptor instead.
 func (*StoreEntry) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{31}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *StoreEntry) GetKey() string {
@@ -2469,7 +2597,7 @@ type WriteStoreRequest struct {
 
 func (x *WriteStoreRequest) Reset() {
 	*x = WriteStoreRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[32]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2481,7 +2609,7 @@ func (x *WriteStoreRequest) String() string {
 func (*WriteStoreRequest) ProtoMessage() {}
 
 func (x *WriteStoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[32]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2494,7 +2622,7 @@ func (x *WriteStoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteStoreRequest.ProtoReflect.Descriptor instead.
 func (*WriteStoreRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{32}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *WriteStoreRequest) GetTenant() string {
@@ -2533,7 +2661,7 @@ type WriteStoreResponse struct {
 
 func (x *WriteStoreResponse) Reset() {
 	*x = WriteStoreResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[33]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2545,7 +2673,7 @@ func (x *WriteStoreResponse) String() string {
 func (*WriteStoreResponse) ProtoMessage() {}
 
 func (x *WriteStoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[33]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2558,7 +2686,7 @@ func (x *WriteStoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteStoreResponse.ProtoReflect.Descriptor instead.
 func (*WriteStoreResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{33}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{35}
 }
 
 type AppendMessagesRequest struct {
@@ -2574,7 +2702,7 @@ type AppendMessagesRequest struct {
 
 func (x *AppendMessagesRequest) Reset() {
 	*x = AppendMessagesRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[34]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2586,7 +2714,7 @@ func (x *AppendMessagesRequest) String() string {
 func (*AppendMessagesRequest) ProtoMessage() {}
 
 func (x *AppendMessagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[34]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2599,7 +2727,7 @@ func (x *AppendMessagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppendMessagesRequest.ProtoReflect.Descriptor instead.
 func (*AppendMessagesRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{34}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *AppendMessagesRequest) GetTenant() string {
@@ -2640,7 +2768,7 @@ type AppendMessagesResponse struct {
 
 func (x *AppendMessagesResponse) Reset() {
 	*x = AppendMessagesResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[35]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2652,7 +2780,7 @@ func (x *AppendMessagesResponse) String() string {
 func (*AppendMessagesResponse) ProtoMessage() {}
 
 func (x *AppendMessagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[35]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2665,7 +2793,7 @@ func (x *AppendMessagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppendMessagesResponse.ProtoReflect.Descriptor instead.
 func (*AppendMessagesResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{35}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *AppendMessagesResponse) GetMessageCount() int64 {
@@ -2694,7 +2822,7 @@ type TruncateMessagesRequest struct {
 
 func (x *TruncateMessagesRequest) Reset() {
 	*x = TruncateMessagesRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[36]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2706,7 +2834,7 @@ func (x *TruncateMessagesRequest) String() string {
 func (*TruncateMessagesRequest) ProtoMessage() {}
 
 func (x *TruncateMessagesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[36]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2719,7 +2847,7 @@ func (x *TruncateMessagesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TruncateMessagesRequest.ProtoReflect.Descriptor instead.
 func (*TruncateMessagesRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{36}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *TruncateMessagesRequest) GetTenant() string {
@@ -2760,7 +2888,7 @@ type TruncateMessagesResponse struct {
 
 func (x *TruncateMessagesResponse) Reset() {
 	*x = TruncateMessagesResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[37]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2772,7 +2900,7 @@ func (x *TruncateMessagesResponse) String() string {
 func (*TruncateMessagesResponse) ProtoMessage() {}
 
 func (x *TruncateMessagesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[37]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2785,7 +2913,7 @@ func (x *TruncateMessagesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TruncateMessagesResponse.ProtoReflect.Descriptor instead.
 func (*TruncateMessagesResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{37}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *TruncateMessagesResponse) GetMessageCount() int64 {
@@ -2815,7 +2943,7 @@ type PutSubSessionRequest struct {
 
 func (x *PutSubSessionRequest) Reset() {
 	*x = PutSubSessionRequest{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[38]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2827,7 +2955,7 @@ func (x *PutSubSessionRequest) String() string {
 func (*PutSubSessionRequest) ProtoMessage() {}
 
 func (x *PutSubSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[38]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2840,7 +2968,7 @@ func (x *PutSubSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSubSessionRequest.ProtoReflect.Descriptor instead.
 func (*PutSubSessionRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{38}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *PutSubSessionRequest) GetTenant() string {
@@ -2879,7 +3007,7 @@ type PutSubSessionResponse struct {
 
 func (x *PutSubSessionResponse) Reset() {
 	*x = PutSubSessionResponse{}
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[39]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2891,7 +3019,7 @@ func (x *PutSubSessionResponse) String() string {
 func (*PutSubSessionResponse) ProtoMessage() {}
 
 func (x *PutSubSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_state_v1_session_proto_msgTypes[39]
+	mi := &file_holdfast_state_v1_session_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2904,7 +3032,7 @@ func (x *PutSubSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSubSessionResponse.ProtoReflect.Descriptor instead.
 func (*PutSubSessionResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{39}
+	return file_holdfast_state_v1_session_proto_rawDescGZIP(), []int{41}
 }
 
 var File_holdfast_state_v1_session_proto protoreflect.FileDescriptor
@@ -2979,7 +3107,7 @@ const file_holdfast_state_v1_session_proto_rawDesc = "" +
 	"\x10StoredDefinition\x12\x12\n" +
 	"\x04hash\x18\x01 \x01(\tR\x04hash\x12\x1b\n" +
 	"\tstored_by\x18\x02 \x01(\tR\bstoredBy\x12\x1b\n" +
-	"\tstored_at\x18\x03 \x01(\x03R\bstoredAt\"\x8d\x03\n" +
+	"\tstored_at\x18\x03 \x01(\x03R\bstoredAt\"\xc2\x03\n" +
 	"\x05Agent\x12\x1d\n" +
 	"\n" +
 	"agent_type\x18\x01 \x01(\tR\tagentType\x12 \n" +
@@ -2993,7 +3121,16 @@ const file_holdfast_state_v1_session_proto_rawDesc = "" +
 	"queuedRuns\x12(\n" +
 	"\x10oldest_queued_at\x18\t \x01(\x03R\x0eoldestQueuedAt\x12;\n" +
 	"\x06stored\x18\n" +
-	" \x01(\v2#.holdfast.state.v1.StoredDefinitionR\x06stored\"\x80\x04\n" +
+	" \x01(\v2#.holdfast.state.v1.StoredDefinitionR\x06stored\x123\n" +
+	"\x05rules\x18\v \x01(\v2\x1d.holdfast.state.v1.AgentRulesR\x05rules\"\x80\x01\n" +
+	"\n" +
+	"AgentRules\x12A\n" +
+	"\fcaller_tools\x18\x01 \x01(\v2\x1e.holdfast.state.v1.CallerToolsR\vcallerTools\x12/\n" +
+	"\x13caller_instructions\x18\x02 \x01(\bR\x12callerInstructions\"K\n" +
+	"\vCallerTools\x12\x14\n" +
+	"\x05allow\x18\x01 \x03(\tR\x05allow\x12\x10\n" +
+	"\x03max\x18\x02 \x01(\x05R\x03max\x12\x14\n" +
+	"\x05taken\x18\x03 \x03(\tR\x05taken\"\x80\x04\n" +
 	"\x14CreateSessionRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
@@ -3202,7 +3339,7 @@ func file_holdfast_state_v1_session_proto_rawDescGZIP() []byte {
 	return file_holdfast_state_v1_session_proto_rawDescData
 }
 
-var file_holdfast_state_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
+var file_holdfast_state_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_holdfast_state_v1_session_proto_goTypes = []any{
 	(*GrantMethodRequest)(nil),       // 0: holdfast.state.v1.GrantMethodRequest
 	(*GrantMethodResponse)(nil),      // 1: holdfast.state.v1.GrantMethodResponse
@@ -3217,142 +3354,146 @@ var file_holdfast_state_v1_session_proto_goTypes = []any{
 	(*Problem)(nil),                  // 10: holdfast.state.v1.Problem
 	(*StoredDefinition)(nil),         // 11: holdfast.state.v1.StoredDefinition
 	(*Agent)(nil),                    // 12: holdfast.state.v1.Agent
-	(*CreateSessionRequest)(nil),     // 13: holdfast.state.v1.CreateSessionRequest
-	(*CreateSessionResponse)(nil),    // 14: holdfast.state.v1.CreateSessionResponse
-	(*ListSessionsRequest)(nil),      // 15: holdfast.state.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),     // 16: holdfast.state.v1.ListSessionsResponse
-	(*DeleteSessionRequest)(nil),     // 17: holdfast.state.v1.DeleteSessionRequest
-	(*DeleteSessionResponse)(nil),    // 18: holdfast.state.v1.DeleteSessionResponse
-	(*UpdateSessionRequest)(nil),     // 19: holdfast.state.v1.UpdateSessionRequest
-	(*Tags)(nil),                     // 20: holdfast.state.v1.Tags
-	(*Metadata)(nil),                 // 21: holdfast.state.v1.Metadata
-	(*UpdateSessionResponse)(nil),    // 22: holdfast.state.v1.UpdateSessionResponse
-	(*SetStatusRequest)(nil),         // 23: holdfast.state.v1.SetStatusRequest
-	(*SetStatusResponse)(nil),        // 24: holdfast.state.v1.SetStatusResponse
-	(*SaveStateRequest)(nil),         // 25: holdfast.state.v1.SaveStateRequest
-	(*SaveStateResponse)(nil),        // 26: holdfast.state.v1.SaveStateResponse
-	(*MergeStateRequest)(nil),        // 27: holdfast.state.v1.MergeStateRequest
-	(*MergeStateResponse)(nil),       // 28: holdfast.state.v1.MergeStateResponse
-	(*ReadStoreRequest)(nil),         // 29: holdfast.state.v1.ReadStoreRequest
-	(*ReadStoreResponse)(nil),        // 30: holdfast.state.v1.ReadStoreResponse
-	(*StoreEntry)(nil),               // 31: holdfast.state.v1.StoreEntry
-	(*WriteStoreRequest)(nil),        // 32: holdfast.state.v1.WriteStoreRequest
-	(*WriteStoreResponse)(nil),       // 33: holdfast.state.v1.WriteStoreResponse
-	(*AppendMessagesRequest)(nil),    // 34: holdfast.state.v1.AppendMessagesRequest
-	(*AppendMessagesResponse)(nil),   // 35: holdfast.state.v1.AppendMessagesResponse
-	(*TruncateMessagesRequest)(nil),  // 36: holdfast.state.v1.TruncateMessagesRequest
-	(*TruncateMessagesResponse)(nil), // 37: holdfast.state.v1.TruncateMessagesResponse
-	(*PutSubSessionRequest)(nil),     // 38: holdfast.state.v1.PutSubSessionRequest
-	(*PutSubSessionResponse)(nil),    // 39: holdfast.state.v1.PutSubSessionResponse
-	nil,                              // 40: holdfast.state.v1.CreateSessionRequest.MetadataEntry
-	nil,                              // 41: holdfast.state.v1.ListSessionsRequest.MetadataEntry
-	nil,                              // 42: holdfast.state.v1.Metadata.PairsEntry
-	(*Caller)(nil),                   // 43: holdfast.state.v1.Caller
-	(*Session)(nil),                  // 44: holdfast.state.v1.Session
-	(*Run)(nil),                      // 45: holdfast.state.v1.Run
-	(*Call)(nil),                     // 46: holdfast.state.v1.Call
-	(*SubSession)(nil),               // 47: holdfast.state.v1.SubSession
-	(*StoredMessage)(nil),            // 48: holdfast.state.v1.StoredMessage
-	(*StoredStep)(nil),               // 49: holdfast.state.v1.StoredStep
-	(BusyPolicy)(0),                  // 50: holdfast.state.v1.BusyPolicy
-	(*Parent)(nil),                   // 51: holdfast.state.v1.Parent
-	(SessionStatus)(0),               // 52: holdfast.state.v1.SessionStatus
-	(*v1.Removed)(nil),               // 53: holdfast.event.v1.Removed
-	(*Failure)(nil),                  // 54: holdfast.state.v1.Failure
-	(*StateOp)(nil),                  // 55: holdfast.state.v1.StateOp
-	(*StoreWrite)(nil),               // 56: holdfast.state.v1.StoreWrite
-	(*v1.Message)(nil),               // 57: holdfast.event.v1.Message
+	(*AgentRules)(nil),               // 13: holdfast.state.v1.AgentRules
+	(*CallerTools)(nil),              // 14: holdfast.state.v1.CallerTools
+	(*CreateSessionRequest)(nil),     // 15: holdfast.state.v1.CreateSessionRequest
+	(*CreateSessionResponse)(nil),    // 16: holdfast.state.v1.CreateSessionResponse
+	(*ListSessionsRequest)(nil),      // 17: holdfast.state.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),     // 18: holdfast.state.v1.ListSessionsResponse
+	(*DeleteSessionRequest)(nil),     // 19: holdfast.state.v1.DeleteSessionRequest
+	(*DeleteSessionResponse)(nil),    // 20: holdfast.state.v1.DeleteSessionResponse
+	(*UpdateSessionRequest)(nil),     // 21: holdfast.state.v1.UpdateSessionRequest
+	(*Tags)(nil),                     // 22: holdfast.state.v1.Tags
+	(*Metadata)(nil),                 // 23: holdfast.state.v1.Metadata
+	(*UpdateSessionResponse)(nil),    // 24: holdfast.state.v1.UpdateSessionResponse
+	(*SetStatusRequest)(nil),         // 25: holdfast.state.v1.SetStatusRequest
+	(*SetStatusResponse)(nil),        // 26: holdfast.state.v1.SetStatusResponse
+	(*SaveStateRequest)(nil),         // 27: holdfast.state.v1.SaveStateRequest
+	(*SaveStateResponse)(nil),        // 28: holdfast.state.v1.SaveStateResponse
+	(*MergeStateRequest)(nil),        // 29: holdfast.state.v1.MergeStateRequest
+	(*MergeStateResponse)(nil),       // 30: holdfast.state.v1.MergeStateResponse
+	(*ReadStoreRequest)(nil),         // 31: holdfast.state.v1.ReadStoreRequest
+	(*ReadStoreResponse)(nil),        // 32: holdfast.state.v1.ReadStoreResponse
+	(*StoreEntry)(nil),               // 33: holdfast.state.v1.StoreEntry
+	(*WriteStoreRequest)(nil),        // 34: holdfast.state.v1.WriteStoreRequest
+	(*WriteStoreResponse)(nil),       // 35: holdfast.state.v1.WriteStoreResponse
+	(*AppendMessagesRequest)(nil),    // 36: holdfast.state.v1.AppendMessagesRequest
+	(*AppendMessagesResponse)(nil),   // 37: holdfast.state.v1.AppendMessagesResponse
+	(*TruncateMessagesRequest)(nil),  // 38: holdfast.state.v1.TruncateMessagesRequest
+	(*TruncateMessagesResponse)(nil), // 39: holdfast.state.v1.TruncateMessagesResponse
+	(*PutSubSessionRequest)(nil),     // 40: holdfast.state.v1.PutSubSessionRequest
+	(*PutSubSessionResponse)(nil),    // 41: holdfast.state.v1.PutSubSessionResponse
+	nil,                              // 42: holdfast.state.v1.CreateSessionRequest.MetadataEntry
+	nil,                              // 43: holdfast.state.v1.ListSessionsRequest.MetadataEntry
+	nil,                              // 44: holdfast.state.v1.Metadata.PairsEntry
+	(*Caller)(nil),                   // 45: holdfast.state.v1.Caller
+	(*Session)(nil),                  // 46: holdfast.state.v1.Session
+	(*Run)(nil),                      // 47: holdfast.state.v1.Run
+	(*Call)(nil),                     // 48: holdfast.state.v1.Call
+	(*SubSession)(nil),               // 49: holdfast.state.v1.SubSession
+	(*StoredMessage)(nil),            // 50: holdfast.state.v1.StoredMessage
+	(*StoredStep)(nil),               // 51: holdfast.state.v1.StoredStep
+	(BusyPolicy)(0),                  // 52: holdfast.state.v1.BusyPolicy
+	(*Parent)(nil),                   // 53: holdfast.state.v1.Parent
+	(SessionStatus)(0),               // 54: holdfast.state.v1.SessionStatus
+	(*v1.Removed)(nil),               // 55: holdfast.event.v1.Removed
+	(*Failure)(nil),                  // 56: holdfast.state.v1.Failure
+	(*StateOp)(nil),                  // 57: holdfast.state.v1.StateOp
+	(*StoreWrite)(nil),               // 58: holdfast.state.v1.StoreWrite
+	(*v1.Message)(nil),               // 59: holdfast.event.v1.Message
 }
 var file_holdfast_state_v1_session_proto_depIdxs = []int32{
-	43, // 0: holdfast.state.v1.GrantMethodRequest.caller:type_name -> holdfast.state.v1.Caller
-	43, // 1: holdfast.state.v1.GetSessionRequest.caller:type_name -> holdfast.state.v1.Caller
-	44, // 2: holdfast.state.v1.GetSessionResponse.session:type_name -> holdfast.state.v1.Session
-	45, // 3: holdfast.state.v1.GetSessionResponse.current_run:type_name -> holdfast.state.v1.Run
-	46, // 4: holdfast.state.v1.GetSessionResponse.calls:type_name -> holdfast.state.v1.Call
-	47, // 5: holdfast.state.v1.GetSessionResponse.sub_sessions:type_name -> holdfast.state.v1.SubSession
-	45, // 6: holdfast.state.v1.GetSessionResponse.waiting:type_name -> holdfast.state.v1.Run
-	45, // 7: holdfast.state.v1.GetSessionResponse.message_runs:type_name -> holdfast.state.v1.Run
-	43, // 8: holdfast.state.v1.ListMessagesRequest.caller:type_name -> holdfast.state.v1.Caller
-	48, // 9: holdfast.state.v1.ListMessagesResponse.messages:type_name -> holdfast.state.v1.StoredMessage
-	43, // 10: holdfast.state.v1.ListStepsRequest.caller:type_name -> holdfast.state.v1.Caller
-	44, // 11: holdfast.state.v1.ListStepsResponse.session:type_name -> holdfast.state.v1.Session
-	45, // 12: holdfast.state.v1.ListStepsResponse.current_run:type_name -> holdfast.state.v1.Run
-	49, // 13: holdfast.state.v1.ListStepsResponse.steps:type_name -> holdfast.state.v1.StoredStep
-	45, // 14: holdfast.state.v1.ListStepsResponse.runs:type_name -> holdfast.state.v1.Run
+	45, // 0: holdfast.state.v1.GrantMethodRequest.caller:type_name -> holdfast.state.v1.Caller
+	45, // 1: holdfast.state.v1.GetSessionRequest.caller:type_name -> holdfast.state.v1.Caller
+	46, // 2: holdfast.state.v1.GetSessionResponse.session:type_name -> holdfast.state.v1.Session
+	47, // 3: holdfast.state.v1.GetSessionResponse.current_run:type_name -> holdfast.state.v1.Run
+	48, // 4: holdfast.state.v1.GetSessionResponse.calls:type_name -> holdfast.state.v1.Call
+	49, // 5: holdfast.state.v1.GetSessionResponse.sub_sessions:type_name -> holdfast.state.v1.SubSession
+	47, // 6: holdfast.state.v1.GetSessionResponse.waiting:type_name -> holdfast.state.v1.Run
+	47, // 7: holdfast.state.v1.GetSessionResponse.message_runs:type_name -> holdfast.state.v1.Run
+	45, // 8: holdfast.state.v1.ListMessagesRequest.caller:type_name -> holdfast.state.v1.Caller
+	50, // 9: holdfast.state.v1.ListMessagesResponse.messages:type_name -> holdfast.state.v1.StoredMessage
+	45, // 10: holdfast.state.v1.ListStepsRequest.caller:type_name -> holdfast.state.v1.Caller
+	46, // 11: holdfast.state.v1.ListStepsResponse.session:type_name -> holdfast.state.v1.Session
+	47, // 12: holdfast.state.v1.ListStepsResponse.current_run:type_name -> holdfast.state.v1.Run
+	51, // 13: holdfast.state.v1.ListStepsResponse.steps:type_name -> holdfast.state.v1.StoredStep
+	47, // 14: holdfast.state.v1.ListStepsResponse.runs:type_name -> holdfast.state.v1.Run
 	12, // 15: holdfast.state.v1.ListAgentsResponse.agents:type_name -> holdfast.state.v1.Agent
 	10, // 16: holdfast.state.v1.ListAgentsResponse.problems:type_name -> holdfast.state.v1.Problem
-	50, // 17: holdfast.state.v1.Agent.on_busy:type_name -> holdfast.state.v1.BusyPolicy
+	52, // 17: holdfast.state.v1.Agent.on_busy:type_name -> holdfast.state.v1.BusyPolicy
 	11, // 18: holdfast.state.v1.Agent.stored:type_name -> holdfast.state.v1.StoredDefinition
-	40, // 19: holdfast.state.v1.CreateSessionRequest.metadata:type_name -> holdfast.state.v1.CreateSessionRequest.MetadataEntry
-	51, // 20: holdfast.state.v1.CreateSessionRequest.parent:type_name -> holdfast.state.v1.Parent
-	43, // 21: holdfast.state.v1.CreateSessionRequest.caller:type_name -> holdfast.state.v1.Caller
-	44, // 22: holdfast.state.v1.CreateSessionResponse.session:type_name -> holdfast.state.v1.Session
-	52, // 23: holdfast.state.v1.ListSessionsRequest.statuses:type_name -> holdfast.state.v1.SessionStatus
-	41, // 24: holdfast.state.v1.ListSessionsRequest.metadata:type_name -> holdfast.state.v1.ListSessionsRequest.MetadataEntry
-	43, // 25: holdfast.state.v1.ListSessionsRequest.caller:type_name -> holdfast.state.v1.Caller
-	44, // 26: holdfast.state.v1.ListSessionsResponse.sessions:type_name -> holdfast.state.v1.Session
-	43, // 27: holdfast.state.v1.DeleteSessionRequest.caller:type_name -> holdfast.state.v1.Caller
-	53, // 28: holdfast.state.v1.DeleteSessionResponse.removed:type_name -> holdfast.event.v1.Removed
-	20, // 29: holdfast.state.v1.UpdateSessionRequest.tags:type_name -> holdfast.state.v1.Tags
-	21, // 30: holdfast.state.v1.UpdateSessionRequest.metadata:type_name -> holdfast.state.v1.Metadata
-	43, // 31: holdfast.state.v1.UpdateSessionRequest.caller:type_name -> holdfast.state.v1.Caller
-	42, // 32: holdfast.state.v1.Metadata.pairs:type_name -> holdfast.state.v1.Metadata.PairsEntry
-	52, // 33: holdfast.state.v1.SetStatusRequest.expected:type_name -> holdfast.state.v1.SessionStatus
-	52, // 34: holdfast.state.v1.SetStatusRequest.status:type_name -> holdfast.state.v1.SessionStatus
-	54, // 35: holdfast.state.v1.SetStatusRequest.failure:type_name -> holdfast.state.v1.Failure
-	43, // 36: holdfast.state.v1.SetStatusRequest.caller:type_name -> holdfast.state.v1.Caller
-	52, // 37: holdfast.state.v1.SetStatusResponse.status:type_name -> holdfast.state.v1.SessionStatus
-	43, // 38: holdfast.state.v1.SaveStateRequest.caller:type_name -> holdfast.state.v1.Caller
-	55, // 39: holdfast.state.v1.MergeStateRequest.ops:type_name -> holdfast.state.v1.StateOp
-	43, // 40: holdfast.state.v1.MergeStateRequest.caller:type_name -> holdfast.state.v1.Caller
-	43, // 41: holdfast.state.v1.ReadStoreRequest.caller:type_name -> holdfast.state.v1.Caller
-	31, // 42: holdfast.state.v1.ReadStoreResponse.entries:type_name -> holdfast.state.v1.StoreEntry
-	56, // 43: holdfast.state.v1.WriteStoreRequest.writes:type_name -> holdfast.state.v1.StoreWrite
-	43, // 44: holdfast.state.v1.WriteStoreRequest.caller:type_name -> holdfast.state.v1.Caller
-	57, // 45: holdfast.state.v1.AppendMessagesRequest.messages:type_name -> holdfast.event.v1.Message
-	43, // 46: holdfast.state.v1.AppendMessagesRequest.caller:type_name -> holdfast.state.v1.Caller
-	43, // 47: holdfast.state.v1.TruncateMessagesRequest.caller:type_name -> holdfast.state.v1.Caller
-	47, // 48: holdfast.state.v1.PutSubSessionRequest.sub_session:type_name -> holdfast.state.v1.SubSession
-	43, // 49: holdfast.state.v1.PutSubSessionRequest.caller:type_name -> holdfast.state.v1.Caller
-	13, // 50: holdfast.state.v1.SessionService.CreateSession:input_type -> holdfast.state.v1.CreateSessionRequest
-	2,  // 51: holdfast.state.v1.SessionService.GetSession:input_type -> holdfast.state.v1.GetSessionRequest
-	15, // 52: holdfast.state.v1.SessionService.ListSessions:input_type -> holdfast.state.v1.ListSessionsRequest
-	17, // 53: holdfast.state.v1.SessionService.DeleteSession:input_type -> holdfast.state.v1.DeleteSessionRequest
-	19, // 54: holdfast.state.v1.SessionService.UpdateSession:input_type -> holdfast.state.v1.UpdateSessionRequest
-	23, // 55: holdfast.state.v1.SessionService.SetStatus:input_type -> holdfast.state.v1.SetStatusRequest
-	25, // 56: holdfast.state.v1.SessionService.SaveState:input_type -> holdfast.state.v1.SaveStateRequest
-	27, // 57: holdfast.state.v1.SessionService.MergeState:input_type -> holdfast.state.v1.MergeStateRequest
-	29, // 58: holdfast.state.v1.SessionService.ReadStore:input_type -> holdfast.state.v1.ReadStoreRequest
-	32, // 59: holdfast.state.v1.SessionService.WriteStore:input_type -> holdfast.state.v1.WriteStoreRequest
-	34, // 60: holdfast.state.v1.SessionService.AppendMessages:input_type -> holdfast.state.v1.AppendMessagesRequest
-	36, // 61: holdfast.state.v1.SessionService.TruncateMessages:input_type -> holdfast.state.v1.TruncateMessagesRequest
-	38, // 62: holdfast.state.v1.SessionService.PutSubSession:input_type -> holdfast.state.v1.PutSubSessionRequest
-	4,  // 63: holdfast.state.v1.SessionService.ListMessages:input_type -> holdfast.state.v1.ListMessagesRequest
-	6,  // 64: holdfast.state.v1.SessionService.ListSteps:input_type -> holdfast.state.v1.ListStepsRequest
-	0,  // 65: holdfast.state.v1.SessionService.GrantMethod:input_type -> holdfast.state.v1.GrantMethodRequest
-	8,  // 66: holdfast.state.v1.SessionService.ListAgents:input_type -> holdfast.state.v1.ListAgentsRequest
-	14, // 67: holdfast.state.v1.SessionService.CreateSession:output_type -> holdfast.state.v1.CreateSessionResponse
-	3,  // 68: holdfast.state.v1.SessionService.GetSession:output_type -> holdfast.state.v1.GetSessionResponse
-	16, // 69: holdfast.state.v1.SessionService.ListSessions:output_type -> holdfast.state.v1.ListSessionsResponse
-	18, // 70: holdfast.state.v1.SessionService.DeleteSession:output_type -> holdfast.state.v1.DeleteSessionResponse
-	22, // 71: holdfast.state.v1.SessionService.UpdateSession:output_type -> holdfast.state.v1.UpdateSessionResponse
-	24, // 72: holdfast.state.v1.SessionService.SetStatus:output_type -> holdfast.state.v1.SetStatusResponse
-	26, // 73: holdfast.state.v1.SessionService.SaveState:output_type -> holdfast.state.v1.SaveStateResponse
-	28, // 74: holdfast.state.v1.SessionService.MergeState:output_type -> holdfast.state.v1.MergeStateResponse
-	30, // 75: holdfast.state.v1.SessionService.ReadStore:output_type -> holdfast.state.v1.ReadStoreResponse
-	33, // 76: holdfast.state.v1.SessionService.WriteStore:output_type -> holdfast.state.v1.WriteStoreResponse
-	35, // 77: holdfast.state.v1.SessionService.AppendMessages:output_type -> holdfast.state.v1.AppendMessagesResponse
-	37, // 78: holdfast.state.v1.SessionService.TruncateMessages:output_type -> holdfast.state.v1.TruncateMessagesResponse
-	39, // 79: holdfast.state.v1.SessionService.PutSubSession:output_type -> holdfast.state.v1.PutSubSessionResponse
-	5,  // 80: holdfast.state.v1.SessionService.ListMessages:output_type -> holdfast.state.v1.ListMessagesResponse
-	7,  // 81: holdfast.state.v1.SessionService.ListSteps:output_type -> holdfast.state.v1.ListStepsResponse
-	1,  // 82: holdfast.state.v1.SessionService.GrantMethod:output_type -> holdfast.state.v1.GrantMethodResponse
-	9,  // 83: holdfast.state.v1.SessionService.ListAgents:output_type -> holdfast.state.v1.ListAgentsResponse
-	67, // [67:84] is the sub-list for method output_type
-	50, // [50:67] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	13, // 19: holdfast.state.v1.Agent.rules:type_name -> holdfast.state.v1.AgentRules
+	14, // 20: holdfast.state.v1.AgentRules.caller_tools:type_name -> holdfast.state.v1.CallerTools
+	42, // 21: holdfast.state.v1.CreateSessionRequest.metadata:type_name -> holdfast.state.v1.CreateSessionRequest.MetadataEntry
+	53, // 22: holdfast.state.v1.CreateSessionRequest.parent:type_name -> holdfast.state.v1.Parent
+	45, // 23: holdfast.state.v1.CreateSessionRequest.caller:type_name -> holdfast.state.v1.Caller
+	46, // 24: holdfast.state.v1.CreateSessionResponse.session:type_name -> holdfast.state.v1.Session
+	54, // 25: holdfast.state.v1.ListSessionsRequest.statuses:type_name -> holdfast.state.v1.SessionStatus
+	43, // 26: holdfast.state.v1.ListSessionsRequest.metadata:type_name -> holdfast.state.v1.ListSessionsRequest.MetadataEntry
+	45, // 27: holdfast.state.v1.ListSessionsRequest.caller:type_name -> holdfast.state.v1.Caller
+	46, // 28: holdfast.state.v1.ListSessionsResponse.sessions:type_name -> holdfast.state.v1.Session
+	45, // 29: holdfast.state.v1.DeleteSessionRequest.caller:type_name -> holdfast.state.v1.Caller
+	55, // 30: holdfast.state.v1.DeleteSessionResponse.removed:type_name -> holdfast.event.v1.Removed
+	22, // 31: holdfast.state.v1.UpdateSessionRequest.tags:type_name -> holdfast.state.v1.Tags
+	23, // 32: holdfast.state.v1.UpdateSessionRequest.metadata:type_name -> holdfast.state.v1.Metadata
+	45, // 33: holdfast.state.v1.UpdateSessionRequest.caller:type_name -> holdfast.state.v1.Caller
+	44, // 34: holdfast.state.v1.Metadata.pairs:type_name -> holdfast.state.v1.Metadata.PairsEntry
+	54, // 35: holdfast.state.v1.SetStatusRequest.expected:type_name -> holdfast.state.v1.SessionStatus
+	54, // 36: holdfast.state.v1.SetStatusRequest.status:type_name -> holdfast.state.v1.SessionStatus
+	56, // 37: holdfast.state.v1.SetStatusRequest.failure:type_name -> holdfast.state.v1.Failure
+	45, // 38: holdfast.state.v1.SetStatusRequest.caller:type_name -> holdfast.state.v1.Caller
+	54, // 39: holdfast.state.v1.SetStatusResponse.status:type_name -> holdfast.state.v1.SessionStatus
+	45, // 40: holdfast.state.v1.SaveStateRequest.caller:type_name -> holdfast.state.v1.Caller
+	57, // 41: holdfast.state.v1.MergeStateRequest.ops:type_name -> holdfast.state.v1.StateOp
+	45, // 42: holdfast.state.v1.MergeStateRequest.caller:type_name -> holdfast.state.v1.Caller
+	45, // 43: holdfast.state.v1.ReadStoreRequest.caller:type_name -> holdfast.state.v1.Caller
+	33, // 44: holdfast.state.v1.ReadStoreResponse.entries:type_name -> holdfast.state.v1.StoreEntry
+	58, // 45: holdfast.state.v1.WriteStoreRequest.writes:type_name -> holdfast.state.v1.StoreWrite
+	45, // 46: holdfast.state.v1.WriteStoreRequest.caller:type_name -> holdfast.state.v1.Caller
+	59, // 47: holdfast.state.v1.AppendMessagesRequest.messages:type_name -> holdfast.event.v1.Message
+	45, // 48: holdfast.state.v1.AppendMessagesRequest.caller:type_name -> holdfast.state.v1.Caller
+	45, // 49: holdfast.state.v1.TruncateMessagesRequest.caller:type_name -> holdfast.state.v1.Caller
+	49, // 50: holdfast.state.v1.PutSubSessionRequest.sub_session:type_name -> holdfast.state.v1.SubSession
+	45, // 51: holdfast.state.v1.PutSubSessionRequest.caller:type_name -> holdfast.state.v1.Caller
+	15, // 52: holdfast.state.v1.SessionService.CreateSession:input_type -> holdfast.state.v1.CreateSessionRequest
+	2,  // 53: holdfast.state.v1.SessionService.GetSession:input_type -> holdfast.state.v1.GetSessionRequest
+	17, // 54: holdfast.state.v1.SessionService.ListSessions:input_type -> holdfast.state.v1.ListSessionsRequest
+	19, // 55: holdfast.state.v1.SessionService.DeleteSession:input_type -> holdfast.state.v1.DeleteSessionRequest
+	21, // 56: holdfast.state.v1.SessionService.UpdateSession:input_type -> holdfast.state.v1.UpdateSessionRequest
+	25, // 57: holdfast.state.v1.SessionService.SetStatus:input_type -> holdfast.state.v1.SetStatusRequest
+	27, // 58: holdfast.state.v1.SessionService.SaveState:input_type -> holdfast.state.v1.SaveStateRequest
+	29, // 59: holdfast.state.v1.SessionService.MergeState:input_type -> holdfast.state.v1.MergeStateRequest
+	31, // 60: holdfast.state.v1.SessionService.ReadStore:input_type -> holdfast.state.v1.ReadStoreRequest
+	34, // 61: holdfast.state.v1.SessionService.WriteStore:input_type -> holdfast.state.v1.WriteStoreRequest
+	36, // 62: holdfast.state.v1.SessionService.AppendMessages:input_type -> holdfast.state.v1.AppendMessagesRequest
+	38, // 63: holdfast.state.v1.SessionService.TruncateMessages:input_type -> holdfast.state.v1.TruncateMessagesRequest
+	40, // 64: holdfast.state.v1.SessionService.PutSubSession:input_type -> holdfast.state.v1.PutSubSessionRequest
+	4,  // 65: holdfast.state.v1.SessionService.ListMessages:input_type -> holdfast.state.v1.ListMessagesRequest
+	6,  // 66: holdfast.state.v1.SessionService.ListSteps:input_type -> holdfast.state.v1.ListStepsRequest
+	0,  // 67: holdfast.state.v1.SessionService.GrantMethod:input_type -> holdfast.state.v1.GrantMethodRequest
+	8,  // 68: holdfast.state.v1.SessionService.ListAgents:input_type -> holdfast.state.v1.ListAgentsRequest
+	16, // 69: holdfast.state.v1.SessionService.CreateSession:output_type -> holdfast.state.v1.CreateSessionResponse
+	3,  // 70: holdfast.state.v1.SessionService.GetSession:output_type -> holdfast.state.v1.GetSessionResponse
+	18, // 71: holdfast.state.v1.SessionService.ListSessions:output_type -> holdfast.state.v1.ListSessionsResponse
+	20, // 72: holdfast.state.v1.SessionService.DeleteSession:output_type -> holdfast.state.v1.DeleteSessionResponse
+	24, // 73: holdfast.state.v1.SessionService.UpdateSession:output_type -> holdfast.state.v1.UpdateSessionResponse
+	26, // 74: holdfast.state.v1.SessionService.SetStatus:output_type -> holdfast.state.v1.SetStatusResponse
+	28, // 75: holdfast.state.v1.SessionService.SaveState:output_type -> holdfast.state.v1.SaveStateResponse
+	30, // 76: holdfast.state.v1.SessionService.MergeState:output_type -> holdfast.state.v1.MergeStateResponse
+	32, // 77: holdfast.state.v1.SessionService.ReadStore:output_type -> holdfast.state.v1.ReadStoreResponse
+	35, // 78: holdfast.state.v1.SessionService.WriteStore:output_type -> holdfast.state.v1.WriteStoreResponse
+	37, // 79: holdfast.state.v1.SessionService.AppendMessages:output_type -> holdfast.state.v1.AppendMessagesResponse
+	39, // 80: holdfast.state.v1.SessionService.TruncateMessages:output_type -> holdfast.state.v1.TruncateMessagesResponse
+	41, // 81: holdfast.state.v1.SessionService.PutSubSession:output_type -> holdfast.state.v1.PutSubSessionResponse
+	5,  // 82: holdfast.state.v1.SessionService.ListMessages:output_type -> holdfast.state.v1.ListMessagesResponse
+	7,  // 83: holdfast.state.v1.SessionService.ListSteps:output_type -> holdfast.state.v1.ListStepsResponse
+	1,  // 84: holdfast.state.v1.SessionService.GrantMethod:output_type -> holdfast.state.v1.GrantMethodResponse
+	9,  // 85: holdfast.state.v1.SessionService.ListAgents:output_type -> holdfast.state.v1.ListAgentsResponse
+	69, // [69:86] is the sub-list for method output_type
+	52, // [52:69] is the sub-list for method input_type
+	52, // [52:52] is the sub-list for extension type_name
+	52, // [52:52] is the sub-list for extension extendee
+	0,  // [0:52] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_state_v1_session_proto_init() }
@@ -3363,18 +3504,18 @@ func file_holdfast_state_v1_session_proto_init() {
 	file_holdfast_state_v1_model_proto_init()
 	file_holdfast_state_v1_run_proto_init()
 	file_holdfast_state_v1_session_proto_msgTypes[2].OneofWrappers = []any{}
-	file_holdfast_state_v1_session_proto_msgTypes[15].OneofWrappers = []any{
+	file_holdfast_state_v1_session_proto_msgTypes[17].OneofWrappers = []any{
 		(*ListSessionsRequest_ParentSessionId)(nil),
 		(*ListSessionsRequest_Roots)(nil),
 	}
-	file_holdfast_state_v1_session_proto_msgTypes[19].OneofWrappers = []any{}
+	file_holdfast_state_v1_session_proto_msgTypes[21].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_state_v1_session_proto_rawDesc), len(file_holdfast_state_v1_session_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   43,
+			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
