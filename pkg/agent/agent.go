@@ -162,6 +162,14 @@ type Agent struct {
 	// OnBusy applies to a message that arrives during a run, unless its request has a policy. Empty
 	// means BusyReject.
 	OnBusy BusyPolicy
+	// CallerTools, if not nil, permits those who send messages to bring tools of their own, whose calls
+	// they answer like those of a Tool with Client. The tools belong to the turn of the message with
+	// all its continuations. A tool of the agent is never replaced. Nil permits none. The agents of a
+	// factory permit none.
+	CallerTools *CallerTools
+	// CallerInstructions permits those who send messages to add instructions behind the system prompt,
+	// for the turn of the message. With it, a caller can make the model ignore the prompt.
+	CallerInstructions bool
 }
 
 // Completion is a way to get an output from a model.

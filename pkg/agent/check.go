@@ -71,6 +71,7 @@ func (a Agent) Problems() []Problem {
 	a.checkTools(&p)
 	a.checkMethods(&p)
 	a.checkCompanions(&p)
+	a.checkCaller(&p)
 	return p
 }
 

@@ -17,6 +17,11 @@ type agentFields struct {
 	Tools    []struct{} // each is read for itself
 	StopWhen []stopRule
 	Remote   *struct{ URL, Agent, APIKeyEnv string }
+
+	CallerTools *struct {
+		Allow []any // true or patterns
+		Max   int
+	}
 	// Of the description of an endpoint.
 	Callbacks []string
 	Methods   []string
@@ -54,6 +59,20 @@ func (r *reader) agent(v value) (a Agent, at value, usable bool) {
 		a.Remote = &agent.Remote{URL: f.Remote.URL, Agent: f.Remote.Agent, Key: key}
 	default:
 		r.readModels(s, &a)
+	}
+	if c := f.CallerTools; c != nil {
+		a.CallerTools = &agent.CallerTools{Max: c.Max}
+		for _, allowed := range c.Allow {
+			switch allowed := allowed.(type) {
+			case string:
+				a.CallerTools.Allow = append(a.CallerTools.Allow, allowed)
+			case bool:
+				if !allowed {
+					s.mistakeAt("callerTools.allow", "callerTools: allow is false; omit callerTools to permit no tools")
+				}
+				a.CallerTools.Allow = []string{"*"}
+			}
+		}
 	}
 	placed, mounts, complete := r.readTools(s)
 	a.mounts = mounts

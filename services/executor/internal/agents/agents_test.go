@@ -34,6 +34,8 @@ agents:
     runTimeout: 1h30m
     context: {maxTokens: 1000, keepTokens: 300, compaction: summary}
     onBusy: enqueue
+    callerTools: {allow: [page_*, open], max: 3}
+    callerInstructions: true
 `
 
 func TestOptionsOfProvidersWithoutAModelAreReported(t *testing.T) {
@@ -58,6 +60,9 @@ func TestEveryFieldOfAnAgentIsRead(t *testing.T) {
 	}
 	if a.Cache != agent.CacheAuto || a.Completion != agent.CompletionNative || !a.StrictOutput || a.OnBusy != agent.BusyEnqueue || a.RunTimeout != 90*time.Minute {
 		t.Errorf("agent = %+v", a.Agent)
+	}
+	if c := a.CallerTools; c == nil || !slices.Equal(c.Allow, []string{"page_*", "open"}) || c.Max != 3 || !a.CallerInstructions {
+		t.Errorf("callerTools, callerInstructions = %+v, %v", c, a.CallerInstructions)
 	}
 	if want := (agent.ContextPolicy{MaxTokens: 1000, KeepTokens: 300, Compaction: agent.CompactSummary}); a.Context.MaxTokens != want.MaxTokens || a.Context.KeepTokens != want.KeepTokens || a.Context.Compaction != want.Compaction {
 		t.Errorf("context = %+v, want %+v", a.Context, want)
@@ -124,6 +129,32 @@ func TestAnAgentMayHaveNoLimitOnItsSteps(t *testing.T) {
 	dir := writeFiles(t, map[string]string{"a.yaml": "agents:\n  - {name: a, model: mine/x, maxSteps: -.inf}\n"})
 	if _, _, err := Load(t.Context(), []string{dir}, nil, testKnown()); err == nil {
 		t.Error("a cap below every number was taken")
+	}
+}
+
+func TestAnAgentSaysWhichToolsCallersMayBring(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		text, mistake string
+		want          []string
+	}{
+		{"{allow: true}", "", []string{"*"}},
+		{"{allow: page_*}", "", []string{"page_*"}},
+		{"{allow: [a, b*]}", "", []string{"a", "b*"}},
+		{"{allow: false}", "callerTools: allow is false; omit callerTools to permit no tools", nil},
+		{"{allow: 3}", "callerTools: allow must be true, or patterns of names such as page_*", nil},
+		{"{max: 3}", "callerTools: allow is missing: true for every name, or patterns such as page_*", nil},
+		{"{allow: ['a b']}", `callerTools.allow[0]: "a b" must have 1 to 64 characters of A-Z a-z 0-9 _ - *`, nil},
+		{"{allow: true, max: 129}", "max is 129; it must be between 1 and 128", nil},
+	} {
+		dir := writeFiles(t, map[string]string{"a.yaml": "agents:\n  - {name: a, model: mine/x, callerTools: " + c.text + "}\n"})
+		set, _, err := Load(t.Context(), []string{dir}, nil, testKnown())
+		switch {
+		case c.mistake != "" && (err == nil || !strings.Contains(err.Error(), c.mistake)):
+			t.Errorf("%s: got %v, want the mistake %q", c.text, err, c.mistake)
+		case c.mistake == "" && (err != nil || !slices.Equal(set.Agents[0].CallerTools.Allow, c.want)):
+			t.Errorf("%s: got %v, %v, want %q", c.text, set, err, c.want)
+		}
 	}
 }
 

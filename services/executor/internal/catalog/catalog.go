@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -53,11 +54,27 @@ type Type struct {
 	OnBusy      agent.BusyPolicy
 	StateSchema string // empty for none, and for the agents of a factory
 	Remote      bool
+	// What the agent permits to callers. Factories permit nothing.
+	CallerTools        *agent.CallerTools
+	CallerInstructions bool
+	ToolNames          []string // of the agent, if callers may bring others
 }
+
+// Equal reports whether both are announced alike.
+func (t Type) Equal(other Type) bool { return reflect.DeepEqual(t, other) }
 
 // TypeOf describes a definition.
 func TypeOf(a agent.Agent) Type {
-	return Type{Name: a.Name, Description: a.Description, OnBusy: a.OnBusy, StateSchema: string(a.StateSchema), Remote: a.Remote != nil}
+	t := Type{
+		Name: a.Name, Description: a.Description, OnBusy: a.OnBusy, StateSchema: string(a.StateSchema), Remote: a.Remote != nil,
+		CallerTools: a.CallerTools, CallerInstructions: a.CallerInstructions,
+	}
+	if a.CallerTools != nil {
+		for _, tool := range a.Tools {
+			t.ToolNames = append(t.ToolNames, tool.Name)
+		}
+	}
+	return t
 }
 
 // For identifies the run of an agent.

@@ -47,6 +47,24 @@ func TestAPromptThatPanicsFailsTheRun(t *testing.T) {
 	}
 }
 
+func TestTheInstructionsOfACallerStandBehindTheSystemPrompt(t *testing.T) {
+	t.Parallel()
+	kind := func(context.Context, *agent.RunView) (string, error) { return "Be kind.", nil }
+	for _, c := range []struct {
+		agent agent.Agent
+		want  string
+	}{
+		{agent.Agent{Model: "t/m", SystemPrompt: "Be brief."}, "Be brief.\n\nSpeak French."},
+		{agent.Agent{Model: "t/m", Prompt: kind}, "Be kind.\n\nSpeak French."},
+		{agent.Agent{Model: "t/m"}, "Speak French."},
+	} {
+		p := loop.New(loop.Start{Agent: c.agent, Caller: loop.CallerInput{Instructions: "Speak French."}, CallFunction: callDirectly})
+		if system := p.Next().(loop.CallModel).Request.System; system != c.want {
+			t.Errorf("system = %q, want %q", system, c.want)
+		}
+	}
+}
+
 func TestAPromptThatPanicsInALaterStepFailsTheRunBehindTheCommit(t *testing.T) {
 	t.Parallel()
 	calls := 0

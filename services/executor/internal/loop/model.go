@@ -59,7 +59,7 @@ func (m *modelCalls) next() Effect {
 	}
 	m.trial.attempt++
 	request := m.request(name, messages, lessons)
-	request.System = system
+	request.System = m.run.start.Caller.system(system)
 	return CallModel{Step: m.run.step, Attempt: m.trial.attempt, Model: name, Request: request}
 }
 

@@ -27,6 +27,7 @@ type Planner struct {
 // New returns a planner that continues from the journal and the transcript.
 func New(s Start) *Planner {
 	s.Begin = max(0, min(s.Begin, len(s.Transcript)))
+	s.Agent.Tools = s.Caller.addTo(s.Agent.Tools)
 	p := newPlanner(s)
 	p.run.tools = newToolbox(s.Agent)
 	p.run.transcript = s.Transcript[:len(s.Transcript):len(s.Transcript)]

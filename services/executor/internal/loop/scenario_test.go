@@ -27,6 +27,7 @@ var update = flag.Bool("update", false, "write what the planner does into the sc
 //
 //	agent max=3 tool=lookup:safe tool=pay:never:approval    see agentOptions
 //	user Hello                  the transcript, before start
+//	brings page_open            tools of the caller
 //	picture a.png What?         … a user message with an image
 //	assistant text c1=lookup    … an assistant message with a text and a call
 //	interrupted text            … one that was cut short
@@ -253,6 +254,13 @@ var commands = map[string]func(*stage, []string){
 	},
 	"user": func(s *stage, args []string) {
 		s.append(agent.Message{Role: agent.RoleUser, Parts: []agent.Part{agent.Text{Text: strings.Join(args, " ")}}})
+	},
+	"brings": func(s *stage, args []string) {
+		for _, name := range args {
+			s.world.start.Caller.Tools = append(s.world.start.Caller.Tools, agent.Tool{
+				Name: name, Client: true, InputSchema: json.RawMessage(`{"type":"object"}`),
+			})
+		}
 	},
 	"picture": func(s *stage, args []string) {
 		s.append(agent.Message{Role: agent.RoleUser, Parts: []agent.Part{

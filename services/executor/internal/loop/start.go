@@ -21,6 +21,8 @@ type Start struct {
 	Run     Run
 	Session Session
 	Agent   agent.Agent
+	// Caller is what the message that began the turn adds to the agent.
+	Caller CallerInput
 	// Transcript is the complete conversation of the session.
 	Transcript []agent.Message
 	// Begin is the index in Transcript of the first message appended by this run, or by the run that it
@@ -52,6 +54,13 @@ type Start struct {
 	CallFunction FunctionCaller
 	// Jitter returns numbers in [0, 1) to spread retries; nil means 0.
 	Jitter func() float64
+}
+
+// CallerInput is what a caller adds to an agent for a turn: tools whose calls it answers, and instructions behind the
+// system prompt. A tool of the agent hides one of the caller with the same name.
+type CallerInput struct {
+	Tools        []agent.Tool // with Client
+	Instructions string
 }
 
 // Journal holds a former owner's records of the step in flight.

@@ -3,6 +3,7 @@ package loop
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
@@ -34,6 +35,28 @@ func newToolbox(a agent.Agent) *toolbox {
 		}
 	}
 	return b
+}
+
+// addTo returns the tools of an agent and those of the caller that have a name of their own.
+func (c CallerInput) addTo(own []agent.Tool) []agent.Tool {
+	tools := slices.Clip(own)
+	for _, t := range c.Tools {
+		if !slices.ContainsFunc(tools, func(known agent.Tool) bool { return known.Name == t.Name }) {
+			tools = append(tools, t)
+		}
+	}
+	return tools
+}
+
+// system returns a system prompt with the instructions of the caller behind it.
+func (c CallerInput) system(prompt string) string {
+	switch {
+	case c.Instructions == "":
+		return prompt
+	case prompt == "":
+		return c.Instructions
+	}
+	return prompt + "\n\n" + c.Instructions
 }
 
 // finishes reports whether a successful call of the tool ends the run.

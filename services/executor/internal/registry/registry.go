@@ -345,7 +345,7 @@ func checkAnnounced(agentType, description string) error {
 func (r *Registry) change(edit func()) {
 	before := r.types()
 	edit()
-	if !slices.Equal(before, r.types()) {
+	if !slices.EqualFunc(before, r.types(), catalog.Type.Equal) {
 		close(r.changed)
 		r.changed = make(chan struct{})
 	}

@@ -124,6 +124,7 @@ func (w *Worker) announcement(reopen func()) *statev1.ClaimRunsRequest {
 	for _, t := range w.peers.Agents.Types() {
 		r.Agents = append(r.Agents, &statev1.Agent{
 			AgentType: t.Name, Description: t.Description, OnBusy: policies[t.OnBusy], StateSchema: t.StateSchema, Remote: t.Remote,
+			Rules: rulesOf(t),
 		})
 	}
 	r.Problems = announcedProblems(w.peers.Agents.Problems())

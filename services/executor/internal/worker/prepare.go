@@ -16,7 +16,11 @@ import (
 // prepare collects the planner's input. It drops the messages and the journal of the claim, so that a run
 // waiting for a model holds the conversation only once.
 func (r *runner) prepare(ctx context.Context) (loop.Start, error) {
-	transcript, err := r.loadConversation(ctx)
+	stored, err := r.loadConversation(ctx)
+	if err != nil {
+		return loop.Start{}, err
+	}
+	transcript, err := r.toTranscript(stored)
 	if err != nil {
 		return loop.Start{}, err
 	}
@@ -27,6 +31,7 @@ func (r *runner) prepare(ctx context.Context) (loop.Start, error) {
 	start := loop.Start{
 		Run: r.claimed.plannerRun(), Session: r.claimed.plannerSession(),
 		Agent:      r.code.agent.Agent,
+		Caller:     callerInput(stored),
 		Transcript: transcript, Begin: r.beginOfRun(transcript), State: r.writes.state, Now: r.writes.merged,
 		Turn: int(r.claimed.run.GetTurn()), SessionSteps: int(r.step),
 		Calls: toAsked(r.claim.GetCalls()),
@@ -97,7 +102,7 @@ func (r *runner) loadJournal() (*loop.Journal, error) {
 const messagesPage = 200
 
 // loadConversation returns all messages of the session: those before the tail that came with the claim, and the tail.
-func (r *runner) loadConversation(ctx context.Context) ([]agent.Message, error) {
+func (r *runner) loadConversation(ctx context.Context) ([]*statev1.StoredMessage, error) {
 	session := r.claimed.session
 	tail := r.claim.GetMessages()
 	count := session.GetMessageCount() // of the messages before the tail
@@ -122,7 +127,11 @@ func (r *runner) loadConversation(ctx context.Context) ([]agent.Message, error) 
 		}
 		stored = append(stored, page.GetMessages()...)
 	}
-	stored = append(stored, tail...)
+	return append(stored, tail...), nil
+}
+
+// toTranscript converts the messages of the session.
+func (r *runner) toTranscript(stored []*statev1.StoredMessage) ([]agent.Message, error) {
 	transcript := make([]agent.Message, 0, len(stored))
 	for i, s := range stored {
 		if s.GetOrdinal() != int64(i) {
@@ -133,7 +142,7 @@ func (r *runner) loadConversation(ctx context.Context) ([]agent.Message, error) 
 			return nil, err
 		}
 		transcript = append(transcript, m)
-		if session.GetStepCount() == 0 && s.GetMessage().GetStep() > 0 {
+		if r.claimed.session.GetStepCount() == 0 && s.GetMessage().GetStep() > 0 {
 			r.branched = true // the message is of a step of the other session
 		}
 	}

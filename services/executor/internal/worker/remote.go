@@ -74,7 +74,11 @@ func (r *runner) executeRemote(ctx context.Context) error {
 // usersMessages returns the texts of the users' messages at the begin of the run, empty for none, and of the newest
 // ones in the conversation.
 func (r *runner) usersMessages(ctx context.Context) (own, newest string, err error) {
-	transcript, err := r.loadConversation(ctx)
+	stored, err := r.loadConversation(ctx)
+	if err != nil {
+		return "", "", err
+	}
+	transcript, err := r.toTranscript(stored)
 	if err != nil {
 		return "", "", err
 	}
