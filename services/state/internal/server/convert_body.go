@@ -22,7 +22,7 @@ func decodeBody(row session.Message) (*eventv1.Message, error) {
 	return m, nil
 }
 
-// sameContent reports whether both messages have the same role, parts, UI metadata and UI parts.
+// sameContent reports whether both messages have the same role, parts, UI metadata, UI parts and input of a caller.
 func sameContent(stored, posted session.Message) (bool, error) {
 	a, err := decodeBody(stored)
 	if err != nil {
@@ -30,6 +30,7 @@ func sameContent(stored, posted session.Message) (bool, error) {
 	}
 	b, err := decodeBody(posted)
 	same := a.GetRole() == b.GetRole() && a.GetUiMetadata() == b.GetUiMetadata() && a.GetUiParts() == b.GetUiParts() &&
+		proto.Equal(a.GetCaller(), b.GetCaller()) &&
 		slices.EqualFunc(a.GetParts(), b.GetParts(), func(a, b *eventv1.Part) bool { return proto.Equal(a, b) })
 	return same, err
 }

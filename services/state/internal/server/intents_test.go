@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -80,6 +81,7 @@ type scene struct {
 	session string
 	runs    []string
 	claim   *statev1.Claim // of the executing run
+	permits int            // announcements of rules
 }
 
 // act runs a line: a word, arguments, a quoted text, and options as name=value.
@@ -98,6 +100,7 @@ func (s *scene) act(line string) string {
 	do, known := map[string]func(act) string{
 		"send": s.send, "edit": s.edit, "regenerate": s.regenerate, "resume": s.resume, "retry": s.retry, "branch": s.branch,
 		"answer": s.answer, "step": s.step, "complete": s.step, "fail": s.step, "suspend": s.suspend, "interrupt": s.stop, "abort": s.stop,
+		"permit": s.permit,
 	}[words[0]]
 	if !known {
 		return "there is no such act"
@@ -135,6 +138,13 @@ func (s *scene) post(a act, r *statev1.StartRunRequest) string {
 	if len(r.GetMessages()) == 0 && a.text != "" {
 		r.Messages = []*eventv1.Message{said(eventv1.Role_ROLE_USER, "", a.text)}
 	}
+	if n := len(r.GetMessages()); n > 0 && a.options["tools"]+a.options["instructions"] != "" {
+		in := &eventv1.CallerInput{Instructions: a.options["instructions"]}
+		for _, name := range strings.FieldsFunc(a.options["tools"], func(c rune) bool { return c == ',' }) {
+			in.Tools = append(in.Tools, &eventv1.CallerTool{Name: name, InputSchema: `{"type":"object"}`})
+		}
+		r.Messages[n-1].Caller = in
+	}
 	got, err := s.bench.runs.StartRun(s.Context(), r)
 	if err != nil {
 		return "refused: " + fault.ReasonOf(err)
@@ -158,6 +168,20 @@ func (s *scene) post(a act, r *statev1.StartRunRequest) string {
 		what += fmt.Sprintf(", %d missing at the client", n)
 	}
 	return s.name(got.GetRun().GetRunId()) + " " + what + "; " + s.conversationOf()
+}
+
+// permit announces the agent again, with other rules for callers.
+func (s *scene) permit(a act) string {
+	rules := &statev1.AgentRules{CallerInstructions: a.options["instructions"] == "yes"}
+	if len(a.args) > 0 {
+		most, err := strconv.ParseInt(cmp.Or(a.options["max"], "16"), 10, 32)
+		s.must(err)
+		rules.CallerTools = &statev1.CallerTools{Allow: a.args, Max: int32(most), Taken: []string{"page_own"}}
+	}
+	s.permits++ // a known executor would not be waited for
+	executor := fmt.Sprintf("permits-%d", s.permits)
+	s.announcing(&statev1.ClaimRunsRequest{ExecutorId: executor, Agents: []*statev1.Agent{{AgentType: "support", Rules: rules}}})
+	return "ok"
 }
 
 func (s *scene) messages(a act) []*eventv1.Message {
@@ -322,7 +346,14 @@ func (s *scene) conversationOf() string {
 		if strings.HasPrefix(id, "msg_") {
 			id = "?"
 		}
-		said = append(said, fmt.Sprintf("%s(%s)", id, s.name(m.GetRunId())))
+		brought := ""
+		for _, tool := range m.GetCaller().GetTools() {
+			brought += "+" + tool.GetName()
+		}
+		if m.GetCaller().GetInstructions() != "" {
+			brought += "+instructions"
+		}
+		said = append(said, fmt.Sprintf("%s(%s)%s", id, s.name(m.GetRunId()), brought))
 	}
 	return strings.Join(said, " ")
 }

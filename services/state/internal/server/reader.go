@@ -26,8 +26,9 @@ type reader struct {
 	limits  *Limits
 	ids     ids
 	now     session.Millis
-	by      session.Caller // zero for an executor and the service itself
-	fileIDs []string       // of the files in the messages read so far
+	by      session.Caller   // zero for an executor and the service itself
+	fileIDs []string         // of the files in the messages read so far
+	asked   *eventv1.Message // the message that may bring tools and instructions; nil for none
 	err     error
 }
 
@@ -382,6 +383,9 @@ func (x *reader) checkMessage(m *eventv1.Message, limit int) {
 	}
 	x.optionalID("a message's run_id", m.GetRunId())
 	x.metadata(m.GetMetadata())
+	if m.GetCaller() != nil && m != x.asked {
+		x.refuse("MESSAGE_INVALID", "message %q brings tools or instructions; only the last message of a new run may", m.GetId())
+	}
 }
 
 // message reads a message of at most limit bytes. It fills in the empty fields of a copy.

@@ -125,6 +125,10 @@ func (s *runService) readStart(x *reader, r *statev1.StartRunRequest) session.Co
 	} else if len(r.GetAnswers()) > 0 {
 		x.refuse("ANSWER_INVALID", "answers need abandon_calls; to answer calls without abandoning the others, use SubmitCalls")
 	}
+	if n := len(r.GetMessages()); n > 0 {
+		x.asked = r.GetMessages()[n-1]
+		post.Caller = x.callerInput(x.asked.GetCaller())
+	}
 	post.Messages = x.userMessages(r.GetMessages(), !sends, post.RunID)
 	history := x.history(r.GetHistory(), post.RunID)
 	const maxEarlier = 1000
@@ -159,7 +163,16 @@ func (s *runService) readStart(x *reader, r *statev1.StartRunRequest) session.Co
 		return session.Command[session.Started]{
 			Targets: targets, Bytes: x.bytes(), Now: x.now, Actor: x.by.Actor, Intent: action,
 			HandsOver: true, AgentType: cmp.Or(post.AgentType, post.DefaultAgent),
-			Decide: func(views []*session.View) (*session.Change, session.Started, error) { return c.Decide(views...) },
+			Decide: func(views []*session.View) (*session.Change, session.Started, error) {
+				change, started, err := c.Decide(views...)
+				if err == nil && change != nil {
+					err = post.CheckCallerInput(change, views...)
+				}
+				if err != nil {
+					return nil, session.Started{}, err
+				}
+				return change, started, nil
+			},
 			Amend: func(views []*session.View, changes []*session.Change, started *session.Started) {
 				started.Unknown = c.Unknown(views...)
 				if len(changes) > 0 && changes[0] != nil {

@@ -127,12 +127,14 @@ func readAgent(x *reader, reason string, a *statev1.Agent) session.Agent {
 	}
 	return session.Agent{
 		Type: a.GetAgentType(), Description: a.GetDescription(), OnBusy: onBusy, StateSchema: a.GetStateSchema(), Remote: a.GetRemote(),
+		Rules: x.agentRules(reason, a.GetAgentType(), a.GetRules()),
 	}
 }
 
 func agentOut(a *session.Agent) *statev1.Agent {
 	return &statev1.Agent{
 		AgentType: a.Type, Description: a.Description, OnBusy: busyOut[a.OnBusy], StateSchema: a.StateSchema, Remote: a.Remote,
+		Rules: agentRulesOut(a.Rules),
 	}
 }
 

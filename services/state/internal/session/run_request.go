@@ -30,8 +30,9 @@ type RunRequest struct {
 	MustExist     bool   // the session must exist
 	LastSeenRunID string // a run of the newest answer, as the client saw it; empty for any
 	Messages      []Message
-	EarlierIDs    []string // of users' messages that the client has; see Unknown
-	Answers       []Answer // to calls of the session, applied before Abandon
+	Caller        CallerInput // of the last message
+	EarlierIDs    []string    // of users' messages that the client has; see Unknown
+	Answers       []Answer    // to calls of the session, applied before Abandon
 	// RefuseUnknownAnswers refuses a request that would wait if it answers a call that the session does not know.
 	RefuseUnknownAnswers bool
 	Abandon              func(Call) []byte // returns the answer to an open call; nil leaves open calls open

@@ -128,6 +128,7 @@ type Agent struct {
 	StateSchema string     // JSON Schema of the custom state; empty if anything fits
 	Remote      bool       // another Holdfast runs it
 	Definition  string     // the hash of the stored definition; empty for an agent that an executor announces
+	Rules       *AgentRules
 }
 
 // Problem is a part of an executor's agents that is out of service or incomplete.

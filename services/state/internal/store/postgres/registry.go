@@ -17,10 +17,11 @@ var (
 		`INSERT INTO executors (executor_id, heard_at, agents, problems) VALUES ($1::text, $2::bigint, $3::text[], $4::text)
 		ON CONFLICT (executor_id) DO UPDATE SET heard_at = excluded.heard_at, agents = excluded.agents, problems = excluded.problems`,
 	)
-	upsertAgents = prepared(`INSERT INTO agents (agent_type, description, on_busy, state_schema, remote, announced_at)
-		SELECT *, $6::bigint FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::boolean[])
+	upsertAgents = prepared(`INSERT INTO agents (agent_type, description, on_busy, state_schema, remote, rules, announced_at)
+		SELECT *, $7::bigint FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::boolean[], $6::text[])
 		ON CONFLICT (agent_type) DO UPDATE SET description = excluded.description, on_busy = excluded.on_busy,
-			state_schema = excluded.state_schema, remote = excluded.remote, announced_at = excluded.announced_at`)
+			state_schema = excluded.state_schema, remote = excluded.remote, rules = excluded.rules,
+			announced_at = excluded.announced_at`)
 )
 
 // Announce implements store.Registry.
@@ -33,11 +34,12 @@ func (s registry) Announce(
 ) error {
 	// Concurrent announcements of the same agents lock them in one order.
 	sorted := slices.SortedStableFunc(slices.Values(agents), func(a, b session.Agent) int { return cmp.Compare(a.Type, b.Type) })
-	types, descriptions, policies, schemas, remote := []string{}, []string{}, []string{}, []string{}, []bool{} // empty arrays, not NULL
+	types, descriptions, policies, schemas := []string{}, []string{}, []string{}, []string{} // empty arrays, not NULL
+	remote, rules := []bool{}, []table.JSON[*session.AgentRules]{}
 	for i, a := range sorted {
 		if i+1 == len(sorted) || sorted[i+1].Type != a.Type { // the last description wins
 			types, descriptions, policies = append(types, a.Type), append(descriptions, a.Description), append(policies, string(a.OnBusy))
-			schemas, remote = append(schemas, a.StateSchema), append(remote, a.Remote)
+			schemas, remote, rules = append(schemas, a.StateSchema), append(remote, a.Remote), append(rules, table.AsJSON(&sorted[i].Rules))
 		}
 	}
 	encoded, err := table.EncodeProblems(problems)
@@ -46,7 +48,7 @@ func (s registry) Announce(
 	}
 	err = s.execute(ctx, func(p *pipeline) {
 		p.exec(upsertExecutor, executorID, int64(now), types, encoded)
-		p.exec(upsertAgents, types, descriptions, policies, schemas, remote, int64(now))
+		p.exec(upsertAgents, types, descriptions, policies, schemas, remote, rules, int64(now))
 	})
 	return wrap(ctx, err, "announce executor %q", executorID)
 }
@@ -170,16 +172,16 @@ func (s registry) Unserved(ctx context.Context) (map[string]session.Millis, erro
 	return unserved, wrap(ctx, err, "read agents without executors")
 }
 
-const agentColumns = `a.agent_type, a.description, a.on_busy, a.state_schema, a.remote`
+const agentColumns = `a.agent_type, a.description, a.on_busy, a.state_schema, a.remote, a.rules`
 
 func agentDestinations(to []any, a *session.Agent) []any {
-	return append(to, &a.Type, &a.Description, (*string)(&a.OnBusy), &a.StateSchema, &a.Remote)
+	return append(to, &a.Type, &a.Description, (*string)(&a.OnBusy), &a.StateSchema, &a.Remote, table.AsJSON(&a.Rules))
 }
 
 // foundAgent selects the agent a of a type: an agent of the tenant if it has stored one and no registered executor
 // announces the type, or else what executors have announced.
 func foundAgent(agentType string) string {
-	const columns = `agent_type, description, on_busy, state_schema, remote, `
+	const columns = `agent_type, description, on_busy, state_schema, remote, rules, `
 	return ` CROSS JOIN LATERAL (SELECT * FROM (
 		SELECT ` + columns + `definition, 1 AS place FROM stored_agents s WHERE tenant = v.tenant AND s.agent_type = ` + agentType + `
 			AND NOT EXISTS (SELECT 1 FROM executors e WHERE s.agent_type = ANY (e.agents) OFFSET 0)

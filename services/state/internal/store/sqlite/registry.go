@@ -28,11 +28,12 @@ func (s registry) Announce(
 			return err
 		}
 		for _, a := range agents {
-			_, err := c.exec(ctx, `INSERT INTO agents (agent_type, description, on_busy, state_schema, remote, announced_at)
-				VALUES (?, ?, ?, ?, ?, ?)
+			_, err := c.exec(ctx, `INSERT INTO agents (agent_type, description, on_busy, state_schema, remote, rules, announced_at)
+				VALUES (?, ?, ?, ?, ?, ?, ?)
 				ON CONFLICT (agent_type) DO UPDATE SET description = excluded.description, on_busy = excluded.on_busy,
-					state_schema = excluded.state_schema, remote = excluded.remote, announced_at = excluded.announced_at`,
-				a.Type, a.Description, a.OnBusy, a.StateSchema, a.Remote, now)
+					state_schema = excluded.state_schema, remote = excluded.remote, rules = excluded.rules,
+					announced_at = excluded.announced_at`,
+				a.Type, a.Description, a.OnBusy, a.StateSchema, a.Remote, table.AsJSON(&a.Rules), now)
 			if err != nil {
 				return err
 			}
@@ -171,10 +172,10 @@ func (s registry) Unserved(ctx context.Context) (map[string]session.Millis, erro
 	return unserved, wrap(ctx, err, "read agents without executors")
 }
 
-const agentFields = `agent_type, description, on_busy, state_schema, remote`
+const agentFields = `agent_type, description, on_busy, state_schema, remote, rules`
 
 func agentDestinations(a *session.Agent) []any {
-	return []any{&a.Type, &a.Description, &a.OnBusy, &a.StateSchema, &a.Remote}
+	return []any{&a.Type, &a.Description, &a.OnBusy, &a.StateSchema, &a.Remote, table.AsJSON(&a.Rules)}
 }
 
 // readAgent returns an agent of the tenant if it has stored one and no registered executor announces the type, or else

@@ -178,7 +178,8 @@ var reads = []suiteCase{
 		expect(map[string][]session.Problem{})
 	}},
 	{"a command sees what executors announce of the agents", func(h *harness) {
-		own := session.Agent{Type: agent, OnBusy: session.BusyEnqueue, StateSchema: `{"type":"object"}`}
+		own := session.Agent{Type: agent, OnBusy: session.BusyEnqueue, StateSchema: `{"type":"object"}`,
+			Rules: &session.AgentRules{CallerTools: &session.CallerTools{Allow: []string{"page_*"}, Max: 3, Taken: []string{"own"}}}}
 		named := session.Agent{Type: "zeta", Description: "z", Remote: true}
 		h.must(h.Store.Announce(h.Context(), executor, []session.Agent{own, named}, h.now))
 		h.start(h.startOf(home))

@@ -346,6 +346,7 @@ var StoredAgents = Table[session.StoredAgent]{
 		text("on_busy", func(a *session.StoredAgent) *string { return (*string)(&a.OnBusy) }),
 		text("state_schema", func(a *session.StoredAgent) *string { return &a.StateSchema }),
 		boolean("remote", func(a *session.StoredAgent) *bool { return &a.Remote }),
+		asJSON("rules", func(a *session.StoredAgent) **session.AgentRules { return &a.Rules }),
 		text("stored_by", func(a *session.StoredAgent) *string { return &a.By }),
 		integer("stored_at", func(a *session.StoredAgent) *int64 { return (*int64)(&a.At) }),
 	},
