@@ -23,6 +23,7 @@ func (s *Server) ListMessages(ctx context.Context, r *agentv1.ListMessagesReques
 			showPublicErrors(m.GetMessage())
 			if !seesContext(ctx) {
 				hideContext(m.GetMessage())
+				m.GetMessage().Caller = nil // an application may have given its users' messages instructions
 			}
 			return &agentv1.StoredMessage{Ordinal: m.GetOrdinal(), Message: m.GetMessage()}
 		}),

@@ -7,6 +7,7 @@ import (
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/pkg/telemetry"
 	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi/auth"
@@ -62,6 +63,9 @@ func (s *Server) startRequest(ctx context.Context, tenant string, r *agentv1.Sta
 		return nil, err
 	}
 	messages = slices.Concat(rows, messages, userMessage(r.GetMessage()))
+	if n := len(messages); n > 0 && (len(r.GetTools()) > 0 || r.GetInstructions() != "") {
+		messages[n-1].Caller = &eventv1.CallerInput{Tools: r.GetTools(), Instructions: r.GetInstructions()}
+	}
 	start := &statev1.StartRunRequest{
 		Tenant: tenant, SessionId: r.GetSessionId(), AgentType: r.GetAgentType(), RequestKey: r.GetRequestKey(),
 		DefaultAgentType: s.Sessions.DefaultAgent, UserId: r.GetUserId(), OrganizationId: r.GetOrganizationId(),

@@ -48,6 +48,18 @@ func (r *request) UnmarshalJSON(text []byte) error {
 			return r.decodeMessages(value, at)
 		case "message":
 			return r.decodeMessage(value, at)
+		case "tools":
+			if value[0] != '[' { // of another form, so it is the app's
+				r.ignore(name)
+				return nil
+			}
+			return located(json.Unmarshal(value, &r.Tools), name, at)
+		case "instructions":
+			if value[0] != '"' {
+				r.ignore(name)
+				return nil
+			}
+			return located(json.Unmarshal(value, &r.Instructions), name, at)
 		case "state":
 			if r.State = string(value); r.State == "null" {
 				r.State = ""

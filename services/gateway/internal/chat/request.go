@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"net/http"
@@ -24,6 +25,9 @@ type request struct {
 	OnBusy    string // the policy while a run is live; "" for the agent's
 	RunID     string // the newest run that the client knows; "" for none
 	State     string // JSON: the custom state of a new session; "" for none
+	// Tools and instructions of the page, for the turn that the message begins.
+	Tools        []callerTool
+	Instructions string
 
 	budget  partBudget
 	ignored []string // names of keys and kinds of parts without an effect
@@ -102,6 +106,40 @@ type message struct {
 	Role     string          `json:"role"`
 	Parts    []part          `json:"parts"`
 	Metadata json.RawMessage `json:"metadata"`
+}
+
+// callerTool is a tool of the page.
+type callerTool struct {
+	Name           string          `json:"name"`
+	Description    string          `json:"description"`
+	InputSchema    json.RawMessage `json:"inputSchema"`
+	OutputSchema   json.RawMessage `json:"outputSchema"`
+	Strict         bool            `json:"strict"`
+	AnswerWithinMS int64           `json:"answerWithinMs"`
+}
+
+// callerInput returns what the page brings to the turn; nil for nothing.
+func (r *request) callerInput() *eventv1.CallerInput {
+	if len(r.Tools) == 0 && r.Instructions == "" {
+		return nil
+	}
+	in := &eventv1.CallerInput{Instructions: r.Instructions}
+	for _, t := range r.Tools {
+		in.Tools = append(in.Tools, &eventv1.CallerTool{
+			Name: t.Name, Description: t.Description, InputSchema: compact(t.InputSchema), OutputSchema: compact(t.OutputSchema),
+			Strict: t.Strict, AnswerWithinMs: t.AnswerWithinMS,
+		})
+	}
+	return in
+}
+
+// compact returns a JSON value without spaces, so that equal values of a repeated request are equal texts; "" for none.
+func compact(value json.RawMessage) string {
+	var out bytes.Buffer
+	if len(value) == 0 || string(value) == "null" || json.Compact(&out, value) != nil {
+		return ""
+	}
+	return out.String()
 }
 
 // maxMetadata bounds the metadata and the data parts of a user message, in bytes each.

@@ -20,6 +20,19 @@ type describedChatRequest struct {
 	OnBusy    string                 `json:"onBusy" enum:"reject,enqueue,interrupt,rollback" doc:"what happens while a run is live; interrupt if missing, unless the agent has a policy"`
 	RunID     string                 `json:"runId" doc:"the newest run that the client knows"`
 	State     json.RawMessage        `json:"state" doc:"the custom state of a new session, an object; it needs the scope operate, and has no effect otherwise"`
+
+	Tools        []describedTool `json:"tools" doc:"tools of the page for the turn of a new message, whose calls it answers; the agent has to permit callerTools. An object in place of the list belongs to the app"`
+	Instructions string          `json:"instructions" doc:"instructions to the model for the turn of a new message; the agent has to permit callerInstructions"`
+}
+
+// describedTool describes a callerTool.
+type describedTool struct {
+	Name           string          `json:"name" required:"true" doc:"1 to 64 characters of A-Z a-z 0-9 _ -"`
+	Description    string          `json:"description"`
+	InputSchema    json.RawMessage `json:"inputSchema" required:"true" doc:"the JSON Schema of the arguments, of type object"`
+	OutputSchema   json.RawMessage `json:"outputSchema" doc:"the JSON Schema of the result"`
+	Strict         bool            `json:"strict" doc:"asks the provider to constrain the arguments to the schema"`
+	AnswerWithinMS int64           `json:"answerWithinMs" doc:"how long a call waits for its answer; no limit if missing"`
 }
 
 // describedChatMessage describes a UIMessage of a request.
@@ -61,7 +74,7 @@ func (c *Chat) Routes() []httpapi.Route {
 			Answers: []httpapi.Answer{{Status: http.StatusOK, About: stream, Type: "text/event-stream"}},
 			Faults: httpapi.Faults{
 				fault.Invalid: {
-					"AGENT_REQUIRED", "ANSWER_INVALID", "FILE_INVALID", "ID_INVALID", "KIND_MISMATCH", "MESSAGE_INVALID",
+					"AGENT_REQUIRED", "ANSWER_INVALID", "CALLER_TOOLS_INVALID", "FILE_INVALID", "ID_INVALID", "KIND_MISMATCH", "MESSAGE_INVALID",
 					"METADATA_INVALID", "ON_BUSY_INVALID", "STATE_INVALID",
 				},
 				fault.NotFound: {"AGENT_NOT_FOUND", "FILE_NOT_FOUND", "MESSAGE_NOT_FOUND", "UNKNOWN_TOOL_CALL"},
@@ -70,10 +83,10 @@ func (c *Chat) Routes() []httpapi.Route {
 					"SESSION_COMPLETED", "SESSION_SUSPENDED",
 				},
 				fault.TooLarge: {
-					"FILE_TOO_LARGE", "HISTORY_TOO_LARGE", "MESSAGE_TOO_LARGE", "RESULT_TOO_LARGE", "STATE_SIZE_EXCEEDED", "TOO_MANY_MESSAGES",
-					"TOO_MANY_PARTS",
+					"CALLER_TOOLS_TOO_LARGE", "FILE_TOO_LARGE", "HISTORY_TOO_LARGE", "MESSAGE_TOO_LARGE", "RESULT_TOO_LARGE", "STATE_SIZE_EXCEEDED",
+					"TOO_MANY_MESSAGES", "TOO_MANY_PARTS",
 				},
-				fault.Denied:      {"APPROVER_REFUSED"},
+				fault.Denied:      {"APPROVER_REFUSED", "CALLER_TOOLS_REFUSED"},
 				fault.Exhausted:   {"QUOTA_BYTES", "QUOTA_QUEUED", "QUOTA_STARTS", "TOO_MANY_FILES", "TOO_MANY_WAITING"},
 				fault.Unavailable: {"CALL_NOT_OPEN"},
 			},

@@ -96,6 +96,7 @@ func (p *post) startRequest(ctx context.Context, earlier []rawValue) *statev1.St
 	if o.message == nil || o.intent == regenerate && o.message.GetId() == "" {
 		return r
 	}
+	o.message.Caller = p.body.callerInput()
 	r.Messages = append(r.Messages, o.message)
 	r.Answers = toSubmitted(o.reply.lastStepAnswers())
 	r.RefuseUnknownAnswers = len(r.GetAnswers()) > 0

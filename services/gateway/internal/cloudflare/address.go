@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/httpapi"
 )
 
@@ -16,8 +17,9 @@ type address struct {
 	name    string
 	agent   string // the announced agent
 	session string
-	initial string // state of an instance without a session; "" for none
-	open    bool   // every caller with the scope chat may write the state
+	initial string               // state of an instance without a session; "" for none
+	open    bool                 // every caller with the scope chat may write the state
+	tools   *statev1.CallerTools // that pages may bring; nil for none
 }
 
 // resolve finds the instance of a path. NotFound (AGENT_NOT_FOUND), Conflict (AGENT_AMBIGUOUS),
@@ -28,14 +30,16 @@ func (s *Sockets) resolve(ctx context.Context, r *http.Request) (address, error)
 	if err != nil {
 		return a, err
 	}
-	names, schemas := make([]string, len(agents)), map[string]string{}
+	names, byName := make([]string, len(agents)), map[string]*statev1.Agent{}
 	for i, known := range agents {
-		names[i], schemas[known.GetAgentType()] = known.GetAgentType(), known.GetStateSchema()
+		names[i], byName[known.GetAgentType()] = known.GetAgentType(), known
 	}
 	if a.agent, err = findAgent(names, a.segment); err != nil {
 		return a, err
 	}
-	a.initial, a.open = s.initialState(schemas[a.agent]), clientWritable(schemas[a.agent])
+	known := byName[a.agent]
+	a.initial, a.open = s.initialState(known.GetStateSchema()), clientWritable(known.GetStateSchema())
+	a.tools = known.GetRules().GetCallerTools()
 	a.session = sessionID(a.agent, a.name)
 	if err := httpapi.CheckID("the name of the instance", a.name); err != nil {
 		return a, err

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -249,7 +250,10 @@ func (c *connection) post(text string) (map[string]json.RawMessage, error) {
 			delete(body, name)
 		}
 	}
-	c.noteTools(body["clientTools"])
+	if tools := c.pageTools(body["clientTools"]); tools != nil {
+		body["tools"] = tools
+	}
+	delete(body, "clientTools")
 	body["id"] = encode(c.address.session)
 	if c.instance.last().GetSession() == nil {
 		body["agentType"] = encode(c.address.agent)
@@ -257,22 +261,42 @@ func (c *connection) post(text string) (map[string]json.RawMessage, error) {
 	return body, nil
 }
 
-// noteTools logs the tools that a page sends, once for a socket. They are ignored: the agent declares its
-// client tools.
-func (c *connection) noteTools(tools json.RawMessage) {
+// pageTools returns the tools that a page brings, in the form of POST /chat; nil for none. The tools that the agent has
+// are left out. An agent that permits none to callers declares the tools of its pages itself: then all are left out, and
+// logged once for a socket.
+func (c *connection) pageTools(text json.RawMessage) json.RawMessage {
 	var list []struct {
-		Name string `json:"name"`
+		Name        string          `json:"name"`
+		Description string          `json:"description,omitempty"`
+		Parameters  json.RawMessage `json:"parameters,omitempty"`
 	}
-	if c.chat.tools || json.Unmarshal(tools, &list) != nil || len(list) == 0 {
-		return
+	if json.Unmarshal(text, &list) != nil || len(list) == 0 {
+		return nil
 	}
-	c.chat.tools = true
-	names := make([]string, min(len(list), maxNotedTools))
-	for i := range names {
-		names[i] = fmt.Sprintf("%.64s", list[i].Name)
+	if c.address.tools == nil {
+		if !c.chat.tools {
+			c.chat.tools = true
+			names := make([]string, min(len(list), maxNotedTools))
+			for i := range names {
+				names[i] = fmt.Sprintf("%.64s", list[i].Name)
+			}
+			c.Log.InfoContext(c.ctx, "the tools of a page are ignored; the agent must declare its client tools, or permit callerTools",
+				"session", c.address.session, "tools", names)
+		}
+		return nil
 	}
-	c.Log.InfoContext(c.ctx, "the tools of a page are ignored; the agent must declare its client tools",
-		"session", c.address.session, "tools", names)
+	tools := []map[string]any{}
+	for _, t := range list {
+		if slices.Contains(c.address.tools.GetTaken(), t.Name) {
+			continue
+		}
+		schema := t.Parameters
+		if len(schema) == 0 { // optional for these clients
+			schema = json.RawMessage(`{"type":"object"}`)
+		}
+		tools = append(tools, map[string]any{"name": t.Name, "description": t.Description, "inputSchema": schema})
+	}
+	return encode(tools)
 }
 
 // maxNotedTools bounds the tools in the log.

@@ -78,7 +78,7 @@ func IsTransient(err error) bool {
 }
 
 // ofCallers are reasons of services against the caller, not against this gateway.
-var ofCallers = []string{"APPROVER_REFUSED", "OWNER_REFUSED", "SCOPE_MISSING"}
+var ofCallers = []string{"APPROVER_REFUSED", "CALLER_TOOLS_REFUSED", "OWNER_REFUSED", "SCOPE_MISSING"}
 
 // HideCredentialFault hides a refusal of this gateway's credentials by a service. The caller would otherwise
 // receive 401 for its own.
