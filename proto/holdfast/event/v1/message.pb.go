@@ -103,7 +103,8 @@ type Message struct {
 	// The client's data parts of a user message, a JSON array of {"at", "type", "id"?, "data"}. `at` is how many of
 	// `parts` come before it. The service stores and returns it. Models do not see it.
 	UiParts string `protobuf:"bytes,10,opt,name=ui_parts,json=uiParts,proto3" json:"ui_parts,omitempty"`
-	// What the sender of a user message adds to the agent, for the turn that the message begins.
+	// What the sender of a user message adds to the agent, for the turn that the message begins. Clients see it with the
+	// scope operate only.
 	Caller        *CallerInput `protobuf:"bytes,11,opt,name=caller,proto3" json:"caller,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
