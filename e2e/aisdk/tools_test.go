@@ -1,6 +1,7 @@
 package aisdk_test
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 )
@@ -18,6 +19,7 @@ const abandoned = "client_tool_abandoned"
 // clientTools are scenarios with page tools.
 func clientTools(c client) []scenario {
 	late := c.uniqueText("hello", "late")
+	guest := c.uniqueText("ask me", "guest")
 	return []scenario{
 		{
 			Name: "a client tool", Agent: "helper", Tools: ada, Auto: "tools", Steps: []step{send("ask me")},
@@ -26,6 +28,25 @@ func clientTools(c client) []scenario {
 				p.posted(t, 2)
 				p.called(t, "ask")
 				p.continued(t, 1)
+			},
+		},
+		{
+			Name: "a tool of the page", Agent: "guest", Tools: ada, Auto: "tools", Steps: []step{send(guest)},
+			Body: map[string]any{"instructions": "Speak French.", "tools": []any{map[string]any{
+				"name": "ask", "description": "Asks the user.", "inputSchema": map[string]any{
+					"type": "object", "properties": map[string]any{"question": map[string]any{"type": "string"}}, "required": []string{"question"},
+				},
+			}}},
+			check: func(t *testing.T, p *played) {
+				p.holds(t, "user:", said(guest), "assistant:", done("ask", question, name), said("I was told: "+name))
+				p.posted(t, 2)
+				p.called(t, "ask")
+				for _, r := range p.world.brain.provider.Requests(guest) {
+					sent, _ := json.Marshal(r.Body)
+					if !strings.Contains(string(sent), `"name":"ask"`) || !strings.Contains(string(sent), "Speak French.") {
+						t.Errorf("the model was sent %s, want the tool and the instructions of the page", sent)
+					}
+				}
 			},
 		},
 		{

@@ -95,6 +95,11 @@ agents:
     description: Does not wait for long.
     model: openai/fake
     tools: [{use: ask, answerWithin: WITHIN}]
+  - name: guest
+    description: Has the tools of the page.
+    model: openai/fake
+    callerTools: {allow: ask}
+    callerInstructions: true
   - {name: narrator, description: Tells stories., model: scripted/narrator, tools: [ask]}
   - {name: thinker, description: Thinks., model: scripted/thinker}
   - name: clerk

@@ -149,10 +149,12 @@ class TestTheDescription(unittest.TestCase):
             compact=lambda call: "",
             stop_when=lambda call: False,
             on_busy="enqueue",
+            caller_tools={"allow": ["page_*"], "max": 4},
+            caller_instructions=True,
             guard=Guard(on_reply=lambda call: None),
             hooks=Hooks(before_run=lambda call: None, on_state_change=lambda call: None),
             methods=[reset],
-            extra={"callerTools": {"max": 1}},
+            extra={"later": {"max": 1}},
         )
         with Serving(serve([made], secrets=SECRET, build="git:1")) as executor:
             answer = executor.send("GET")
@@ -205,7 +207,9 @@ class TestTheDescription(unittest.TestCase):
                 "onBusy": "enqueue",
                 "callbacks": ["compact", "guard.onReply", "hooks.beforeRun", "hooks.onStateChange", "stopWhen"],
                 "methods": ["reset"],
-                "callerTools": {"max": 1},
+                "callerTools": {"allow": ["page_*"], "max": 4},
+                "callerInstructions": True,
+                "later": {"max": 1},
             },
         )
         refund_json, look_json, ask, calculate, note, pick, reader = tools

@@ -149,6 +149,8 @@ test('every field of an agent and of its tools reaches the description', async (
         compact: () => '',
         stopWhen: [{ tool: 'ask' }],
         onBusy: 'enqueue',
+        callerTools: { allow: ['page_*'], max: 4 },
+        callerInstructions: true,
         tools: [
           'calculate',
           { use: 'note', approval: 'always' },
@@ -201,6 +203,8 @@ test('every field of an agent and of its tools reaches the description', async (
     context: { maxTokens: 10, keepTokens: 5, compaction: 'summary' },
     stopWhen: [{ tool: 'ask' }],
     onBusy: 'enqueue',
+    callerTools: { allow: ['page_*'], max: 4 },
+    callerInstructions: true,
     callbacks: ['compact'],
     tools: [
       'calculate',

@@ -401,6 +401,8 @@ def agent(
     compact: Callable[[CompactCall[Any]], Result[str]] | None = None,
     stop_when: Callable[[StopCall[Any]], Result[bool]] | Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     on_busy: Literal["reject", "enqueue", "interrupt", "rollback"] | None = None,
+    caller_tools: Mapping[str, Any] | None = None,
+    caller_instructions: bool | None = None,
     guard: Guard | None = None,
     hooks: Hooks | None = None,
     methods: Sequence[Method] | Mapping[str, Method] = (),
@@ -415,6 +417,10 @@ def agent(
     max_steps: `math.inf` for no limit.
     compact: writes the summary of older messages; needs `context` with the compaction "summary".
     stop_when: rules as in agents files, or a function that is called after each step.
+    caller_tools: permits callers to bring tools whose calls they answer: `{"allow": True}`, or patterns of names such
+        as `{"allow": ["page_*"], "max": 4}`.
+    caller_instructions: permits callers to add instructions behind the system prompt. With them, a caller can make the
+        model ignore the prompt.
     guard, hooks: see `Guard` and `Hooks`.
     methods: functions that clients of `/agents` call by their names, outside of runs: the arguments of the client come
         in order, converted by their hints, and a parameter of type `MethodCall` is the call itself.
@@ -488,6 +494,8 @@ def agent(
         context=context and _camel_keys(context),
         stopWhen=stop_when and to_json(stop_when),
         onBusy=on_busy,
+        callerTools=caller_tools and _camel_keys(caller_tools),
+        callerInstructions=caller_instructions,
         **(extra or {}),
     )
     if callbacks:

@@ -180,9 +180,15 @@ class Holdfast:
         request_key: str | None = None,
         timeout: float | None = None,
         priority: int | None = None,
+        tools: Sequence[api.CallerTool] | None = None,
+        instructions: str | None = None,
     ) -> api.StartResponse:
         """start begins the next run of a session, or of a new one. It is repeated after a broken connection, and
-        starts one run only. timeout: the run has to end within these seconds; default no limit."""
+        starts one run only. timeout: the run has to end within these seconds; default no limit.
+
+        tools: tools of the caller for this turn; the caller answers their calls, like those of client tools.
+        instructions: instructions to the model for this turn. The agent has to permit both (`callerTools`,
+        `callerInstructions`); HoldfastError with the code CALLER_TOOLS_REFUSED otherwise."""
         body = {
             "message": message,
             "agentType": agent,
@@ -197,6 +203,8 @@ class Holdfast:
             "requestKey": request_key or str(uuid.uuid4()),
             "timeoutMs": None if timeout is None else int(timeout * 1000),
             "priority": priority,
+            "tools": None if tools is None else list(tools),
+            "instructions": instructions,
         }
         return cast(
             api.StartResponse,

@@ -54,6 +54,10 @@ export interface AgentOptions<S extends Schema, O extends Schema> {
   /** Ends the run as completed: rules, or a function that is called after each step that does not end it. */
   stopWhen?: StopRule | StopRule[] | ((progress: Progress<OutputOf<S>>) => Awaitable<boolean>);
   onBusy?: 'reject' | 'enqueue' | 'interrupt' | 'rollback';
+  /** Callers may bring tools whose calls they answer: true for every name, or patterns such as page_*. At most max, 16 by default. */
+  callerTools?: { allow: true | string | string[]; max?: number };
+  /** Callers may add instructions behind the system prompt. With them, a caller can make the model ignore the prompt. */
+  callerInstructions?: boolean;
   guard?: Guard<OutputOf<O>, OutputOf<S>>;
   hooks?: Hooks<OutputOf<S>>;
   methods?: Methods<OutputOf<S>>;
@@ -117,6 +121,8 @@ const plain = [
   'cache',
   'providerOptions',
   'onBusy',
+  'callerTools',
+  'callerInstructions',
 ] as const;
 const known = [
   ...plain,
