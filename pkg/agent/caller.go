@@ -2,8 +2,6 @@ package agent
 
 import (
 	"fmt"
-	"path"
-	"slices"
 	"strings"
 )
 
@@ -30,14 +28,6 @@ type CallerTools struct {
 
 // maxCallerPatterns limits CallerTools.Allow.
 const maxCallerPatterns = 100
-
-// Permits reports whether a caller may bring a tool of the name.
-func (c CallerTools) Permits(name string) bool {
-	return slices.ContainsFunc(c.Allow, func(pattern string) bool {
-		ok, err := path.Match(pattern, name)
-		return ok && err == nil
-	})
-}
 
 // CallerToolProblems returns the problems of the tools that a caller brings.
 func CallerToolProblems(tools []Tool) []Problem {

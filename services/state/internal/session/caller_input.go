@@ -2,9 +2,9 @@ package session
 
 import (
 	"cmp"
+	"path"
 	"slices"
 
-	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/fault"
 )
 
@@ -19,6 +19,14 @@ type CallerTools struct {
 	Allow []string `json:"allow"` // patterns, as in agent.CallerTools
 	Max   int32    `json:"max"`
 	Taken []string `json:"taken,omitempty"` // names of the agent's own tools
+}
+
+// permits reports whether a pattern permits the name of a tool.
+func (t CallerTools) permits(name string) bool {
+	return slices.ContainsFunc(t.Allow, func(pattern string) bool {
+		ok, err := path.Match(pattern, name)
+		return ok && err == nil
+	})
 }
 
 // CallerInput is what a request adds to its agent, for the turn that it begins.
@@ -52,7 +60,7 @@ func (in CallerInput) checkPermitted(name string, a *Agent) error {
 	}
 	for _, tool := range in.Tools {
 		switch {
-		case !(agent.CallerTools{Allow: permitted.Allow}).Permits(tool):
+		case !permitted.permits(tool):
 			return fault.New(fault.Denied, "CALLER_TOOLS_REFUSED",
 				"the agent %q does not take the tool %q of a caller; omit it, or add its name to callerTools.allow in the definition", name, tool)
 		case slices.Contains(permitted.Taken, tool):
