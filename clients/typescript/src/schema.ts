@@ -927,6 +927,8 @@ export interface components {
             agentType?: string;
             /** @description the session; a new id begins a session */
             id: string;
+            /** @description instructions to the model for the turn of a new message; the agent has to permit callerInstructions */
+            instructions?: string;
             /** @description the last message alone, or its text */
             message?: unknown;
             /** @description the message to edit or to answer again */
@@ -942,6 +944,8 @@ export interface components {
             runId?: string;
             /** @description the custom state of a new session, an object; it needs the scope operate, and has no effect otherwise */
             state?: unknown;
+            /** @description tools of the page for the turn of a new message, whose calls it answers; the agent has to permit callerTools. An object in place of the list belongs to the app */
+            tools?: components["schemas"]["Tool"][];
             /**
              * @description submit-message if missing
              * @enum {string}
@@ -1101,6 +1105,23 @@ export interface components {
             /** Format: int64 */
             nextSequence: number;
             rewound?: components["schemas"]["Rewound"][];
+        };
+        /** @description CallerTool is a tool that a caller brings. */
+        InputCallerTool: {
+            /**
+             * Format: int64
+             * @description How long a call waits for its answer, in milliseconds; 0 for no limit.
+             */
+            answerWithinMs?: number;
+            description?: string;
+            /** @description The JSON Schema of the arguments, of type object. */
+            inputSchema?: unknown;
+            /** @description 1 to 64 characters of A-Z a-z 0-9 _ -. It must not be the name of another tool. */
+            name?: string;
+            /** @description The JSON Schema of the result; empty accepts any. */
+            outputSchema?: unknown;
+            /** @description Asks the provider to constrain the arguments to the schema, if it can. */
+            strict?: boolean;
         };
         /** @description ContextRow is a message to the model that users do not see: see Agent.StepContext of pkg/agent. As a message it has the role CONTEXT, the text as its part, and the other fields in its metadata. */
         InputContextRow: {
@@ -1727,6 +1748,8 @@ export interface components {
             agentType?: string;
             /** @description Messages to the model that users do not see, before those of the user. At most 100. Needs the scope `operate`. */
             context?: components["schemas"]["InputContextRow"][];
+            /** @description Instructions of the caller to the model, for this turn with all its continuations. The agent has to permit them (callerInstructions): PERMISSION_DENIED (CALLER_TOOLS_REFUSED). At most 16 KiB. */
+            instructions?: string;
             /** @description The user's message, as a text. Behind `messages`, if both are set. */
             message?: string;
             /** @description The user's messages, with texts and files, at most 1,000. There must be one, here or in `message`. */
@@ -1754,6 +1777,8 @@ export interface components {
              * @description The run has to end within this time after its creation; 0 for no limit.
              */
             timeoutMs?: number;
+            /** @description Tools of the caller, for this turn with all its continuations. The caller answers their calls, as those of client tools. The agent has to permit them (callerTools): PERMISSION_DENIED (CALLER_TOOLS_REFUSED). INVALID_ARGUMENT (CALLER_TOOLS_INVALID), INVALID_ARGUMENT (CALLER_TOOLS_TOO_LARGE). */
+            tools?: components["schemas"]["InputCallerTool"][];
             /** @description The user and the organization of a new session. */
             userId?: string;
         };
@@ -1884,6 +1909,22 @@ export interface components {
             reasoningTokens: number;
             /** Format: int64 */
             totalTokens: number;
+        };
+        Tool: {
+            /**
+             * Format: int64
+             * @description how long a call waits for its answer; no limit if missing
+             */
+            answerWithinMs?: number;
+            description?: string;
+            /** @description the JSON Schema of the arguments, of type object */
+            inputSchema: unknown;
+            /** @description 1 to 64 characters of A-Z a-z 0-9 _ - */
+            name: string;
+            /** @description the JSON Schema of the result */
+            outputSchema?: unknown;
+            /** @description asks the provider to constrain the arguments to the schema */
+            strict?: boolean;
         };
         ToolUsage: {
             /** Format: int64 */
@@ -2925,7 +2966,7 @@ export interface operations {
                     "text/event-stream": string;
                 };
             };
-            /** @description AGENT_REQUIRED, AI_SDK_INVALID, ANSWER_INVALID, BODY_INVALID, FILE_INVALID, ID_INVALID, KIND_MISMATCH, MESSAGE_INVALID, METADATA_INVALID, ON_BUSY_INVALID, STATE_INVALID */
+            /** @description AGENT_REQUIRED, AI_SDK_INVALID, ANSWER_INVALID, BODY_INVALID, CALLER_TOOLS_INVALID, FILE_INVALID, ID_INVALID, KIND_MISMATCH, MESSAGE_INVALID, METADATA_INVALID, ON_BUSY_INVALID, STATE_INVALID */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -2945,7 +2986,7 @@ export interface operations {
                     "text/plain": string;
                 };
             };
-            /** @description APPROVER_REFUSED, HOST_REFUSED, ORIGIN_REFUSED, SCOPE_MISSING */
+            /** @description APPROVER_REFUSED, CALLER_TOOLS_REFUSED, HOST_REFUSED, ORIGIN_REFUSED, SCOPE_MISSING */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -2975,7 +3016,7 @@ export interface operations {
                     "text/plain": string;
                 };
             };
-            /** @description BODY_TOO_LARGE, FILE_TOO_LARGE, HISTORY_TOO_LARGE, MESSAGE_TOO_LARGE, RESULT_TOO_LARGE, STATE_SIZE_EXCEEDED, TOO_MANY_MESSAGES, TOO_MANY_PARTS */
+            /** @description BODY_TOO_LARGE, CALLER_TOOLS_TOO_LARGE, FILE_TOO_LARGE, HISTORY_TOO_LARGE, MESSAGE_TOO_LARGE, RESULT_TOO_LARGE, STATE_SIZE_EXCEEDED, TOO_MANY_MESSAGES, TOO_MANY_PARTS */
             413: {
                 headers: {
                     [name: string]: unknown;
@@ -5738,7 +5779,7 @@ export interface operations {
                     "application/json": components["schemas"]["StartResponse"];
                 };
             };
-            /** @description AGENT_REQUIRED, BODY_INVALID, CONTEXT_INVALID, FILE_INVALID, ID_INVALID, MESSAGE_INVALID, METADATA_INVALID, ON_BUSY_INVALID, PARAMETER_INVALID, PRIORITY_INVALID, STATE_INVALID, TAGS_INVALID, TIMEOUT_INVALID */
+            /** @description AGENT_REQUIRED, BODY_INVALID, CALLER_TOOLS_INVALID, CONTEXT_INVALID, FILE_INVALID, ID_INVALID, MESSAGE_INVALID, METADATA_INVALID, ON_BUSY_INVALID, PARAMETER_INVALID, PRIORITY_INVALID, STATE_INVALID, TAGS_INVALID, TIMEOUT_INVALID */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -5756,7 +5797,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description HOST_REFUSED, ORIGIN_REFUSED, OWNER_REFUSED, PRIORITY_DENIED, SCOPE_MISSING */
+            /** @description CALLER_TOOLS_REFUSED, HOST_REFUSED, ORIGIN_REFUSED, OWNER_REFUSED, PRIORITY_DENIED, SCOPE_MISSING */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -5783,7 +5824,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description BODY_TOO_LARGE, CONTEXT_TOO_LARGE, CONTEXT_TOO_MANY, FILE_TOO_LARGE, MESSAGE_TOO_LARGE, STATE_SIZE_EXCEEDED, TOO_MANY_MESSAGES */
+            /** @description BODY_TOO_LARGE, CALLER_TOOLS_TOO_LARGE, CONTEXT_TOO_LARGE, CONTEXT_TOO_MANY, FILE_TOO_LARGE, MESSAGE_TOO_LARGE, STATE_SIZE_EXCEEDED, TOO_MANY_MESSAGES */
             413: {
                 headers: {
                     [name: string]: unknown;

@@ -152,6 +152,8 @@ class _ChatRequest(TypedDict):
 class ChatRequest(_ChatRequest, total=False):
     agentType: str
     """the agent of a new session"""
+    instructions: str
+    """instructions to the model for the turn of a new message; the agent has to permit callerInstructions"""
     message: Any
     """the last message alone, or its text"""
     messageId: str
@@ -164,6 +166,10 @@ class ChatRequest(_ChatRequest, total=False):
     """the newest run that the client knows"""
     state: Any
     """the custom state of a new session, an object; it needs the scope operate, and has no effect otherwise"""
+    tools: list[Tool]
+    """tools of the page for the turn of a new message, whose calls it answers; the agent has to permit callerTools.
+    An object in place of the list belongs to the app
+    """
     trigger: Literal['submit-message', 'regenerate-message']
     """submit-message if missing"""
 
@@ -332,6 +338,21 @@ class _HistoryPage(TypedDict):
 
 class HistoryPage(_HistoryPage, total=False):
     rewound: list[Rewound]
+
+
+class InputCallerTool(TypedDict, total=False):
+    """CallerTool is a tool that a caller brings."""
+    answerWithinMs: int
+    """How long a call waits for its answer, in milliseconds; 0 for no limit."""
+    description: str
+    inputSchema: Any
+    """The JSON Schema of the arguments, of type object."""
+    name: str
+    """1 to 64 characters of A-Z a-z 0-9 _ -. It must not be the name of another tool."""
+    outputSchema: Any
+    """The JSON Schema of the result; empty accepts any."""
+    strict: bool
+    """Asks the provider to constrain the arguments to the schema, if it can."""
 
 
 class InputContextRow(TypedDict, total=False):
@@ -927,6 +948,10 @@ class StartRequest(TypedDict, total=False):
     """Empty: the session's agent, or the gateway's default."""
     context: list[InputContextRow]
     """Messages to the model that users do not see, before those of the user. At most 100. Needs the scope `operate`."""
+    instructions: str
+    """Instructions of the caller to the model, for this turn with all its continuations. The agent has to permit
+    them (callerInstructions): PERMISSION_DENIED (CALLER_TOOLS_REFUSED). At most 16 KiB.
+    """
     message: str
     """The user's message, as a text. Behind `messages`, if both are set."""
     messages: list[InputMessage]
@@ -948,6 +973,11 @@ class StartRequest(TypedDict, total=False):
     tags: list[str]
     timeoutMs: int
     """The run has to end within this time after its creation; 0 for no limit."""
+    tools: list[InputCallerTool]
+    """Tools of the caller, for this turn with all its continuations. The caller answers their calls, as those of
+    client tools. The agent has to permit them (callerTools): PERMISSION_DENIED (CALLER_TOOLS_REFUSED).
+    INVALID_ARGUMENT (CALLER_TOOLS_INVALID), INVALID_ARGUMENT (CALLER_TOOLS_TOO_LARGE).
+    """
     userId: str
     """The user and the organization of a new session."""
 
@@ -1064,6 +1094,23 @@ class TokenUsage(TypedDict):
     promptTokens: int
     reasoningTokens: int
     totalTokens: int
+
+
+class _Tool(TypedDict):
+    inputSchema: Any
+    """the JSON Schema of the arguments, of type object"""
+    name: str
+    """1 to 64 characters of A-Z a-z 0-9 _ -"""
+
+
+class Tool(_Tool, total=False):
+    answerWithinMs: int
+    """how long a call waits for its answer; no limit if missing"""
+    description: str
+    outputSchema: Any
+    """the JSON Schema of the result"""
+    strict: bool
+    """asks the provider to constrain the arguments to the schema"""
 
 
 class ToolUsage(TypedDict):
