@@ -34,6 +34,9 @@ func TestMethodsOfAnExecutorThatJoinedAreReached(t *testing.T) {
 	if got := r.callMethod(t, "guest", "greet"); !strings.Contains(got, `"result":"hello from elsewhere"`) {
 		t.Errorf("got %s", got)
 	}
+	if got := r.do(t, http.MethodPost, "/agents/guest/room/call/greet", ""); !strings.Contains(got, `{"result":"hello from elsewhere"}`) {
+		t.Errorf("over HTTP: got %s", got)
+	}
 }
 
 func TestACallOfAMethodSaysThatItsExecutorCannotBeReached(t *testing.T) {

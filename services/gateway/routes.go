@@ -32,7 +32,8 @@ type RouteCaller struct {
 	Caller Caller
 	Actor  string
 	// Client calls the gateway on behalf of the caller, within the process, until Serve returns: it reaches the sessions that the
-	// caller reaches. Its requests are entries like any other. It is nil on a public route.
+	// caller reaches. Its requests are entries like any other. It needs Service.ServeWithin, which Main, Run and package holdfast
+	// run. It is nil on a public route.
 	Client *client.Client
 }
 

@@ -1,6 +1,7 @@
 package entry
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -100,15 +101,18 @@ func readRun(r *statev1.StartRunRequest) *Run {
 }
 
 func (r *Run) write(before *Run, to *statev1.StartRunRequest) error {
-	policy, known := busyPolicies[r.OnBusy]
-	if !known {
-		return fmt.Errorf("a hook has set OnBusy to %.50q: it must be reject, enqueue, interrupt or rollback", r.OnBusy)
-	}
-	if policy != busyPolicies[before.OnBusy] {
-		to.OnBusy = policy
+	if r.OnBusy != before.OnBusy {
+		policy, known := statev1.BusyPolicy_value[busyPrefix+strings.ToUpper(cmp.Or(r.OnBusy, "unspecified"))]
+		if !known {
+			return fmt.Errorf("a hook has set OnBusy to %.50q: it must be reject, enqueue, interrupt or rollback", r.OnBusy)
+		}
+		to.OnBusy = statev1.BusyPolicy(policy)
 	}
 	to.AgentType, to.UserId, to.OrganizationId = r.AgentType, r.UserID, r.OrganizationID
 	to.Tags, to.Metadata, to.CustomState = slices.Clone(r.Tags), maps.Clone(r.Metadata), string(r.State)
+	if to.GetCustomState() == "null" {
+		to.CustomState = ""
+	}
 	to.TimeoutMs, to.Priority = r.TimeoutMs, r.Priority
 	var err error
 	if to.Messages, err = writeMessages(before.Messages, r.Messages, to.GetMessages()); err != nil {
@@ -133,23 +137,17 @@ func appended(r *statev1.StartRunRequest) *[]*eventv1.Message {
 	}
 }
 
-var busyPolicies = map[string]statev1.BusyPolicy{
-	"":          statev1.BusyPolicy_BUSY_POLICY_UNSPECIFIED,
-	"reject":    statev1.BusyPolicy_BUSY_POLICY_REJECT,
-	"enqueue":   statev1.BusyPolicy_BUSY_POLICY_ENQUEUE,
-	"interrupt": statev1.BusyPolicy_BUSY_POLICY_INTERRUPT,
-	"rollback":  statev1.BusyPolicy_BUSY_POLICY_ROLLBACK,
-}
+// busyPrefix begins the names of busy policies in the contract.
+const busyPrefix = "BUSY_POLICY_"
 
 func busyWord(p statev1.BusyPolicy) string {
-	for word, policy := range busyPolicies {
-		if policy == p {
-			return word
-		}
+	if p == statev1.BusyPolicy_BUSY_POLICY_UNSPECIFIED {
+		return ""
 	}
-	return ""
+	return strings.ToLower(strings.TrimPrefix(p.String(), busyPrefix))
 }
 
+// jsonOf returns a JSON text; nil for none.
 func jsonOf(text string) json.RawMessage {
 	if text == "" {
 		return nil

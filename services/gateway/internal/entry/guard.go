@@ -50,6 +50,7 @@ func (g *Guard) Enter(ctx context.Context, caller auth.Identity, command proto.M
 		return nil
 	}
 	e.Request, e.sessions = auth.RequestFrom(ctx), g.Sessions
+	kind, session := e.Kind, e.SessionID // a hook that goes on after its time may still write to the entry
 	for _, before := range g.Before {
 		err := g.run(ctx, before.Timeout, func(ctx context.Context) error { return before.Ask(ctx, e) })
 		refusal := httpapi.RefusalOf(err)
@@ -59,12 +60,12 @@ func (g *Guard) Enter(ctx context.Context, caller auth.Identity, command proto.M
 		case ctx.Err() != nil:
 			return context.Cause(ctx) // the client has left, or the gateway ends
 		case refusal == nil:
-			return fmt.Errorf("the hook before an entry (%s) has failed: %v", e.Kind, err) //nolint:errorlint // without its fault
+			return fmt.Errorf("the hook before an entry (%s) has failed: %v", kind, err) //nolint:errorlint // without its fault
 		case !refusal.Valid():
 			return fmt.Errorf("the hook before an entry (%s) refuses with the status %d and the code %.100q: "+
-				"a status is 400 to 499 or 503, and a code UPPER_SNAKE", e.Kind, refusal.Status, refusal.Code)
+				"a status is 400 to 499 or 503, and a code UPPER_SNAKE", kind, refusal.Status, refusal.Code)
 		}
-		g.record(ctx, caller, e, refusal)
+		g.record(ctx, caller, kind, session, refusal)
 		return refusal
 	}
 	if len(g.Before) == 0 {
@@ -84,12 +85,13 @@ func (g *Guard) Entered(ctx context.Context, caller auth.Identity, command proto
 	}
 	e.Request, e.sessions = auth.RequestFrom(ctx), g.Sessions
 	done := outcome(e, answer)
+	kind, session := e.Kind, e.SessionID
 	err := g.run(ctx, g.Timeout, func(ctx context.Context) error {
 		g.After(ctx, done)
 		return nil
 	})
 	if err != nil {
-		g.Log.WarnContext(ctx, "the hook after an entry has failed", "kind", e.Kind, "session", e.SessionID, "error", err)
+		g.Log.WarnContext(ctx, "the hook after an entry has failed", "kind", kind, "session", session, "error", err)
 	}
 }
 
@@ -130,12 +132,12 @@ func (g *Guard) run(ctx context.Context, timeout time.Duration, hook func(contex
 	return fmt.Errorf("it has not returned within %v", timeout)
 }
 
-func (g *Guard) record(ctx context.Context, caller auth.Identity, e *Entry, refusal *httpapi.Refusal) {
+func (g *Guard) record(ctx context.Context, caller auth.Identity, kind Kind, session string, refusal *httpapi.Refusal) {
 	if g.Audit == nil {
 		return
 	}
 	g.Audit.Record(ctx, auth.Event{
-		Action: auth.EntryRefused, Tenant: caller.Tenant, Actor: caller.Actor(), Target: string(e.Kind),
-		Detail: map[string]string{"reason": refusal.Reason(), "session_id": e.SessionID},
+		Action: auth.EntryRefused, Tenant: caller.Tenant, Actor: caller.Actor(), Target: string(kind),
+		Detail: map[string]string{"reason": refusal.Reason(), "session_id": session},
 	})
 }
