@@ -174,24 +174,36 @@ func readMessages(messages []*eventv1.Message) []Message {
 	return out
 }
 
-// writeMessages returns the messages as a hook has left them. One that it has left alone keeps all that a Message does not show.
-// A changed one keeps the client's metadata, and its data parts as long as the number of its parts is the same.
+// writeMessages returns the messages as a hook has left them. One that it has left alone keeps all that a Message does not show,
+// wherever it now stands. A changed one keeps its metadata, and its data parts as long as the number of its parts is the same.
 func writeMessages(before, after []Message, messages []*eventv1.Message) ([]*eventv1.Message, error) {
 	var out []*eventv1.Message
 	for i, m := range after {
-		var original *eventv1.Message
-		if i < len(before) && before[i].ID == m.ID {
-			original = messages[i]
+		same := -1
+		for at, b := range before {
+			if reflect.DeepEqual(b, m) && !slices.Contains(out, messages[at]) {
+				same = at
+				break
+			}
 		}
-		if original != nil && reflect.DeepEqual(before[i], m) {
-			out = append(out, original)
+		if same >= 0 {
+			out = append(out, messages[same])
 			continue
 		}
+		var original *eventv1.Message
+		if at := slices.IndexFunc(before, func(b Message) bool { return b.ID == m.ID && m.ID != "" }); at >= 0 {
+			original = messages[at]
+		} else if len(before) == len(after) && before[i].ID == m.ID {
+			original = messages[i]
+		}
 		role, known := roles[m.Role]
+		if original != nil && m.Role == roleWord(original.GetRole()) { // such as that of a row of context
+			role, known = original.GetRole(), true
+		}
 		if !known {
 			return nil, fmt.Errorf("a hook has written a message with the role %.50q: it must be user, assistant or system", m.Role)
 		}
-		changed := &eventv1.Message{Id: m.ID, Role: role, Hidden: m.Hidden}
+		changed := &eventv1.Message{Id: m.ID, Role: role, Hidden: m.Hidden, Metadata: original.GetMetadata(), UiMetadata: original.GetUiMetadata()}
 		if m.Text != "" {
 			changed.Parts = append(changed.Parts, &eventv1.Part{Part: &eventv1.Part_Text{Text: &eventv1.TextPart{Text: m.Text}}})
 		}
@@ -199,7 +211,6 @@ func writeMessages(before, after []Message, messages []*eventv1.Message) ([]*eve
 			file := &eventv1.FilePart{Url: f.URL, MediaType: f.MediaType, Filename: f.Filename}
 			changed.Parts = append(changed.Parts, &eventv1.Part{Part: &eventv1.Part_File{File: file}})
 		}
-		changed.Metadata, changed.UiMetadata = original.GetMetadata(), original.GetUiMetadata()
 		if len(changed.GetParts()) == len(original.GetParts()) {
 			changed.UiParts = original.GetUiParts()
 		}

@@ -95,8 +95,9 @@ type Run struct {
 
 // Message is a message of a request.
 type Message struct {
-	ID   string `json:"id"`
-	Role string `json:"role"` // user, assistant or system; empty is user
+	ID string `json:"id"`
+	// Role is user, assistant or system; empty is user. A server may also send rows of context, which have the role context.
+	Role string `json:"role"`
 	// Text is that of all text parts. A changed text replaces them.
 	Text string `json:"text"`
 	// Files are references to files. Those that the client has sent are stored already.
