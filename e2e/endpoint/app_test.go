@@ -66,7 +66,7 @@ func checkDescription(t *testing.T, url string) {
 		}
 	}
 	for name, want := range map[string]string{
-		"prompter": "prompt", "stopper": "stopWhen", "guarded": "guard.onReply", "guarded-output": "guard.onOutput", "compacting": "compact",
+		"prompter": "prompt", "stopper": "stopWhen", "guarded": "guard.onReply", "guarded-output": "guard.onOutput", "compacting": "compact", "advised": "stepContext",
 		"puppet/act": "execute", "puppet/act_ruled": "execute approval", "puppet/act_asked": "execute", "puppet/ask": "",
 	} {
 		if got, ok := found[name]; !ok || got != want {

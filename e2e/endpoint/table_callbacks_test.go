@@ -44,6 +44,49 @@ var callbacks = []scenario{
 		},
 	},
 	{
+		name: "rows of context", agent: "advised", start: state(`{"mode": "calm"}`),
+		model: []turn{calls(act(set("mode", "brisk"))), calls(raw("remember", `{"text":"Likes tea."}`)), calls(act(give(1))), say("ok")},
+		want: `
+			patch add /mode "brisk"
+			act: "done"
+			remember: "done"
+			act 2 fails: tool_disabled: the tool is disabled at the moment, so this call was not made
+			says "ok"
+			completed "ok"
+			state {"mode":"brisk"}`,
+		check: func(p *talk) {
+			var rows []string
+			last := p.model.Asked(p.session)[3]
+			for _, m := range last.Messages {
+				if text, _ := m["content"].(string); strings.Contains(text, "<context") || strings.Contains(text, "Be ") {
+					rows = append(rows, text)
+				}
+			}
+			got := strings.Join(rows, "\n")
+			for text, n := range map[string]int{"Be calm.": 1, "Be brisk.": 1, "Likes tea.": 1} {
+				if strings.Count(got, text) != n {
+					p.Errorf("the model has read %q, want %q %d times", got, text, n)
+				}
+			}
+		},
+	},
+	{
+		name: "a row that is none fails its call", agent: "advised", start: state(`{"mode": "calm"}`),
+		model: []turn{calls(raw("remember", `{"text":""}`)), say("ok")},
+		want: `
+			remember fails: …
+			says "ok"
+			completed "ok"
+			state {"mode":"calm"}`,
+	},
+	{
+		name: "context that fails", agent: "advised", start: state(`{"broken": "no context today"}`),
+		model: []turn{say("never")},
+		want: `
+			failed …
+			state {"broken":"no context today"}`,
+	},
+	{
 		name: "a result ends the run", agent: "stopper",
 		model: []turn{calls(act(give("go on"))), calls(act(give("stop"))), say("never")},
 		want: `

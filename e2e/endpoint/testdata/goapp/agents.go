@@ -114,6 +114,27 @@ func (o outside) stopper() agent.Agent {
 	return agent.Agent{Name: "stopper", Tools: []agent.Tool{o.tool("act", nil)}, StopWhen: stopWhen}
 }
 
+// advised gets rows of context: of itself, by its state, and of its tool remember.
+func (o outside) advised() agent.Agent {
+	type note struct {
+		Text string `json:"text"`
+	}
+	remember := agent.NewTool("remember", "Remembers.", func(_ context.Context, call *agent.Call, in note) (string, error) {
+		return "done", call.AddContext(agent.ContextRow{Kind: agent.ContextMemory, Text: in.Text})
+	})
+	advise := func(_ context.Context, h *agent.HookCall, v agent.StepView) ([]agent.ContextRow, error) {
+		if text, ok := h.State()["broken"].(string); ok {
+			return nil, errors.New(text)
+		}
+		rows := []agent.ContextRow{{Kind: agent.ContextInstruction, Key: "mode", Text: fmt.Sprintf("Be %v.", h.State()["mode"])}}
+		if v.Steps > 0 {
+			rows = append(rows, agent.ContextRow{Kind: agent.ContextTools, Key: "hours", Disable: []string{"act"}})
+		}
+		return rows, nil
+	}
+	return agent.Agent{Name: "advised", Tools: []agent.Tool{o.tool("act", nil), remember}, StepContext: advise}
+}
+
 // answer is the output of finisher and guarded-output.
 var answerSchema = json.RawMessage(`{"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"]}`)
 

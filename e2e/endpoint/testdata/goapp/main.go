@@ -32,7 +32,7 @@ func main() {
 func (o outside) agents(edition string) []agent.Agent {
 	list := []agent.Agent{
 		o.puppet(), o.worker(), o.schemed(), o.prompter(), o.stopper(), o.finisher(), o.guarded(), o.guardedOutput(), o.hooked(), o.leading(),
-		o.compacting(), o.limited(), o.methodical(), o.unusual(), o.bare(),
+		o.compacting(), o.advised(), o.limited(), o.methodical(), o.unusual(), o.bare(),
 	}
 	if edition == "2" {
 		list[0].SystemPrompt = "You are the second puppet."

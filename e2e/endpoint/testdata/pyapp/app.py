@@ -303,6 +303,20 @@ def fail():
     raise ValueError("the secret is 42")
 
 
+@tool
+def remember(call: Call, text: str) -> str:
+    """Remembers."""
+    call.add_context({"kind": "memory", "text": text})
+    return "done"
+
+
+def advise(view):
+    if "broken" in view.state:
+        raise ValueError(view.state["broken"])
+    rows = [{"kind": "instruction", "key": "mode", "text": f"Be {view.state['mode']}."}]
+    return rows + [{"kind": "tools", "key": "hours", "disable": ["act"]}] if view.steps > 0 else rows
+
+
 def agents():
     """agents returns the agents of the edition."""
     hooks = Hooks(
@@ -349,6 +363,7 @@ def agents():
               tools=[puppet("act"), puppet("act_asked", approval=True)]),
         agent("compacting", model=MODEL, compact=compact,
               context={"max_tokens": 300, "keep_tokens": 100, "compaction": "summary"}),
+        agent("advised", model=MODEL, tools=[puppet("act"), remember], step_context=advise),
         agent("limited", model=MODEL, description="Has limits.", max_steps=2, max_output_tokens=99, temperature=0.5,
               on_busy="enqueue", tools=[puppet("act")], provider_options={"suite": {"seed": 7}}),
         agent("equipped", model=MODEL, tools=["calculate"]),

@@ -289,6 +289,25 @@ const agents = [
       `SUMMARY of ${more.length + 1} messages from ${first.role}, the first says ${textOf(first).slice(0, 20)}`,
   }),
   agent({
+    name: 'advised', model,
+    tools: [
+      puppet('act'),
+      tool({
+        name: 'remember', description: 'Remembers.',
+        input: jsonSchema({ type: 'object', properties: { text: { type: 'string' } }, required: ['text'] }),
+        execute: ({ text }, call) => {
+          call.addContext({ kind: 'memory', text });
+          return 'done';
+        },
+      }),
+    ],
+    stepContext: ({ state, steps }) => {
+      if (state.broken) throw new Error(state.broken);
+      const rows = [{ kind: 'instruction', key: 'mode', text: `Be ${state.mode}.` }];
+      return steps > 0 ? [...rows, { kind: 'tools', key: 'hours', disable: ['act'] }] : rows;
+    },
+  }),
+  agent({
     name: 'limited', model, description: 'Has limits.', maxSteps: 2, maxOutputTokens: 99, temperature: 0.5,
     onBusy: 'enqueue', tools: [puppet('act')], providerOptions: { suite: { seed: 7 } },
   }),

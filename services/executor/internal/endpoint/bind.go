@@ -1,6 +1,7 @@
 package endpoint
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -61,10 +62,13 @@ func (b Binding) execute(repeatable bool, storeReads []string) func(ctx context.
 			}
 			request.members["store"] = entries
 		}
-		p := &pending{client: b.Client, request: request, limit: limit, repeatable: repeatable, sink: hostSink(call.Host)}
+		p := &pending{client: b.Client, request: request, limit: limit, repeatable: repeatable, sink: toolSink(call)}
 		p.sink.store = store
 		p.reset = func() error {
 			store.Discard()
+			if host, ok := call.Host.(*tool.Host); ok {
+				host.DropContext()
+			}
 			return call.Update(func(draft agent.State) error { return replace(draft, before) })
 		}
 		result, err := p.run(ctx)
@@ -198,6 +202,8 @@ func (b Binding) Agent(a *agent.Agent, callbacks, methods []string) {
 			a.Context.Compact = func(ctx context.Context, run *agent.RunView, older []agent.Message) (string, error) {
 				return ask[string](ctx, b, b.function("compact", "", run, members{"messages": messagesOf(older)}))
 			}
+		case "stepContext":
+			a.StepContext = b.stepContext
 		case "guard.onOutput":
 			a.Guard.OnOutput = b.guard("onOutput")
 		case "guard.onReply":
@@ -209,6 +215,31 @@ func (b Binding) Agent(a *agent.Agent, callbacks, methods []string) {
 	for _, name := range methods {
 		a.Methods = append(a.Methods, agent.Method{Name: name, Call: b.method(name)})
 	}
+}
+
+// stepContext asks for rows of context. Its writes are those of a hook.
+func (b Binding) stepContext(ctx context.Context, c *agent.HookCall, v agent.StepView) ([]agent.ContextRow, error) {
+	tools := v.Tools
+	if tools == nil {
+		tools = []string{}
+	}
+	result, err := b.callAs(ctx, c, "stepContext", "", members{
+		"steps": v.Steps, "model": v.Model, "messages": messagesOf(v.Messages), "tools": tools,
+	}, true)
+	if err != nil {
+		return nil, orUnreachable(err)
+	}
+	return rowsOf(result)
+}
+
+// rowsOf reads rows of context: a list, or null for none.
+func rowsOf(text json.RawMessage) (rows []agent.ContextRow, err error) {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&rows); err != nil {
+		return nil, fmt.Errorf("rows of context must be a list of objects with kind, text, key, disable and enable: %w", err)
+	}
+	return rows, nil
 }
 
 // guard returns a function of a guard.
@@ -331,19 +362,25 @@ func (b Binding) notify(ctx context.Context, c *agent.HookCall, name string, m m
 
 // callHook calls a hook, and drops the writes of a failed one.
 func (b Binding) callHook(ctx context.Context, c *agent.HookCall, name string, m members, impatient bool) error {
+	_, err := b.callAs(ctx, c, "hook", name, m, impatient)
+	return err
+}
+
+// callAs calls a function that has the host of a hook, and drops the writes of a failed one.
+func (b Binding) callAs(ctx context.Context, c *agent.HookCall, kind, name string, m members, impatient bool) (json.RawMessage, error) {
 	before := c.State()
 	p := &pending{
 		client: b.Client, repeatable: true, impatient: impatient, sink: hostSink(c.Host),
 		request: request{
-			Type: "hook", Agent: c.AgentType, Build: b.Build, Name: name, Context: trusted.OfHook(c), State: before, members: m,
+			Type: kind, Agent: c.AgentType, Build: b.Build, Name: name, Context: trusted.OfHook(c), State: before, members: m,
 		},
 		reset: func() error { return c.Update(func(draft agent.State) error { return replace(draft, before) }) },
 	}
-	_, err := p.run(ctx)
+	result, err := p.run(ctx)
 	if err != nil {
 		_ = p.reset() // otherwise the hook has ended, and its writes count no more
 	}
-	return err
+	return result, err
 }
 
 // method returns a function that calls a method. Unlike a hook, it is not called twice: its writes are stored when they

@@ -17,6 +17,7 @@ type sink struct {
 	usage func(kind, name string, value float64)
 	send  func(ctx context.Context, value any) error
 	store *agent.Store
+	add   func(row agent.ContextRow) error
 }
 
 // hostSink is the sink of a tool or a hook.
@@ -29,6 +30,13 @@ func hostSink(h agent.Host) sink {
 		usage: h.RecordUsage,
 		write: func(_ context.Context, change func(agent.State) error) error { return h.Update(change) },
 	}
+}
+
+// toolSink is the sink of a tool.
+func toolSink(call *agent.Call) sink {
+	s := hostSink(call.Host)
+	s.add = call.AddContext
+	return s
 }
 
 // methodSink is the sink of a method.
@@ -101,6 +109,17 @@ func (s sink) take(ctx context.Context, line map[string]json.RawMessage) error {
 				return notALine(kind, err)
 			}
 			return s.applyToStore(ops)
+		case kind == "context" && s.add != nil:
+			rows, err := rowsOf(text)
+			if err != nil {
+				return notALine(kind, err)
+			}
+			for _, row := range rows {
+				if err := s.add(row); err != nil {
+					return err
+				}
+			}
+			return nil
 		case kind == "send" && s.send != nil:
 			return s.send(ctx, text)
 		}

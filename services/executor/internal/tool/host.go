@@ -189,6 +189,13 @@ func (h *Host) AddContext(row agent.ContextRow) error {
 	return nil
 }
 
+// DropContext drops the rows so far, for a call that is made again.
+func (h *Host) DropContext() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.rows = nil
+}
+
 // End returns the state changes and the usage, and closes the host. It cancels events being sent and waits for
 // them: after End no event is sent.
 func (h *Host) End() ([]agent.Op, []Usage) {
