@@ -17,6 +17,7 @@ from typing import Any, Generic, Literal, ParamSpec, TypeVar, Union, get_args, g
 from .calls import (
     Call,
     CompactCall,
+    ContextRow,
     Context,
     EndHookCall,
     GuardCall,
@@ -26,6 +27,7 @@ from .calls import (
     ModelHookCall,
     PromptCall,
     StateHookCall,
+    StepContextCall,
     StopCall,
     SubAgentHookCall,
     ToolHookCall,
@@ -399,6 +401,7 @@ def agent(
     provider_options: Mapping[str, Mapping[str, Any]] | None = None,
     context: Mapping[str, Any] | None = None,
     compact: Callable[[CompactCall[Any]], Result[str]] | None = None,
+    step_context: Callable[[StepContextCall[Any]], Result[Sequence[ContextRow] | None]] | None = None,
     stop_when: Callable[[StopCall[Any]], Result[bool]] | Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     on_busy: Literal["reject", "enqueue", "interrupt", "rollback"] | None = None,
     caller_tools: Mapping[str, Any] | None = None,
@@ -416,6 +419,7 @@ def agent(
     output: the same for the output of the agent; default its text.
     max_steps: `math.inf` for no limit.
     compact: writes the summary of older messages; needs `context` with the compaction "summary".
+    step_context: returns rows of context for the next model call. An error fails the run.
     stop_when: rules as in agents files, or a function that is called after each step.
     caller_tools: permits callers to bring tools whose calls they answer: `{"allow": True}`, or patterns of names such
         as `{"allow": ["page_*"], "max": 4}`.
@@ -440,6 +444,8 @@ def agent(
         stop_when = None
     if compact is not None:
         callbacks["compact"] = compact
+    if step_context is not None:
+        callbacks["stepContext"] = step_context
     for part, prefix in ((guard, "guard"), (hooks, "hooks")):
         for field in dataclasses.fields(part) if part is not None else ():
             if (callback := getattr(part, field.name)) is not None:

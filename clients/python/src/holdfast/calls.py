@@ -31,6 +31,7 @@ __all__ = [
     "Run",
     "Session",
     "StateHookCall",
+    "StepContextCall",
     "StopCall",
     "ToolCall",
     "ToolHookCall",
@@ -356,6 +357,20 @@ class _Writing(Context[S]):
         self._lines.send("usage", {"kind": kind, "name": name, "value": value})
 
 
+class _ContextRow(TypedDict):
+    kind: Literal["instruction", "notice", "tools", "memory"]
+
+
+class ContextRow(_ContextRow, total=False):
+    """ContextRow is a message to the model that users do not see. A row with a key is added only if it says something
+    new. Rows of the kind tools disable and enable tools by their names; their text may be missing."""
+
+    text: str
+    key: str
+    disable: list[str]
+    enable: list[str]
+
+
 class Call(_Writing[S]):
     """Call is a call of a tool, and the argument of an approval rule, which can only read."""
 
@@ -372,6 +387,10 @@ class Call(_Writing[S]):
         """The private storage of the session."""
         self.input: Any = None
         """The converted arguments: a dict by parameter, or the value of the tool's `input`."""
+
+    def add_context(self, *rows: ContextRow) -> None:
+        """Adds rows of context behind the results of the step. They are dropped if the call fails."""
+        self._lines.send("context", [to_json(row) for row in rows])
 
 
 class HookCall(_Writing[S]):
@@ -415,6 +434,18 @@ class SubAgentHookCall(HookCall[S]):
         self.session_id: str = request["subAgent"]["sessionId"]
         """The session of the sub-agent."""
         self.tool_result: ToolResult | None = request.get("toolResult")
+
+
+class StepContextCall(_Writing[S]):
+    """StepContextCall is the argument of a step_context. `tools` are those that the model is offered."""
+
+    def __init__(self, request: Mapping[str, Any], draft: Draft, lines: Lines) -> None:
+        super().__init__(request, draft, lines)
+        self.steps: int = request.get("steps") or 0
+        """The replies of the run so far."""
+        self.model: str = request.get("model") or ""
+        self.messages: list[Message] = request.get("messages") or []
+        self.tools: list[str] = request.get("tools") or []
 
 
 class StateHookCall(HookCall[S]):

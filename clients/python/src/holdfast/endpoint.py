@@ -33,6 +33,7 @@ from .calls import (
     ModelHookCall,
     PromptCall,
     StateHookCall,
+    StepContextCall,
     StopCall,
     SubAgentHookCall,
     ToolHookCall,
@@ -512,6 +513,12 @@ def _verdict(result: Any) -> Any:
     raise TypeError(f"the guard returned a {type(result).__name__}, and must return Revise, Fail, Replace or None")
 
 
+def _rows(result: Any) -> list[Any]:
+    if not isinstance(result, (list, tuple, type(None))):
+        raise TypeError(f"the function returned a {type(result).__name__}, and must return a list of rows, or None")
+    return [to_json(row) for row in result or ()]
+
+
 def _nothing(result: Any) -> None:
     return None
 
@@ -519,6 +526,7 @@ def _nothing(result: Any) -> None:
 _CALLBACKS: dict[str, tuple[Callable[[dict[str, Any], Draft, Lines], Context[Any]], Callable[[Any], Any]]] = {
     "prompt": (PromptCall, _text),
     "stopWhen": (StopCall, bool),
+    "stepContext": (StepContextCall, _rows),
     "compact": (CompactCall, _text),
     "guard": (GuardCall, _verdict),
     "hooks.beforeRun": (HookCall, _nothing),

@@ -1,5 +1,5 @@
 import { checkDuration, checkFields, checkKey, sourceOf } from './checks.js';
-import type { Context, Guard, Hooks, Methods, Older, Progress } from './context.js';
+import type { Context, ContextRow, Guard, Hooks, Methods, Older, Progress, StepView } from './context.js';
 import { describeObject, type OutputOf, type Schema } from './schema.js';
 import { Tool, type Duration, type ToolEntry } from './tool.js';
 
@@ -51,6 +51,8 @@ export interface AgentOptions<S extends Schema, O extends Schema> {
   context?: { maxTokens: number; keepTokens?: number; compaction?: 'window' | 'summary' };
   /** Writes the summary of older messages, in place of the agent's model. It needs a context. */
   compact?: (older: Older<OutputOf<S>>) => Awaitable<string>;
+  /** Returns rows of context for the next model call. An error fails the run. Called again after a crash. */
+  stepContext?: (view: StepView<OutputOf<S>>) => Awaitable<ContextRow[] | void>;
   /** Ends the run as completed: rules, or a function that is called after each step that does not end it. */
   stopWhen?: StopRule | StopRule[] | ((progress: Progress<OutputOf<S>>) => Awaitable<boolean>);
   onBusy?: 'reject' | 'enqueue' | 'interrupt' | 'rollback';
@@ -134,6 +136,7 @@ const known = [
   'maxSteps',
   'context',
   'compact',
+  'stepContext',
   'stopWhen',
   'guard',
   'hooks',
@@ -173,6 +176,7 @@ export function agent<S extends Schema = AnySchema, O extends Schema = AnySchema
   description.prompt = callback('prompt', options.prompt);
   description.stopWhen = callback('stopWhen', options.stopWhen);
   callback('compact', options.compact);
+  callback('stepContext', options.stepContext);
   for (const [group, names, given] of [
     ['guard', guards, options.guard],
     ['hooks', hooks, options.hooks],

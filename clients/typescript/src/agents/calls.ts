@@ -110,11 +110,12 @@ export function find(agent: Agent, call: CallRequest, log: Log): Work | Refusal 
     case 'guard':
     case 'prompt':
     case 'stopWhen':
+    case 'stepContext':
     case 'compact': {
       const group = call.type === 'hook' ? 'hooks.' : call.type === 'guard' ? 'guard.' : '';
       const f = agent.callbacks.get(group ? group + name : call.type) as ((context: object) => unknown) | undefined;
       if (!f) return unknown;
-      if (call.type === 'hook') return runHook(f, call, log);
+      if (call.type === 'hook' || call.type === 'stepContext') return runHook(f, call, log, described);
       return async (lines) =>
         checkAnswer(
           call.type,
@@ -142,6 +143,7 @@ function runTool({ input, output, execute }: ToolFunctions, call: CallRequest, l
       ...contextOf(call, lines, log, draft.state),
       ...writesOf(draft, lines),
       store: storeOf(lines, call.store),
+      addContext: (...rows: object[]) => void lines.send({ context: rows }),
     };
     let result = await execute(given, context);
     if (output)
@@ -167,12 +169,12 @@ function approve({ input, approval }: ToolFunctions, call: CallRequest, log: Log
   };
 }
 
-function runHook(hook: (call: object) => unknown, call: CallRequest, log: Log): Work {
+function runHook(hook: (call: object) => unknown, call: CallRequest, log: Log, described: string): Work {
   return async (lines) => {
     const draft = new Draft(call.state ?? {});
-    await hook({ ...members(call), ...contextOf(call, lines, log, draft.state), ...writesOf(draft, lines) });
+    const result = await hook({ ...members(call), ...contextOf(call, lines, log, draft.state), ...writesOf(draft, lines) });
     flush(draft, lines);
-    return null;
+    return call.type === 'hook' ? null : checkAnswer(call.type, result ?? [], described);
   };
 }
 
@@ -209,6 +211,7 @@ function checkAnswer(type: string, result: unknown, described: string): unknown 
     new TypeError(`The ${described} returned ${JSON.stringify(result)?.slice(0, 80)}. Return ${wanted}.`);
   if ((type === 'prompt' || type === 'compact') && typeof result !== 'string') throw wrong('a string');
   if (type === 'stopWhen' && typeof result !== 'boolean') throw wrong('true to end the run, else false');
+  if (type === 'stepContext' && !Array.isArray(result)) throw wrong('a list of rows, or nothing');
   if (type === 'guard' && result !== null && result !== undefined) {
     const keys = isObject(result) ? Object.keys(result) : [];
     if (keys.length !== 1 || !['revise', 'fail', 'replace'].includes(keys[0] ?? ''))

@@ -65,6 +65,24 @@ export interface Writes<State = any> extends Context<State> {
   usage(kind: string, name: string, value: number): void;
 }
 
+/**
+ * ContextRow is a message to the model that users do not see. A row with a key is added only if it says something new.
+ * Rows of the kind tools disable and enable tools by their names; their text may be missing.
+ */
+export type ContextRow =
+  | { kind: 'instruction' | 'notice' | 'memory'; text: string; key?: string }
+  | { kind: 'tools'; text?: string; key?: string; disable?: string[]; enable?: string[] };
+
+/** StepView is what stepContext receives before a model call. */
+export interface StepView<State = any> extends Writes<State> {
+  /** The run's replies so far. */
+  readonly steps: number;
+  readonly model: string;
+  readonly messages: readonly Message[];
+  /** The names of the tools that the model is offered. */
+  readonly tools: readonly string[];
+}
+
 /** CallIdentity is a call of a tool. */
 export interface CallIdentity {
   readonly id: string;
@@ -78,6 +96,8 @@ export interface CallIdentity {
 export interface Call<State = any> extends Writes<State>, CallIdentity {
   /** The private storage of the session. */
   readonly store: Store;
+  /** addContext adds rows of context behind the results of the step. They are dropped if the call fails. */
+  addContext(...rows: ContextRow[]): void;
 }
 
 /** ApprovalCall is a call that may need an approval. */

@@ -29,6 +29,7 @@ export type Line =
   | { metadata: Record<string, unknown> }
   | { state: StateOp[] }
   | { store: StoreOp[] }
+  | { context: object[] }
   | { usage: { kind: string; name: string; value: number } }
   | { send: unknown }
   | { ping: Record<string, never> };
