@@ -9,13 +9,19 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool/httptool"
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool/openapi"
 )
 
-// maxFetching bounds the documents that are fetched at once.
-const maxFetching = 8
+// Limits of what a set imports. The description of an endpoint may be hostile.
+const (
+	maxImported  = 5000 // operations
+	maxDocuments = 50   // that are fetched
+	maxFetching  = 8    // at once
+	fetchLimit   = 30 * time.Second
+)
 
 // Operation is a tool that was made of an operation in an OpenAPI document.
 type Operation struct {
@@ -56,6 +62,8 @@ func (r *reader) fetch(ctx context.Context) {
 			collect(item)
 		}
 	}
+	ctx, cancel := context.WithTimeout(ctx, fetchLimit)
+	defer cancel()
 	answers := make([]fetched, len(urls))
 	slots := make(chan struct{}, maxFetching)
 	var fetching sync.WaitGroup
@@ -63,11 +71,14 @@ func (r *reader) fetch(ctx context.Context) {
 		fetching.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			if r.known.Fetch == nil {
+			switch {
+			case r.known.Fetch == nil:
 				answers[i].err = errors.New("nothing is fetched here")
-				return
+			case i >= maxDocuments:
+				answers[i].err = fmt.Errorf("there are more than %d documents", maxDocuments)
+			default:
+				answers[i].data, answers[i].err = r.known.Fetch(ctx, url, openapi.MaxJSONBytes)
 			}
-			answers[i].data, answers[i].err = r.known.Fetch(ctx, url, openapi.MaxJSONBytes)
 		})
 	}
 	fetching.Wait()
@@ -125,6 +136,10 @@ func (r *reader) importTools(what string, entry value) (placed []placedTool) {
 	f.rule = readApproval(s, f.Approval)
 	operations, err := opened.document.Select(selection)
 	s.reportFields("", err)
+	if r.imported += len(operations); r.imported > maxImported {
+		s.mistakeAt("openapi", "more than %d operations are imported; name those that agents need under operations", maxImported)
+		return nil
+	}
 	for _, o := range operations {
 		t := placedTool{tool: o.Tool, at: entry.at("openapi"), request: &o.Config}
 		leave := r.within(Part{Kind: ToolPart, Name: o.Tool.Name, Agent: r.part.Agent})

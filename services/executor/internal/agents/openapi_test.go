@@ -190,3 +190,33 @@ func TestADescriptionImportsByURLOrInline(t *testing.T) {
 	_, err = described(`{"openapi":"https://shop.example/openapi.yaml","operations":["getOrder"],"headers":{"X":"${SHOP_KEY}"}}`)
 	wantMistakes(t, err, "the environment variable SHOP_KEY is not for the description of an endpoint")
 }
+
+func TestWhatASetImportsIsBounded(t *testing.T) {
+	t.Parallel()
+	paths := make([]string, 200)
+	for i := range paths {
+		paths[i] = fmt.Sprintf(`"/p%d":{"get":{"operationId":"o%d"}}`, i, i)
+	}
+	known := shopKnown()
+	known.Fetch = func(context.Context, string, int) ([]byte, error) {
+		return []byte(`{"openapi":"3.1.0","servers":[{"url":"https://shop.example"}],"paths":{` + strings.Join(paths, ",") + "}}"), nil
+	}
+	agentsWith := func(n int, url string) string {
+		text := "agents:\n"
+		for i := range n {
+			text += fmt.Sprintf("  - {name: a%d, model: mine/x, tools: [{openapi: '%s'}]}\n", i, strings.ReplaceAll(url, "N", fmt.Sprint(i)))
+		}
+		return text
+	}
+	set, err := loadShop(t, agentsWith(26, "https://shop.example/api"), known)
+	wantMistakes(t, err, `a.yaml:27: agent "a25": document "https://shop.example/api": more than 5000 operations are imported`)
+	if n := len(set.Agents[24].Tools); n != 200 {
+		t.Errorf("the last agent within the limit has %d tools, want 200", n)
+	}
+	paths = paths[:1]
+	set, err = loadShop(t, agentsWith(51, "https://shop.example/N"), known)
+	wantMistakes(t, err, `a.yaml:52: agent "a50": document "https://shop.example/50": openapi: it cannot be fetched: there are more than 50 documents`)
+	if n := len(set.Agents[49].Tools); n != 1 {
+		t.Errorf("the last agent within the limit has %d tools, want 1", n)
+	}
+}

@@ -31,6 +31,7 @@ type reader struct {
 	documents map[string]*openedDocument // by path or URL
 	// operations are those that became tools.
 	operations []Operation
+	imported   int       // operations, also those that did not
 	unread     []string  // files
 	implied    []Problem // of agents that need a part with a mistake
 }

@@ -18,7 +18,7 @@ import (
 // Limits of OpenAPI documents that are fetched.
 const (
 	fetchTimeout = 10 * time.Second
-	maxKept      = 100 // documents
+	maxKept      = 50 // documents
 	// A missing document is fetched again after a pause, which doubles.
 	firstFetchPause = 2 * time.Second
 	maxFetchPause   = time.Minute

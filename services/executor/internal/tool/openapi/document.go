@@ -14,8 +14,11 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/tool/httptool"
 )
 
-// MaxSelected bounds the operations of one selection.
-const MaxSelected = 200
+// Limits of one selection.
+const (
+	MaxSelected = 200 // operations
+	maxPatterns = 500
+)
 
 // maxRefs bounds a chain of references.
 const maxRefs = 32
@@ -194,6 +197,9 @@ type Operation struct {
 func (d *Document) Select(s Selection) ([]Operation, error) {
 	var mistakes []string
 	mistake := func(format string, args ...any) { mistakes = append(mistakes, fmt.Sprintf(format, args...)) }
+	if len(s.Operations) > maxPatterns {
+		return nil, fmt.Errorf("operations: there are %d entries; at most %d are allowed", len(s.Operations), maxPatterns)
+	}
 	chosen := map[*operation]bool{}
 	if len(s.Operations) == 0 || strings.HasPrefix(s.Operations[0], "!") {
 		s.Operations = append([]string{"*"}, s.Operations...)

@@ -386,6 +386,9 @@ func TestOfManyOperationsOnlyTheSelectedOnesBecomeTools(t *testing.T) {
 	if err != nil || len(made) != 2 || made[1].Tool.Name != "get4999" || len(made[1].Tool.Description) > maxDescription {
 		t.Errorf("operations = %.100v, %v, want two", made, err)
 	}
+	if _, err := d.Select(Selection{Operations: make([]string, maxPatterns+1)}); err == nil || !strings.Contains(err.Error(), "at most 500") {
+		t.Errorf("error = %v, want one about too many patterns", err)
+	}
 	made, err = d.Select(Selection{})
 	if len(made) != MaxSelected || err == nil || err.Error() != "operations: there are more than 200; name those that the agent needs" {
 		t.Errorf("%d operations, %v", len(made), err)
