@@ -79,7 +79,7 @@ var inputRoles = map[string]eventv1.Role{
 func inputMessages(ctx context.Context, stored *files.Files, messages []*agentv1.InputMessage) ([]*eventv1.Message, error) {
 	var out []*eventv1.Message
 	for _, m := range messages {
-		message := &eventv1.Message{Id: m.GetId(), Role: inputRoles[m.GetRole()], Hidden: m.GetHidden()}
+		message := &eventv1.Message{Id: m.GetId(), Role: inputRoles[m.GetRole()], Hidden: m.GetHidden(), UiMetadata: m.GetMetadata()}
 		if m.GetText() != "" {
 			message.Parts = append(message.Parts, textPart(m.GetText()))
 		}

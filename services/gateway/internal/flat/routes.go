@@ -58,7 +58,7 @@ var (
 
 func runRoutes(s *api.Server, limits httpapi.Limits) []httpapi.Route {
 	resume := httpapi.Faults{
-		fault.Invalid:  append([]string{"RESUME_INVALID"}, badMessage...),
+		fault.Invalid:  append([]string{"METADATA_INVALID", "RESUME_INVALID"}, badMessage...),
 		fault.NotFound: {"SESSION_NOT_FOUND", "CHECKPOINT_NOT_FOUND", "FILE_NOT_FOUND"},
 		fault.Conflict: notNow, fault.TooLarge: tooLarge, fault.Exhausted: ofQuotas,
 	}

@@ -31,6 +31,8 @@ type ErrorBody struct {
 	CurrentStatus  string `json:"currentStatus,omitempty" doc:"of 409: the status of the session"`
 	CurrentRunID   string `json:"currentRunId,omitempty" doc:"of 409: the newest run of the session"`
 	CurrentVersion int64  `json:"currentVersion,omitempty" doc:"of 409: the version of the session"`
+
+	AvailableTypes []string `json:"availableTypes,omitempty" doc:"of 404 AGENT_NOT_FOUND: the known agents, at most 100"`
 }
 
 // sentences are the texts for users, by reason. One without a full stop does not say what to change; the cause follows it.
@@ -134,6 +136,10 @@ func errorBodyOf(f *fault.Fault) ErrorBody {
 		n, _ := strconv.ParseInt(f.Meta[key], 10, 64) // 0 if it is missing
 		return n
 	}
+	var types []string
+	if known := f.Meta["availableTypes"]; known != "" {
+		types = strings.Split(known, ",")
+	}
 	limitValue, _ := strconv.ParseFloat(f.Meta[fault.LimitValue], 64) // 0 if it is missing
 	return ErrorBody{
 		Limit: f.Meta[fault.LimitName], LimitValue: limitValue,
@@ -141,6 +147,7 @@ func errorBodyOf(f *fault.Fault) ErrorBody {
 		Retryable: f.Kind == fault.Exhausted || f.Kind == fault.Unavailable, Kind: subject(f), Field: f.Meta["field"],
 		LimitBytes: number(fault.LimitBytes), SizeBytes: number(fault.SizeBytes),
 		CurrentStatus: f.Meta["currentStatus"], CurrentRunID: f.Meta["currentRunId"], CurrentVersion: number("currentVersion"),
+		AvailableTypes: types,
 	}
 }
 
