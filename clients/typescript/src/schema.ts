@@ -1027,6 +1027,8 @@ export interface components {
             removed?: components["schemas"]["Removed"];
         };
         Error: {
+            /** @description of 404 AGENT_NOT_FOUND: the known agents, at most 100 */
+            availableTypes?: string[];
             /** @description for programs: a stable reason */
             code: string;
             /** @description of 409: the newest run of the session */
@@ -1160,6 +1162,8 @@ export interface components {
             hidden?: boolean;
             /** @description Unique in the session. Empty: the service makes an id. */
             id?: string;
+            /** @description Data of the client for a user message: any JSON value, of at most 64 KiB. It is stored and returned with the message, as `metadata` of a UIMessage. Models do not see it. INVALID_ARGUMENT (METADATA_INVALID). */
+            metadata?: unknown;
             /** @description Behind the text, in order. */
             parts?: components["schemas"]["InputPart"][];
             /** @description user, assistant or system; empty means user. */
@@ -4473,7 +4477,7 @@ export interface operations {
                     "application/json": components["schemas"]["ResumeResponse"];
                 };
             };
-            /** @description BODY_INVALID, CONTEXT_INVALID, FILE_INVALID, ID_INVALID, MESSAGE_INVALID, PARAMETER_INVALID, RESUME_INVALID, STATE_INVALID, TIMEOUT_INVALID */
+            /** @description BODY_INVALID, CONTEXT_INVALID, FILE_INVALID, ID_INVALID, MESSAGE_INVALID, METADATA_INVALID, PARAMETER_INVALID, RESUME_INVALID, STATE_INVALID, TIMEOUT_INVALID */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -4579,7 +4583,7 @@ export interface operations {
                     "application/json": components["schemas"]["ResumeResponse"];
                 };
             };
-            /** @description BODY_INVALID, CONTEXT_INVALID, FILE_INVALID, ID_INVALID, MESSAGE_INVALID, PARAMETER_INVALID, RESUME_INVALID, STATE_INVALID, TIMEOUT_INVALID */
+            /** @description BODY_INVALID, CONTEXT_INVALID, FILE_INVALID, ID_INVALID, MESSAGE_INVALID, METADATA_INVALID, PARAMETER_INVALID, RESUME_INVALID, STATE_INVALID, TIMEOUT_INVALID */
             400: {
                 headers: {
                     [name: string]: unknown;

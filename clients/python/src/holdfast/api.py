@@ -266,6 +266,8 @@ class _Error(TypedDict):
 
 
 class Error(_Error, total=False):
+    availableTypes: list[str]
+    """of 404 AGENT_NOT_FOUND: the known agents, at most 100"""
     currentRunId: str
     """of 409: the newest run of the session"""
     currentStatus: str
@@ -405,6 +407,10 @@ class InputMessage(TypedDict, total=False):
     """For the model only."""
     id: str
     """Unique in the session. Empty: the service makes an id."""
+    metadata: Any
+    """Data of the client for a user message: any JSON value, of at most 64 KiB. It is stored and returned with the
+    message, as `metadata` of a UIMessage. Models do not see it. INVALID_ARGUMENT (METADATA_INVALID).
+    """
     parts: list[InputPart]
     """Behind the text, in order."""
     role: str

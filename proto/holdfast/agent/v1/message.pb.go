@@ -36,7 +36,10 @@ type InputMessage struct {
 	// Unique in the session. Empty: the service makes an id.
 	Id string `protobuf:"bytes,4,opt,name=id,proto3" json:"id,omitempty"`
 	// Behind the text, in order.
-	Parts         []*InputPart `protobuf:"bytes,5,rep,name=parts,proto3" json:"parts,omitempty"`
+	Parts []*InputPart `protobuf:"bytes,5,rep,name=parts,proto3" json:"parts,omitempty"`
+	// Data of the client for a user message: any JSON value, of at most 64 KiB. It is stored and returned with the message, as
+	// `metadata` of a UIMessage. Models do not see it. INVALID_ARGUMENT (METADATA_INVALID).
+	Metadata      string `protobuf:"bytes,6,opt,name=metadata,proto3" json:"metadata,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -104,6 +107,13 @@ func (x *InputMessage) GetParts() []*InputPart {
 		return x.Parts
 	}
 	return nil
+}
+
+func (x *InputMessage) GetMetadata() string {
+	if x != nil {
+		return x.Metadata
+	}
+	return ""
 }
 
 // InputPart is a part of a message of a client.
@@ -698,7 +708,7 @@ var File_holdfast_agent_v1_message_proto protoreflect.FileDescriptor
 
 const file_holdfast_agent_v1_message_proto_rawDesc = "" +
 	"\n" +
-	"\x1fholdfast/agent/v1/message.proto\x12\x11holdfast.agent.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1dholdfast/agent/v1/rules.proto\x1a\x1fholdfast/event/v1/message.proto\"\xe2\x02\n" +
+	"\x1fholdfast/agent/v1/message.proto\x12\x11holdfast.agent.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1dholdfast/agent/v1/rules.proto\x1a\x1fholdfast/event/v1/message.proto\x1a\x1fholdfast/event/v1/options.proto\"\x84\x03\n" +
 	"\fInputMessage\x12{\n" +
 	"\x04role\x18\x01 \x01(\tBg\xbaHd\xba\x01a\n" +
 	"\x0fMESSAGE_INVALID\x12!must be user, assistant or system\x1a+this in ['', 'user', 'assistant', 'system']R\x04role\x12\x12\n" +
@@ -706,7 +716,8 @@ const file_holdfast_agent_v1_message_proto_rawDesc = "" +
 	"\x06hidden\x18\x03 \x01(\bR\x06hidden\x12\x1a\n" +
 	"\x02id\x18\x04 \x01(\tB\n" +
 	"\xbaH\ar\x05\x90\xea0\x80\x02R\x02id\x122\n" +
-	"\x05parts\x18\x05 \x03(\v2\x1c.holdfast.agent.v1.InputPartR\x05parts:Y\xbaHV\x1aT\n" +
+	"\x05parts\x18\x05 \x03(\v2\x1c.holdfast.agent.v1.InputPartR\x05parts\x12 \n" +
+	"\bmetadata\x18\x06 \x01(\tB\x04\xe8\xe0\x18\x01R\bmetadata:Y\xbaHV\x1aT\n" +
 	"\x0fMESSAGE_INVALID\x12\x17has no text and no part\x1a(this.text != '' || this.parts.size() > 0\"\xb4\x01\n" +
 	"\tInputPart\x12\x14\n" +
 	"\x04text\x18\x01 \x01(\tH\x00R\x04text\x121\n" +
