@@ -3,6 +3,7 @@ package cloudflare
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
@@ -71,7 +72,7 @@ func (s *Sockets) callMethod(w http.ResponseWriter, r *http.Request, tenant stri
 	switch {
 	case stream.Err() != nil:
 		return context.Cause(stream)
-	case ctx.Err() != nil:
+	case ctx.Err() != nil, errors.Is(err, context.DeadlineExceeded): // the executor may see the deadline first
 		return fault.New(fault.Unavailable, "METHOD_TIMEOUT", "the method has not ended within %v (HOLDFAST_GATEWAY_METHOD_TIMEOUT)", s.MethodTimeout)
 	case err != nil:
 		return err
