@@ -150,6 +150,10 @@ func (v victim) request(t *testing.T, m protoreflect.MethodDescriptor, signed []
 		return &statev1.AcquireRequest{ExecutorId: "thief", LeaseId: "lease", Governors: limits, TtlMs: 1000}
 	case *statev1.ReleaseRequest:
 		return &statev1.ReleaseRequest{LeaseId: "unknown", Governors: []string{"g"}}
+	case *statev1.ClaimDeliveriesRequest:
+		return &statev1.ClaimDeliveriesRequest{ExecutorId: "thief", Limit: 1}
+	case *statev1.ReportDeliveriesRequest:
+		return &statev1.ReportDeliveriesRequest{ExecutorId: "thief", Reports: []*statev1.DeliveryReport{{Tenant: "first", Number: 1, ClaimId: "made-up"}}}
 	case *streamv2.AppendRequest:
 		r.Epoch = v.claim.GetEpoch()
 	case *streamv2.ReadRequest:
@@ -290,8 +294,11 @@ func TestAStolenTokenOfAnExecutorReachesNoRunThatItDoesNotHold(t *testing.T) {
 	}{{"no grant", nil}, {"made up", []byte(strings.Repeat("x", 90))}, {"of another run", other.GetGrant()}, {"of an older epoch", older.GetGrant()}}
 	refusals := []string{"ROLE_REFUSED", "GRANT_MISSING", "GRANT_REFUSED", "EPOCH_STALE", "FILE_NOT_FOUND"}
 	// ClaimRuns names no run, and gets none. The executor of Heartbeat is unknown, as is the file to another run. The
-	// leases of model calls belong to no run.
-	harmless := map[string]string{"ClaimRuns": "", "Heartbeat": `{"forgotten":true}`, "GetFiles": "{}", "Acquire": "{}", "Release": "{}"}
+	// leases of model calls belong to no run, and neither do deliveries: there are none, and the claim of a report is made up.
+	harmless := map[string]string{
+		"ClaimRuns": "", "Heartbeat": `{"forgotten":true}`, "GetFiles": "{}", "Acquire": "{}", "Release": "{}",
+		"ClaimDeliveries": "{}", "ReportDeliveries": "{}",
+	}
 	table := &strings.Builder{}
 	columns := tabwriter.NewWriter(table, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(columns, "\nRPC\tno grant\tmade up\tof another run\tof an older epoch\tany, with the grant")

@@ -184,7 +184,10 @@ func open(c Config, p Peers) (*Service, error) {
 		ExecutorID: id, Outbox: statev1.NewOutboxServiceClient(state), Log: p.Log, Now: p.Now, Passed: p.Passed,
 	})
 	methods := method.New(agents, statev1.NewSessionServiceClient(state), c.MethodCalls, c.MaxResultBytes, p.Log)
-	return &Service{registry: p.Registry, agents: agents, log: p.Log, worker: w, deliveries: deliveries, delivers: c.Deliveries > 0, methods: methods, state: state, stream: stream}, nil
+	return &Service{
+		registry: p.Registry, agents: agents, log: p.Log, worker: w, deliveries: deliveries, delivers: c.Deliveries > 0, methods: methods,
+		state: state, stream: stream,
+	}, nil
 }
 
 // executorName returns the beginning of an executor's id, for logs. Who knows the whole id can take the

@@ -19,7 +19,8 @@ var deliveryStatuses = map[statev1.DeliveryStatus]session.DeliveryStatus{
 // subscriptionOut keeps the secrets.
 func subscriptionOut(s *session.Subscription) *statev1.Subscription {
 	out := &statev1.Subscription{
-		Id: s.ID, Url: s.URL, Agents: s.Agents, Paused: s.Paused, CreatedBy: s.CreatedBy, CreatedAt: int64(s.CreatedAt), UpdatedAt: int64(s.UpdatedAt),
+		Id: s.ID, Url: s.URL, Agents: s.Agents, Paused: s.Paused, CreatedBy: s.CreatedBy,
+		CreatedAt: int64(s.CreatedAt), UpdatedAt: int64(s.UpdatedAt),
 	}
 	for _, kind := range s.Kinds {
 		out.Kinds = append(out.Kinds, string(kind))
@@ -138,8 +139,10 @@ func eventBody(d *store.ClaimedDelivery) []byte {
 		r := &payloadRun{ID: d.RunID, Status: facts.Status, OutputOmitted: d.Omitted}
 		if of := d.Run; of != nil {
 			o := of.Outcome
-			r.Output, r.Failure, r.CompletionReason, r.FinishReason, r.Usage = jsonOrNone(o.Output), o.Failure, o.CompletionReason, o.FinishReason, o.Usage
-			r.Steps, r.Turn, r.StartedAt, r.CompletedAt = of.StepCount, of.Turn, rfc3339(of.StartedAt), rfc3339(of.CompletedAt)
+			r.Output, r.Failure, r.Usage = jsonOrNone(o.Output), o.Failure, o.Usage
+			r.CompletionReason, r.FinishReason = o.CompletionReason, o.FinishReason
+			r.Steps, r.Turn = of.StepCount, of.Turn
+			r.StartedAt, r.CompletedAt = rfc3339(of.StartedAt), rfc3339(of.CompletedAt)
 		}
 		p.Data.Run = r
 	}

@@ -41,9 +41,10 @@ func (w Webhooks) retries() session.Retries {
 const (
 	maxDeliveries  = 200 // of a claim and of a report
 	maxClaimWait   = 30 * time.Second
-	claimTTL       = time.Minute // of an attempt
-	claimPoll      = time.Second // between two looks for deliveries of other replicas
-	wakeFor        = time.Minute // after a delivery, events of this replica wake a claim
+	claimTTL       = time.Minute      // of an attempt
+	claimPoll      = time.Second      // between two looks for deliveries of other replicas
+	idlePoll       = 10 * time.Second // the same while no tenant has a subscription
+	wakeFor        = time.Minute      // after a look that found subscriptions, events of this replica wake a claim
 	expireAtOnce   = 1000
 	maxURLBytes    = 2048
 	maxAgentFilter = 64
@@ -97,7 +98,8 @@ func (s *outboxService) PutSubscription(ctx context.Context, r *statev1.PutSubsc
 		made = newSecret()
 		sub.Secrets = append([]string{made}, sub.Secrets[:min(len(sub.Secrets), 1)]...)
 	}
-	if err := s.record(ctx, tenant, x.by.Actor, session.ActionWebhookSet, sub.ID, map[string]any{"kinds": len(sub.Kinds), "paused": sub.Paused}); err != nil {
+	detail := map[string]any{"kinds": len(sub.Kinds), "paused": sub.Paused}
+	if err := s.record(ctx, tenant, x.by.Actor, session.ActionWebhookSet, sub.ID, detail); err != nil {
 		return nil, err
 	}
 	if err := s.store.PutSubscription(ctx, tenant, sub, s.config.PerTenant); err != nil {
@@ -164,7 +166,9 @@ func kindNames() string {
 }
 
 // record writes an entry of the audit log, before the act.
-func (s *outboxService) record(ctx context.Context, tenant, actor string, action session.AuditAction, id string, detail map[string]any) error {
+func (s *outboxService) record(
+	ctx context.Context, tenant, actor string, action session.AuditAction, id string, detail map[string]any,
+) error {
 	if actor == "" {
 		return nil
 	}
@@ -234,7 +238,9 @@ func (s *outboxService) DeleteSubscription(
 }
 
 // TestSubscription implements statev1.OutboxServiceServer.
-func (s *outboxService) TestSubscription(ctx context.Context, r *statev1.TestSubscriptionRequest) (*statev1.TestSubscriptionResponse, error) {
+func (s *outboxService) TestSubscription(
+	ctx context.Context, r *statev1.TestSubscriptionRequest,
+) (*statev1.TestSubscriptionResponse, error) {
 	x := s.runner.read(r)
 	tenant, id := x.id("tenant", r.GetTenant()), x.id("id", r.GetId())
 	if x.err != nil {
@@ -260,7 +266,8 @@ func (s *outboxService) ListDeliveries(ctx context.Context, r *statev1.ListDeliv
 	tenant, limit := x.id("tenant", r.GetTenant()), x.pageLimit(r.GetLimit())
 	q := store.DeliveryQuery{
 		SubscriptionID: x.optionalID("subscription_id", r.GetSubscriptionId()),
-		Before:         number(x, "LIMIT_INVALID", "before", r.GetBefore(), math.MaxInt64, "give the number of a delivery, or 0"), Limit: limit + 1,
+		Before:         number(x, "LIMIT_INVALID", "before", r.GetBefore(), math.MaxInt64, "give the number of a delivery, or 0"),
+		Limit:          limit + 1,
 	}
 	var known bool
 	if q.Status, known = deliveryStatuses[r.GetStatus()]; !known {
@@ -282,7 +289,9 @@ func (s *outboxService) ListDeliveries(ctx context.Context, r *statev1.ListDeliv
 }
 
 // ReplayDeliveries implements statev1.OutboxServiceServer.
-func (s *outboxService) ReplayDeliveries(ctx context.Context, r *statev1.ReplayDeliveriesRequest) (*statev1.ReplayDeliveriesResponse, error) {
+func (s *outboxService) ReplayDeliveries(
+	ctx context.Context, r *statev1.ReplayDeliveriesRequest,
+) (*statev1.ReplayDeliveriesResponse, error) {
 	x := s.runner.read(r)
 	tenant, id := x.id("tenant", r.GetTenant()), x.id("subscription_id", r.GetSubscriptionId())
 	one := number(x, "WEBHOOK_INVALID", "number", r.GetNumber(), math.MaxInt64, "give the number of a delivery, or 0 for all dead ones")
@@ -334,7 +343,7 @@ func (s *outboxService) ClaimDeliveries(ctx context.Context, r *statev1.ClaimDel
 	defer func() { <-s.looking }()
 	for {
 		now := s.clock.millis()
-		claimed, err := s.store.ClaimDeliveries(ctx, store.DeliveryClaim{
+		claimed, idle, err := s.store.ClaimDeliveries(ctx, store.DeliveryClaim{
 			ExecutorID: executor, ClaimID: rand.Text(), Now: now, Until: now + session.Millis(claimTTL.Milliseconds()),
 			Each: s.config.AtOnce, Limit: int(max(limit, 1)), MaxBytes: s.config.ContentBytes,
 		})
@@ -349,10 +358,15 @@ func (s *outboxService) ClaimDeliveries(ctx context.Context, r *statev1.ClaimDel
 			s.wake() // for the next claim
 			return answer, nil
 		}
-		poll := time.NewTimer(claimPoll)
+		pause := claimPoll
+		if idle {
+			pause = idlePoll
+		} else {
+			s.stayAwake()
+		}
 		select {
 		case <-s.woken:
-		case <-poll.C:
+		case <-time.After(pause):
 		case <-until.C:
 			return answer, nil
 		case <-ctx.Done():
@@ -362,7 +376,9 @@ func (s *outboxService) ClaimDeliveries(ctx context.Context, r *statev1.ClaimDel
 }
 
 // ReportDeliveries implements statev1.OutboxServiceServer.
-func (s *outboxService) ReportDeliveries(ctx context.Context, r *statev1.ReportDeliveriesRequest) (*statev1.ReportDeliveriesResponse, error) {
+func (s *outboxService) ReportDeliveries(
+	ctx context.Context, r *statev1.ReportDeliveriesRequest,
+) (*statev1.ReportDeliveriesResponse, error) {
 	x := s.runner.read(r)
 	x.id("executor_id", r.GetExecutorId())
 	if n := len(r.GetReports()); n == 0 || n > maxDeliveries {

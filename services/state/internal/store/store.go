@@ -638,8 +638,9 @@ type Outbox interface {
 
 	// ClaimDeliveries claims due deliveries for an executor. The subscriptions take turns, each with at most
 	// DeliveryClaim.Each in progress. Of a session and a subscription, only the first pending delivery is claimed. The
-	// deliveries in progress at unregistered executors are due at once. It claims none for an unregistered executor.
-	ClaimDeliveries(ctx context.Context, c DeliveryClaim) ([]ClaimedDelivery, error)
+	// deliveries in progress at unregistered executors are due at once. It claims none for an unregistered executor. idle reports that no
+	// tenant has a subscription.
+	ClaimDeliveries(ctx context.Context, c DeliveryClaim) (claimed []ClaimedDelivery, idle bool, err error)
 
 	// UpdateDeliveries calls decide with each claimed delivery of the references, and writes what it has changed. It omits
 	// those with another claim. The next deliveries of the same session and subscription are due
@@ -724,7 +725,8 @@ func SubscriptionNotFound(id string) error {
 
 // SubscriptionsFull is the fault of too many subscriptions: Exhausted (SUBSCRIPTIONS_FULL).
 func SubscriptionsFull(most int) error {
-	return fault.New(fault.Exhausted, "SUBSCRIPTIONS_FULL", "the tenant has %d webhooks already; delete one, or let one receive more kinds", most)
+	return fault.New(fault.Exhausted, "SUBSCRIPTIONS_FULL",
+		"the tenant has %d webhooks already; delete one, or let one receive more kinds", most)
 }
 
 // Blobs stores the bytes of files. Package blobtest is its conformance suite.

@@ -178,8 +178,8 @@ func (s outbox) deleteAll(ctx context.Context, some *statement, args ...any) err
 	return nil
 }
 
-var addDelivery = prepared(fmt.Sprintf(`INSERT INTO deliveries (tenant, subscription_id, session_id, event_id, kind, root_id, run_id, call_id,
-		agent_type, happened_at, facts, status, due_at, expires_at)
+var addDelivery = prepared(fmt.Sprintf(`INSERT INTO deliveries (tenant, subscription_id, session_id, event_id, kind, root_id,
+		run_id, call_id, agent_type, happened_at, facts, status, due_at, expires_at)
 	SELECT tenant, subscription_id, $3::text, $4::text, $5::text, '', '', '', $6::text, $7::bigint, $8::text, 'pending', $7, $7 + %d
 	FROM subscriptions WHERE tenant = $1::text AND subscription_id = $2::text RETURNING number`, session.MaxDeliveryAge))
 
@@ -204,7 +204,8 @@ const pendingSubscriptions = `WITH RECURSIVE busy (tenant, subscription_id) AS (
 	)`
 
 var (
-	findDue = prepared(`SELECT 1 FROM deliveries WHERE status = 'pending' ORDER BY tenant, subscription_id, due_at LIMIT 1`)
+	findDue = prepared(`SELECT EXISTS (SELECT 1 FROM subscriptions),
+		EXISTS (SELECT 1 FROM deliveries WHERE status = 'pending' ORDER BY tenant, subscription_id, due_at LIMIT 1)`)
 
 	releaseDeliveries = prepared(`UPDATE deliveries d SET executor_id = '', claim_id = '', due_at = $1::bigint
 		WHERE d.executor_id <> '' AND NOT EXISTS (SELECT 1 FROM executors e WHERE e.executor_id = d.executor_id)`)
@@ -242,11 +243,12 @@ var (
 		CROSS JOIN LATERAL (SELECT * FROM calls c WHERE c.tenant = d.tenant AND c.root_id = d.root_id AND c.call_id = d.call_id OFFSET 0) c`)
 )
 
-// ClaimDeliveries implements store.Outbox. Without a pending delivery it takes one query of one index entry.
-func (s outbox) ClaimDeliveries(ctx context.Context, c store.DeliveryClaim) ([]store.ClaimedDelivery, error) {
-	var pending, claimed int64
-	err := s.query(ctx, findDue, scanInto(&pending))
-	if err == nil && pending > 0 {
+// ClaimDeliveries implements store.Outbox. Without a pending delivery it takes one query of two index entries.
+func (s outbox) ClaimDeliveries(ctx context.Context, c store.DeliveryClaim) (list []store.ClaimedDelivery, idle bool, err error) {
+	var subscribed, pending bool
+	var claimed int64
+	err = s.query(ctx, findDue, scanInto(&subscribed, &pending))
+	if err == nil && pending {
 		err = s.execute(ctx, func(p *pipeline) {
 			p.exec(commitWithoutWaiting)
 			p.exec(lockOutbox)
@@ -255,9 +257,10 @@ func (s outbox) ClaimDeliveries(ctx context.Context, c store.DeliveryClaim) ([]s
 		})
 	}
 	if err != nil || claimed == 0 {
-		return nil, wrap(ctx, err, "claim deliveries")
+		return nil, !subscribed, wrap(ctx, err, "claim deliveries")
 	}
-	return s.readClaim(ctx, c)
+	list, err = s.readClaim(ctx, c)
+	return list, false, err
 }
 
 // readClaim reads claimed deliveries with what they tell.
@@ -398,11 +401,11 @@ func listDeliveries(ofSubscription bool, status session.DeliveryStatus) *stateme
 	} else {
 		conditions += ` AND $2::text = ''`
 	}
-	order := `d.number`
 	if status != "" {
 		conditions += ` AND d.status = '` + string(status) + `'`
 	}
-	return prepared(`SELECT ` + deliveryColumns.Select("d") + ` FROM deliveries d WHERE ` + conditions + ` ORDER BY ` + order + ` DESC LIMIT $4::bigint`)
+	return prepared(`SELECT ` + deliveryColumns.Select("d") + ` FROM deliveries d WHERE ` + conditions + `
+		ORDER BY d.number DESC LIMIT $4::bigint`)
 }
 
 type deliveryList struct {

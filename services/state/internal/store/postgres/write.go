@@ -79,7 +79,8 @@ var (
 	auditColumns         = table.Audit.All()
 	logErasureInput      = columnsOf(&table.LogErasures, table.LogErasures.All())
 	facetInput           = keyed("facet bytea, created_at bigint")
-	eventInput           = keyed("event_id text, kind text, root_id text, run_id text, call_id text, agent_type text, happened_at bigint, facts text")
+	eventInput           = keyed("event_id text, kind text, root_id text, run_id text, call_id text, agent_type text, " +
+		"happened_at bigint, facts text")
 )
 
 var writes = [writesNumber]*statement{

@@ -115,26 +115,29 @@ func (s outbox) AddDelivery(ctx context.Context, tenant, subscriptionID, session
 }
 
 // dueOf are the first pending deliveries of the sessions of a subscription.
-const dueOf = `SELECT d.number, d.due_at FROM deliveries d WHERE d.tenant = ?1 AND d.subscription_id = ?2 AND d.status = 'pending' AND d.due_at <= ?3
+const dueOf = `SELECT d.number, d.due_at FROM deliveries d
+	WHERE d.tenant = ?1 AND d.subscription_id = ?2 AND d.status = 'pending' AND d.due_at <= ?3
 	AND NOT EXISTS (SELECT 1 FROM deliveries e WHERE e.tenant = d.tenant AND e.subscription_id = d.subscription_id
 		AND e.session_id = d.session_id AND e.status = 'pending' AND e.number < d.number)
 	ORDER BY d.due_at, d.number LIMIT 0 + ?4`
 
 // ClaimDeliveries implements store.Outbox.
-func (s outbox) ClaimDeliveries(ctx context.Context, c store.DeliveryClaim) (list []store.ClaimedDelivery, err error) {
-	any := false
-	err = s.read(ctx, func(conn *connection) (err error) {
-		any, err = conn.queryRow(ctx, `SELECT 1 FROM deliveries WHERE status = 'pending' LIMIT 1`, nil, new(int))
+func (s outbox) ClaimDeliveries(ctx context.Context, c store.DeliveryClaim) (list []store.ClaimedDelivery, idle bool, err error) {
+	var subscribed, pending bool
+	err = s.read(ctx, func(conn *connection) error {
+		_, err := conn.queryRow(ctx, `SELECT EXISTS (SELECT 1 FROM subscriptions),
+			EXISTS (SELECT 1 FROM deliveries WHERE status = 'pending')`, nil,
+			&subscribed, &pending)
 		return err
 	})
-	if err != nil || !any {
-		return nil, wrap(ctx, err, "look for deliveries")
+	if err != nil || !pending {
+		return nil, !subscribed, wrap(ctx, err, "look for deliveries")
 	}
 	err = s.committer.Do(ctx, nil, 0, func(ctx context.Context, conn *connection) (refused, err error) {
 		list, err = claimDeliveries(ctx, conn, c)
 		return nil, err
 	})
-	return list, wrap(ctx, err, "claim deliveries")
+	return list, !subscribed, wrap(ctx, err, "claim deliveries")
 }
 
 // subscriptionTurn is a subscription with due deliveries.
@@ -197,7 +200,9 @@ func claimDeliveries(ctx context.Context, conn *connection, c store.DeliveryClai
 }
 
 // claimDelivery claims a delivery and reads what it tells.
-func claimDelivery(ctx context.Context, conn *connection, c store.DeliveryClaim, tenant string, number int64) (store.ClaimedDelivery, error) {
+func claimDelivery(
+	ctx context.Context, conn *connection, c store.DeliveryClaim, tenant string, number int64,
+) (store.ClaimedDelivery, error) {
 	d := store.ClaimedDelivery{Tenant: tenant}
 	if _, err := conn.exec(ctx, `UPDATE deliveries SET executor_id = ?3, claim_id = ?4, due_at = ?6, attempts = attempts + 1,
 		first_at = CASE WHEN first_at = 0 THEN ?5 ELSE first_at END WHERE tenant = ?1 AND number = ?2`,
@@ -321,7 +326,8 @@ func (s outbox) ExpireDeliveries(ctx context.Context, now session.Millis, most, 
 			s.erased.Store(true)
 		}
 		dropped, err := c.exec(ctx, `DELETE FROM deliveries WHERE number IN (SELECT number FROM (SELECT number, row_number() OVER
-			(PARTITION BY tenant, subscription_id ORDER BY number DESC) AS place FROM deliveries WHERE status <> 'delivered') WHERE place > ?1 LIMIT 0 + ?2)`,
+			(PARTITION BY tenant, subscription_id ORDER BY number DESC) AS place FROM deliveries WHERE status <> 'delivered')
+			WHERE place > ?1 LIMIT 0 + ?2)`,
 			most, limit)
 		expired += dropped
 		return nil, err

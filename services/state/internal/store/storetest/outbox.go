@@ -40,6 +40,10 @@ var outbox = []suiteCase{
 		same(h, "pages", h.deliveryIDs("acme", store.DeliveryQuery{SubscriptionID: "all", Limit: 2}), []string{"last", "third"})
 	}},
 	{"every field of subscriptions and deliveries is stored", func(h *harness) {
+		claimed, idle, err := h.Store.ClaimDeliveries(h.Context(), h.deliveryClaim(executor, "c0", 9, 9))
+		if err != nil || !idle || len(claimed) > 0 {
+			h.Errorf("got %v, idle %v, %v; want an idle outbox", claimed, idle, err)
+		}
 		sub := session.Subscription{
 			ID: "w", URL: "https://a.example/ü", Kinds: []session.EventKind{"k"}, Agents: []string{agent}, Secrets: []string{"new", "old"},
 			Paused: true, CreatedBy: "user:u", CreatedAt: 5, UpdatedAt: 6,
@@ -57,7 +61,7 @@ var outbox = []suiteCase{
 		h.must(err)
 		same(h, "subscriptions", all, []session.Subscription{sub})
 		h.refuses(h.Store.PutSubscription(h.Context(), "acme", session.Subscription{ID: "more"}, 1), fault.Exhausted, "SUBSCRIPTIONS_FULL")
-		claimed := h.claimDeliveries(executor, "c1", 9)
+		claimed = h.claimDeliveries(executor, "c1", 9)
 		if len(claimed) != 1 || claimed[0].Tenant != "acme" || claimed[0].URL != sub.URL || !slices.Equal(claimed[0].Secrets, sub.Secrets) {
 			h.Fatalf("got %+v", claimed)
 		}
@@ -196,10 +200,13 @@ var outbox = []suiteCase{
 		}
 		tell("call", run.RunID, "c2")
 		claimed := h.claimDeliveries(executor, "c1", 9)
-		if len(claimed) != 1 || claimed[0].Call == nil || claimed[0].Call.CallID != "c2" || claimed[0].Call.ToolName == "" || claimed[0].Run != nil {
+		if len(claimed) != 1 || claimed[0].Call == nil || claimed[0].Call.CallID != "c2" || claimed[0].Call.ToolName == "" ||
+			claimed[0].Run != nil {
 			h.Fatalf("got %+v of a call", claimed)
 		}
-		same(h, "session", *claimed[0].Session, session.Session{UserID: "u", Metadata: map[string]string{"k": "v"}, Status: h.snapshot(key).Session.Status})
+		same(h, "session", *claimed[0].Session, session.Session{
+			UserID: "u", Metadata: map[string]string{"k": "v"}, Status: h.snapshot(key).Session.Status,
+		})
 		h.report("c1", 1, func(d *session.Delivery) { d.Delivered(retries, h.now) })
 
 		ended := at("ended")
@@ -210,9 +217,10 @@ var outbox = []suiteCase{
 		e.RunID = ref.RunID
 		h.must(h.tell(ended, nil, e))
 		for i, most := range []int{len(completed.Output), len(completed.Output) - 1} {
-			claimed, err := h.Store.ClaimDeliveries(h.Context(), h.deliveryClaim(executor, fmt.Sprint("run", i), 9, most))
+			claimed, _, err := h.Store.ClaimDeliveries(h.Context(), h.deliveryClaim(executor, fmt.Sprint("run", i), 9, most))
 			h.must(err)
-			if len(claimed) != 1 || claimed[0].Run == nil || claimed[0].Omitted != (i == 1) || (claimed[0].Run.Outcome.Output == completed.Output) != (i == 0) {
+			if len(claimed) != 1 || claimed[0].Run == nil || claimed[0].Omitted != (i == 1) ||
+				(claimed[0].Run.Outcome.Output == completed.Output) != (i == 0) {
 				h.Fatalf("got %+v of a run", claimed)
 			}
 			h.now += claimTime
@@ -264,7 +272,7 @@ var outbox = []suiteCase{
 		concurrently(func(i int) {
 			for round := range sessions * events {
 				claim := h.deliveryClaim(executor, fmt.Sprint("c", i, "-", round), 9, 9)
-				claimed, err := replicas[i%2].ClaimDeliveries(h.Context(), claim)
+				claimed, _, err := replicas[i%2].ClaimDeliveries(h.Context(), claim)
 				if err != nil {
 					h.Errorf("claim: %v", err)
 					return
@@ -274,7 +282,8 @@ var outbox = []suiteCase{
 					refs[n] = store.DeliveryRef{Tenant: d.Tenant, Number: d.Number, ClaimID: claim.ClaimID}
 					got[i] = append(got[i], fmt.Sprintf("%06d %s", d.Number, d.ID))
 				}
-				if n, err := replicas[i%2].UpdateDeliveries(h.Context(), refs, h.now, func(d *session.Delivery) { d.Delivered(retries, h.now) }); err != nil || n != len(refs) {
+				accept := func(d *session.Delivery) { d.Delivered(retries, h.now) }
+				if n, err := replicas[i%2].UpdateDeliveries(h.Context(), refs, h.now, accept); err != nil || n != len(refs) {
 					h.Errorf("report: %d of %d, %v", n, len(refs), err)
 				}
 			}
@@ -345,8 +354,9 @@ func (h *harness) deliveryClaim(executorID, claimID string, limit, maxBytes int)
 
 func (h *harness) claimDeliveries(executorID, claimID string, limit int) []store.ClaimedDelivery {
 	h.Helper()
-	claimed, err := h.Store.ClaimDeliveries(h.Context(), h.deliveryClaim(executorID, claimID, limit, 1000))
+	claimed, idle, err := h.Store.ClaimDeliveries(h.Context(), h.deliveryClaim(executorID, claimID, limit, 1000))
 	h.must(err)
+	same(h, "idle", idle, false)
 	return claimed
 }
 
