@@ -366,6 +366,9 @@ func (r *Runtime) loadAgents(ctx context.Context) error {
 		}
 	}
 	find := config.Lookup(r.options.Env)
+	if err := r.agents.ServeStored(r.settings.Agents, executor.RegistryPeers{LookupEnv: find, Log: r.log}); err != nil {
+		return err
+	}
 	if r.settings.Agents.AgentsFiles != "" || r.settings.Agents.Endpoints != "" {
 		peers := executor.RegistryPeers{LookupEnv: find, Log: r.log, Changed: r.options.AgentsChanged}
 		if err := r.agents.Load(ctx, r.settings.Agents, peers); err != nil {

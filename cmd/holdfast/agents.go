@@ -46,7 +46,8 @@ checks the description of an endpoint as well, and names the places in its appli
 		},
 	}
 	t.AddJSON(check, describe)
-	return cli.Group("agents", "List agents, and check and describe files of agents", cli.ListAgents(g), check, describe, schema)
+	return cli.Group("agents", "List and store agents, and check and describe files of agents",
+		append([]*cobra.Command{cli.ListAgents(g), check, describe, schema}, cli.StoredAgents(g)...)...)
 }
 
 // maxAgentFiles is the most arguments of agents check, as many as an executor reads files.

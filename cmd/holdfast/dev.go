@@ -74,7 +74,7 @@ var flagsForOptions = strings.NewReplacer("Options.Listen", "--listen", "Options
 
 // environ returns the environment with what the flags say.
 func (o devOptions) environ(environ []string) []string {
-	environ = append([]string{"HOLDFAST_EXECUTOR_ENDPOINT_POLL=500ms"}, environ...)
+	environ = append([]string{"HOLDFAST_EXECUTOR_ENDPOINT_POLL=500ms", "HOLDFAST_EXECUTOR_STORED_AGENTS=true"}, environ...)
 	environ = append(environ, "HOLDFAST_GATEWAY_LISTEN="+o.listen)
 	if len(o.agents) > 0 {
 		environ = append(environ, "HOLDFAST_EXECUTOR_AGENTS="+strings.Join(o.agents, ";"))

@@ -61,9 +61,12 @@ func runProcess(ctx context.Context, c ProcessConfig, t *telemetry.Telemetry, p 
 	p.Network = rpc.TCP()
 	defer func() { err = errors.Join(err, p.Registry.Close()) }()
 	fromOutside := c.AgentsFiles != "" || c.Endpoints != ""
-	if !fromOutside && len(p.Registry.Types()) == 0 {
+	if !fromOutside && !c.StoredAgents && len(p.Registry.Types()) == 0 {
 		return fault.New(fault.Invalid, "CONFIG_INVALID", "neither HOLDFAST_EXECUTOR_AGENTS nor HOLDFAST_EXECUTOR_ENDPOINTS is set, "+
 			"and no agent is registered: name YAML files with agents, or endpoints")
+	}
+	if err := p.Registry.ServeStored(c.AgentsConfig, RegistryPeers{LookupEnv: p.LookupEnv, Log: p.Log}); err != nil {
+		return err
 	}
 	if fromOutside {
 		if err := p.Registry.Load(ctx, c.AgentsConfig, RegistryPeers{LookupEnv: p.LookupEnv, Log: p.Log}); err != nil {

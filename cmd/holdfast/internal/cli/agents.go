@@ -10,10 +10,10 @@ import (
 	agentv1 "github.com/holdfast-run/holdfast/proto/holdfast/agent/v1"
 )
 
-// ListAgents returns the command that lists the agents announced by executors.
+// ListAgents returns the command that lists the agents of executors and the stored ones.
 func ListAgents(g *Gateway) *cobra.Command {
 	c := &cobra.Command{
-		Use: "list", Short: "List the agents that executors have announced", Args: NoArguments,
+		Use: "list", Short: "List the agents of the executors, and the stored ones", Args: NoArguments,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return g.with(c.Context(), shortPatience, func(h *client.Client) error {
 				found, err := h.Agents(c.Context())
@@ -33,9 +33,9 @@ func ListAgents(g *Gateway) *cobra.Command {
 					if p := a.GetOnBusy(); p != agentv1.BusyPolicy_BUSY_POLICY_UNSPECIFIED {
 						busy = strings.ToLower(strings.TrimPrefix(p.String(), "BUSY_POLICY_"))
 					}
-					rows[i] = []string{name, served(a), queued(a), busy, OneLine(a.GetDescription())}
+					rows[i] = []string{name, a.GetSource(), served(a), queued(a), busy, OneLine(a.GetDescription())}
 				}
-				err = g.Table([]string{"AGENT", "EXECUTORS", "QUEUED", "ON BUSY", "DESCRIPTION"}, rows)
+				err = g.Table([]string{"AGENT", "SOURCE", "EXECUTORS", "QUEUED", "ON BUSY", "DESCRIPTION"}, rows)
 				if err != nil || len(found.GetProblems()) == 0 {
 					return err
 				}
@@ -77,6 +77,9 @@ func partName(p *agentv1.AgentProblem) string {
 func served(a *agentv1.Agent) string {
 	if a.GetExecutors() > 0 {
 		return fmt.Sprint(a.GetExecutors())
+	}
+	if a.GetLastAnnouncedAt() == 0 {
+		return "none"
 	}
 	return "none for " + since(a.GetLastAnnouncedAt())
 }

@@ -147,6 +147,8 @@ type Set struct {
 	Operations []Operation
 	// Unread are the files with an agent that could not be read, and the endpoints whose description could not.
 	Unread []string
+
+	providers *providers // of the files, for ParseStored
 }
 
 // Load reads agents from files, and from the descriptions of endpoints that no file names. Each path is a file, a folder or

@@ -296,12 +296,25 @@ func (c *checker) checkObject(v value, s *jsonschema.Schema, at spot) (any, bool
 	return plain, true
 }
 
+// from says what a text is that comes from outside of the executor; "" for a file.
+func (f *file) from() string {
+	switch {
+	case f.binding != nil:
+		return "the description of an endpoint"
+	case f.stored:
+		return "a stored agent"
+	}
+	return ""
+}
+
 // unknownField says why an object has no field of a name.
 func (f *file) unknownField(s *jsonschema.Schema, name string) string {
 	_, ofFile := grammar().Properties[name]
 	switch {
-	case f.binding != nil && s == f.grammar() && ofFile:
-		return fmt.Sprintf("the description of an endpoint has no field %q; it is for files of agents", name)
+	case f.from() != "" && s == f.grammar() && ofFile:
+		return fmt.Sprintf("%s has no field %q; it is for files of agents", f.from(), name)
+	case f.stored && s == f.grammar().Defs["mcpServer"] && grammar().Defs["mcpServer"].Properties[name] != nil:
+		return fmt.Sprintf("a stored agent cannot start programs, so there is no field %q; give the url of a server", name)
 	case f.binding == nil && (name == "callbacks" || name == "methods"):
 		return fmt.Sprintf("there is no field %q; it is for the descriptions of endpoints", name)
 	}
@@ -402,8 +415,8 @@ func (c *checker) checkSchema(v value, s *jsonschema.Schema, at spot) (any, bool
 // content reads the file that an object names.
 func (c *checker) content(v value, at spot) (s Source, ok bool) {
 	at.what = at.inside()
-	if v.file.binding != nil {
-		c.mistake(v.at("file"), at, "the description of an endpoint cannot name files; send the text itself")
+	if from := v.file.from(); from != "" {
+		c.mistake(v.at("file"), at, "%s cannot name files; send the text itself", from)
 		return Source{}, false
 	}
 	path, ok := v.field("file").text()

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/token"
@@ -129,7 +130,7 @@ func (r *reader) takeDescription(d Described) {
 	r.order[name] = len(r.order)
 	r.described[name] = map[string]string{}
 	defer r.within(Part{Kind: EndpointPart, Name: name})()
-	f := r.parseJSON(name, d.Data)
+	f := r.parseJSON(name, d.Data, false)
 	if f == nil {
 		r.unread = append(r.unread, name)
 		return
@@ -182,13 +183,17 @@ func printable(c rune) rune {
 	return c
 }
 
-// parseJSON reads a description. It returns nil, with a mistake, for other texts than a JSON object.
-func (s *sources) parseJSON(name string, data []byte) *file {
+// parseJSON reads a description, or a stored agent, whose values have places. It returns nil, with a mistake, for other texts
+// than a JSON object.
+func (s *sources) parseJSON(name string, data []byte, places bool) *file {
 	f := &file{sources: s, name: name}
 	f.root = value{file: f, position: position{1, 1}}
-	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder := jsonReader{Decoder: json.NewDecoder(bytes.NewReader(data)), at: position{1, 1}}
+	if places {
+		decoder.data = data
+	}
 	decoder.UseNumber()
-	root, err := nodeOf(decoder, maxDepth)
+	root, err := decoder.node(maxDepth)
 	if err == nil {
 		if _, more := decoder.Token(); !errors.Is(more, io.EOF) {
 			err = errors.New("there is more text after the object")
@@ -205,24 +210,54 @@ func (s *sources) parseJSON(name string, data []byte) *file {
 	return f
 }
 
-// nodeOf decodes the next JSON value. JSON is not read as YAML, which has other escapes in strings, and merges objects.
-func nodeOf(decoder *json.Decoder, depth int) (ast.Node, error) {
-	next, err := decoder.Token()
+// jsonReader reads JSON as nodes. JSON is not read as YAML, which has other escapes in strings, and merges objects.
+type jsonReader struct {
+	*json.Decoder
+	data []byte // nil for nodes that are all placed at 1:1
+	seen int    // bytes of data before at
+	at   position
+}
+
+// place returns a token at the place of the next JSON token.
+func (r *jsonReader) place() *token.Token {
+	if r.data != nil {
+		next := int(r.InputOffset())
+		for next < len(r.data) && bytes.IndexByte([]byte(" \t\r\n,:"), r.data[next]) >= 0 {
+			next++
+		}
+		for ; r.seen < next; r.seen++ {
+			switch c := r.data[r.seen]; {
+			case c == '\n':
+				r.at = position{r.at.line + 1, 1}
+			case utf8.RuneStart(c):
+				r.at.column++
+			}
+		}
+	}
+	return &token.Token{Position: &token.Position{Line: r.at.line, Column: r.at.column}}
+}
+
+// placeOne is the place of what is in no text.
+func placeOne() *token.Token { return &token.Token{Position: &token.Position{Line: 1, Column: 1}} }
+
+// node decodes the next JSON value.
+func (r *jsonReader) node(depth int) (ast.Node, error) {
+	at := r.place()
+	next, err := r.Token()
 	if err != nil {
 		return nil, err
 	}
-	at := &token.Token{Position: &token.Position{Line: 1, Column: 1}}
 	switch next := next.(type) {
 	case json.Delim:
 		if depth == 0 {
 			return nil, fmt.Errorf("values are nested deeper than %d levels", maxDepth)
 		}
 		if next == '[' {
-			return listOf(decoder, at, depth)
+			return r.list(at, depth)
 		}
-		return objectOf(decoder, at, depth)
+		return r.object(at, depth)
 	case string:
-		return textOf(next), nil
+		return textOf(at, next), nil
 	case bool:
 		return &ast.BoolNode{BaseNode: &ast.BaseNode{}, Token: at, Value: next}, nil
 	case json.Number:
@@ -231,44 +266,45 @@ func nodeOf(decoder *json.Decoder, depth int) (ast.Node, error) {
 	return ast.Null(at), nil
 }
 
-func listOf(decoder *json.Decoder, at *token.Token, depth int) (ast.Node, error) {
+func (r *jsonReader) list(at *token.Token, depth int) (ast.Node, error) {
 	list := ast.Sequence(at, true)
-	for decoder.More() {
-		item, err := nodeOf(decoder, depth-1)
+	for r.More() {
+		item, err := r.node(depth - 1)
 		if err != nil {
 			return nil, err
 		}
 		list.Values = append(list.Values, item)
 	}
-	_, err := decoder.Token()
+	_, err := r.Token()
 	return list, err
 }
 
-func objectOf(decoder *json.Decoder, at *token.Token, depth int) (ast.Node, error) {
+func (r *jsonReader) object(at *token.Token, depth int) (ast.Node, error) {
 	object := ast.Mapping(at, true)
 	names := map[string]bool{}
-	for decoder.More() {
-		name, err := decoder.Token()
+	for r.More() {
+		of := r.place()
+		name, err := r.Token()
 		if err != nil {
 			return nil, err
 		}
-		key := textOf(name.(string))
+		key := textOf(of, name.(string))
 		if names[key.Value] {
 			return nil, fmt.Errorf("an object has the member %.100q twice", key.Value)
 		}
 		names[key.Value] = true
-		value, err := nodeOf(decoder, depth-1)
+		value, err := r.node(depth - 1)
 		if err != nil {
 			return nil, err
 		}
 		object.Values = append(object.Values, ast.MappingValue(at, key, value))
 	}
-	_, err := decoder.Token()
+	_, err := r.Token()
 	return object, err
 }
 
-func textOf(text string) *ast.StringNode {
-	at := &token.Token{Value: text, Position: &token.Position{Line: 1, Column: 1}}
+func textOf(at *token.Token, text string) *ast.StringNode {
+	at.Value = text
 	return &ast.StringNode{BaseNode: &ast.BaseNode{}, Token: at, Value: text}
 }
 

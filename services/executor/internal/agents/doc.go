@@ -13,6 +13,12 @@
 // can neither read files nor name environment variables, providers or MCP servers. A mistake in it names the place in the
 // application's code, if the description says where that is.
 //
+// # Stored agents
+//
+// A tenant may store an agent by API (docs/agents-api.md). Its definition is data like a description, in YAML or JSON, and may
+// have HTTP tools, MCP servers at a URL, and sub-agents. It uses the providers of the executor's files. ParseStored makes the
+// agent, and the text that is stored.
+//
 // # Security
 //
 // Three lists outside of the files (Known) restrict them: the commands of MCP servers, the hosts of

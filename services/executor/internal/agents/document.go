@@ -35,12 +35,16 @@ type file struct {
 	anchors map[string]ast.Node
 	tools   *tools            // that its agents use by name
 	binding *endpoint.Binding // of the description of an endpoint; nil for a file
+	stored  bool              // the definition of a stored agent
 }
 
 // grammar is what the fields of the file must fit. It must not be modified.
 func (f *file) grammar() *jsonschema.Schema {
-	if f.binding != nil {
+	switch {
+	case f.binding != nil:
 		return describing()
+	case f.stored:
+		return storing()
 	}
 	return grammar()
 }

@@ -49,6 +49,9 @@ func isURL(document string) bool { return strings.Contains(document, "://") }
 func (r *reader) fetch(ctx context.Context) {
 	var urls []string
 	collect := func(entry value) {
+		if entry.file.stored { // its definition is all of it
+			return
+		}
 		if text, _ := entry.field("openapi").text(); isURL(text) && !slices.Contains(urls, text) {
 			urls = append(urls, text)
 		}
@@ -181,6 +184,9 @@ func (r *reader) open(s *section) *openedDocument {
 			d, err := openapi.FromYAML(s.field("openapi").node, s.file.anchors)
 			return d, within(err, at.position)
 		})
+	case s.file.stored:
+		s.mistakeAt("openapi", "openapi: a stored agent cannot name files and URLs of documents; give the document itself")
+		return &openedDocument{}
 	case isURL(path):
 		if answer := r.fetched[path]; answer.err != nil {
 			s.mistakeAt("openapi", "openapi: it cannot be fetched: %v", answer.err)

@@ -134,7 +134,10 @@ func (r *reader) take(s Source, path string) {
 // declare collects the declarations of a file.
 func (r *reader) declare(f *file) {
 	read(f.root, "", "", nil)
-	if f.binding == nil {
+	switch {
+	case f.stored:
+		r.declareServers(f)
+	case f.binding == nil:
 		r.declareForAll(f)
 	}
 	tools, _ := f.root.field("tools").items()
@@ -177,15 +180,19 @@ func (r *reader) declareForAll(f *file) {
 		r.providers.declare(m)
 		leave()
 	}
+	r.declareServers(f)
+	endpoints, _ := f.root.field("endpoints").items()
+	for _, item := range endpoints {
+		r.declareEndpoint(item)
+	}
+}
+
+func (r *reader) declareServers(f *file) {
 	servers, _ := f.root.field("mcpServers").members()
 	for _, m := range servers {
 		leave := r.within(Part{Kind: ServerPart, Name: m.name})
 		r.servers.declare(m)
 		leave()
-	}
-	endpoints, _ := f.root.field("endpoints").items()
-	for _, item := range endpoints {
-		r.declareEndpoint(item)
 	}
 }
 
@@ -198,7 +205,7 @@ func (r *reader) set(ctx context.Context) (*Set, error) {
 	r.fetch(ctx)
 	r.declareImported()
 	r.servers.connect(ctx)
-	set := &Set{Versions: r.versions, Incomplete: map[string]bool{}, Unread: r.unread}
+	set := &Set{Versions: r.versions, providers: r.providers, Incomplete: map[string]bool{}, Unread: r.unread}
 	seen := map[string]value{}
 	for _, v := range r.agents {
 		before := len(r.implied) + r.count()

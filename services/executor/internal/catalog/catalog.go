@@ -2,6 +2,7 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 )
 
@@ -30,6 +32,15 @@ type Catalog interface {
 	// ChildHooks returns the hooks of agents for the runs of their sub-agents, by the agent: those with Hooks.Children, without
 	// agents of factories. It is empty if there are none.
 	ChildHooks() map[string]agent.Hooks
+	// ServesStored reports whether agents that tenants have stored are served.
+	ServesStored() bool
+	// ResolveStored is Resolve for a run of a stored agent. hash is that of its definition, and load returns the definition
+	// if it is not kept. NotFound (AGENT_NOT_FOUND): the agent waits for something; Invalid (AGENTS_INVALID): the definition
+	// does not pass the checks of this executor. The errors of load are returned as they are.
+	ResolveStored(ctx context.Context, f For, hash string, load func(context.Context) ([]byte, error)) (Agent, error)
+	// CheckStored checks the definition of a stored agent, and returns it as data, with what is announced of the agent. file
+	// is the name of the text in mistakes; empty for the agent's. Invalid (AGENTS_INVALID), Conflict (STORED_AGENTS_DISABLED).
+	CheckStored(ctx context.Context, name, file string, text []byte) ([]byte, Type, error)
 	// Problems returns what is out of service, to announce too.
 	Problems() []Problem
 	// Changed returns a channel. It is closed when Types or Problems change after the call; nil for never.
@@ -77,6 +88,36 @@ func TypeOf(a agent.Agent) Type {
 	return t
 }
 
+// policies maps the policy of an agent for messages during a live run. An agent without a policy announces none.
+var policies = map[agent.BusyPolicy]statev1.BusyPolicy{
+	agent.BusyReject:    statev1.BusyPolicy_BUSY_POLICY_REJECT,
+	agent.BusyEnqueue:   statev1.BusyPolicy_BUSY_POLICY_ENQUEUE,
+	agent.BusyInterrupt: statev1.BusyPolicy_BUSY_POLICY_INTERRUPT,
+	agent.BusyRollback:  statev1.BusyPolicy_BUSY_POLICY_ROLLBACK,
+}
+
+// Announced returns what the state service learns of a type.
+func Announced(t Type) *statev1.Agent {
+	return &statev1.Agent{
+		AgentType: t.Name, Description: t.Description, OnBusy: policies[t.OnBusy], StateSchema: t.StateSchema, Remote: t.Remote,
+		Rules: rulesOf(t),
+	}
+}
+
+// rulesOf returns what an agent permits to callers. It returns nil for nothing.
+func rulesOf(t Type) *statev1.AgentRules {
+	if t.CallerTools == nil && !t.CallerInstructions {
+		return nil
+	}
+	rules := &statev1.AgentRules{CallerInstructions: t.CallerInstructions}
+	if tools := t.CallerTools; tools != nil {
+		rules.CallerTools = &statev1.CallerTools{
+			Allow: tools.Allow, Max: int32(cmp.Or(tools.Max, agent.DefaultMaxCallerTools)), Taken: t.ToolNames,
+		}
+	}
+	return rules
+}
+
 // For identifies the run of an agent.
 type For struct{ AgentType, Tenant, SessionID, RunID, UserID string }
 
@@ -119,6 +160,19 @@ func (s Static) Resolve(_ context.Context, f For) (Agent, error) {
 		}
 	}
 	return Agent{}, fault.New(fault.NotFound, "AGENT_NOT_FOUND", "there is no agent %q here", f.AgentType)
+}
+
+// ServesStored returns false.
+func (s Static) ServesStored() bool { return false }
+
+// ResolveStored gives AGENT_NOT_FOUND.
+func (s Static) ResolveStored(_ context.Context, f For, _ string, _ func(context.Context) ([]byte, error)) (Agent, error) {
+	return Agent{}, fault.New(fault.NotFound, "AGENT_NOT_FOUND", "stored agents are not served here, also not %q", f.AgentType)
+}
+
+// CheckStored gives Conflict (STORED_AGENTS_DISABLED).
+func (s Static) CheckStored(context.Context, string, string, []byte) ([]byte, Type, error) {
+	return nil, Type{}, fault.New(fault.Conflict, "STORED_AGENTS_DISABLED", "stored agents are not served here")
 }
 
 // Problems returns nil.

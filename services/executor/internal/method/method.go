@@ -43,6 +43,32 @@ type Stream interface {
 	Send(r *executorv1.CallMethodResponse) error
 }
 
+// CheckDefinition implements executorv1.ExecutorServiceServer.
+func (c *Caller) CheckDefinition(
+	ctx context.Context, r *executorv1.CheckDefinitionRequest,
+) (*executorv1.CheckDefinitionResponse, error) {
+	select {
+	case c.slots <- struct{}{}:
+		defer func() { <-c.slots }()
+	default:
+		return nil, tooManyCalls(cap(c.slots))
+	}
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	definition, t, err := c.agents.CheckStored(ctx, r.GetAgentType(), r.GetFile(), []byte(r.GetText()))
+	if err != nil {
+		return nil, err
+	}
+	return &executorv1.CheckDefinitionResponse{Definition: string(definition), Agent: catalog.Announced(t)}, nil
+}
+
+// checkTimeout bounds the check of a definition, which connects to its MCP servers.
+const checkTimeout = 30 * time.Second
+
+func tooManyCalls(limit int) error {
+	return fault.New(fault.Exhausted, "TOO_MANY_CALLS", "%d methods are being called; HOLDFAST_EXECUTOR_METHOD_CALLS is the limit", limit)
+}
+
 // CallMethod implements executorv1.ExecutorServiceServer.
 func (c *Caller) CallMethod(r *executorv1.CallMethodRequest, out executorv1.ExecutorService_CallMethodServer) error {
 	return c.Call(out.Context(), r, out)
@@ -54,8 +80,7 @@ func (c *Caller) Call(ctx context.Context, r *executorv1.CallMethodRequest, out 
 	case c.slots <- struct{}{}:
 		defer func() { <-c.slots }()
 	default:
-		return fault.New(fault.Exhausted, "TOO_MANY_CALLS",
-			"%d methods are being called; HOLDFAST_EXECUTOR_METHOD_CALLS is the limit", cap(c.slots))
+		return tooManyCalls(cap(c.slots))
 	}
 	m, err := c.find(ctx, r)
 	if err != nil {

@@ -33,6 +33,10 @@ type AgentsConfig struct {
 	EndpointHosts        []string      `env:"HOLDFAST_EXECUTOR_ENDPOINT_HOSTS" doc:"hosts that endpoints in YAML may be on, separated by commas: names, *.suffix or addresses, each with :port or for all ports; none when empty"`
 	EndpointPrivateHosts []string      `env:"HOLDFAST_EXECUTOR_ENDPOINT_PRIVATE_HOSTS" doc:"hosts like those of HOLDFAST_EXECUTOR_ENDPOINT_HOSTS that may have private addresses"`
 
+	StoredAgents bool     `env:"HOLDFAST_EXECUTOR_STORED_AGENTS" doc:"run agents that tenants have stored by API. See docs/agents-api.md"`
+	StoredEnv    []string `env:"HOLDFAST_EXECUTOR_STORED_ENV" doc:"environment variables that stored agents may name, separated by commas: names, with * for any part; never those of Holdfast. None when empty"`
+	StoredKept   int      `env:"HOLDFAST_EXECUTOR_STORED_KEPT" envDefault:"500" doc:"definitions of stored agents that are kept between runs, with the connections to their MCP servers"`
+
 	FileEnv    []string `env:"HOLDFAST_EXECUTOR_FILE_ENV" envDefault:"*_KEY,*_TOKEN" doc:"environment variables that YAML may name, separated by commas: names, with * for any part; never those of Holdfast"`
 	ModelHosts []string `env:"HOLDFAST_EXECUTOR_MODEL_HOSTS" doc:"hosts that a baseURL or the url of a remote agent in YAML may be on, separated by commas: names, *.suffix or addresses, each with :port or for all ports; when empty the provider's own and this machine"`
 
@@ -56,6 +60,7 @@ type Agents struct {
 	list      []agents.Agent // by name
 	servers   []*lease
 	endpoints []*followed
+	read      *agents.Set // nil for a set that is none of files
 	once      sync.Once
 
 	operations []agents.Operation
@@ -154,11 +159,13 @@ func noVariables(string) (string, bool) { return "", false }
 type loader struct {
 	config    AgentsConfig
 	lookupEnv func(string) (string, bool)
-	models    map[string]model.Model // the host's, by provider
-	log       *slog.Logger
-	servers   *mcpServers
-	endpoints *endpoints // nil if nobody follows them
-	documents *documents
+	// envVariable names the variable that lists what may be named; empty for HOLDFAST_EXECUTOR_FILE_ENV.
+	envVariable string
+	models      map[string]model.Model // the host's, by provider
+	log         *slog.Logger
+	servers     *mcpServers
+	endpoints   *endpoints // nil if nobody follows them
+	documents   *documents
 
 	mu       sync.Mutex
 	leases   []*lease    // of the new set
@@ -177,6 +184,7 @@ func (l *loader) load(read func(agents.Known) (*agents.Set, error)) (*Agents, er
 		loaded.Close()
 		return nil, err
 	}
+	loaded.read = set
 	loaded.list, loaded.problems = set.Agents, set.Problems
 	loaded.operations = set.Operations
 	loaded.incomplete, loaded.unread = set.Incomplete, set.Unread

@@ -166,11 +166,16 @@ func (c *Catalog) Resolve(ctx context.Context, f catalog.For) (resolved catalog.
 		}
 		resolved.Fallbacks = slices.DeleteFunc(slices.Clone(resolved.Fallbacks), func(full string) bool { return broken[full] != nil })
 	}
+	return c.equip(resolved, e), nil
+}
+
+// equip adds the governors of the models, and the hooks of the host.
+func (c *Catalog) equip(resolved catalog.Agent, e entry) catalog.Agent {
 	resolved.Governors = c.registry.governors(resolved.Models, e.yaml)
 	if !reflect.ValueOf(c.hooks).IsZero() {
 		resolved.Hooks = resolved.Hooks.Then(c.hooks)
 	}
-	return resolved, nil
+	return resolved
 }
 
 // ChildHooks implements catalog.Catalog.

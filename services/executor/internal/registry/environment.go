@@ -57,8 +57,12 @@ func (l *loader) lookupNamed(variable string) (string, error) {
 		if variable == "PATH" || variable == "HOME" {
 			passed = "; the process of an MCP server has it anyway"
 		}
-		return "", fmt.Errorf("is not one that agents files may name: set HOLDFAST_EXECUTOR_FILE_ENV to %q to allow it%s",
-			strings.Join(append(slices.Clone(l.config.FileEnv), variable), ","), passed)
+		texts := "agents files"
+		if l.envVariable != "" {
+			texts = "stored agents"
+		}
+		return "", fmt.Errorf("is not one that %s may name: set %s to %q to allow it%s", texts,
+			cmp.Or(l.envVariable, "HOLDFAST_EXECUTOR_FILE_ENV"), strings.Join(append(slices.Clone(l.config.FileEnv), variable), ","), passed)
 	case !ok:
 		return "", errors.New("is not set")
 	default:
@@ -124,6 +128,15 @@ func (c AgentsConfig) checkHost(field, inFile, providersOwn string) error {
 	}
 	if u.Scheme == own.Scheme && u.Host == own.Host || outbound.IsLoopback(u.Hostname()) {
 		return nil
+	}
+	return c.checkListed(field, inFile)
+}
+
+// checkListed returns an error unless the address in a field is on a host of HOLDFAST_EXECUTOR_MODEL_HOSTS.
+func (c AgentsConfig) checkListed(field, address string) error {
+	u, err := url.Parse(address)
+	if err != nil {
+		return err
 	}
 	if err := c.modelHosts().Allows(u); err != nil {
 		return fmt.Errorf("%s: %w; HOLDFAST_EXECUTOR_MODEL_HOSTS lists the hosts of models and of remote agents", field, err)

@@ -39,6 +39,7 @@ type Registry struct {
 	pools   map[*mcpServers]bool            // servers, and those of all used sets
 
 	endpoints *endpoints // of files and of the configuration
+	stored    *stored    // nil if stored agents are not served
 	documents *documents // OpenAPI documents that files name by URL
 
 	reported map[agents.Problem]bool // problems in the log
@@ -249,6 +250,7 @@ func (r *Registry) replace(set *Agents) (former *Agents, err error) {
 		}
 	})
 	former, r.used = r.used, set
+	r.stored.renew()
 	for _, l := range set.servers {
 		r.pools[l.all] = true
 	}

@@ -1,14 +1,12 @@
 package worker
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
-	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 )
 
@@ -31,18 +29,4 @@ func callerInput(conversation []*statev1.StoredMessage) loop.CallerInput {
 		return in
 	}
 	return loop.CallerInput{}
-}
-
-// rulesOf returns what an agent permits to callers. It returns nil for nothing.
-func rulesOf(t catalog.Type) *statev1.AgentRules {
-	if t.CallerTools == nil && !t.CallerInstructions {
-		return nil
-	}
-	rules := &statev1.AgentRules{CallerInstructions: t.CallerInstructions}
-	if tools := t.CallerTools; tools != nil {
-		rules.CallerTools = &statev1.CallerTools{
-			Allow: tools.Allow, Max: int32(cmp.Or(tools.Max, agent.DefaultMaxCallerTools)), Taken: t.ToolNames,
-		}
-	}
-	return rules
 }

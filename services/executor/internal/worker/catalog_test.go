@@ -15,6 +15,8 @@ import (
 
 // changingCatalog is a catalog with replaceable agents.
 type changingCatalog struct {
+	catalog.Static // serves no stored agents
+
 	mu      sync.Mutex
 	agents  catalog.Static
 	changed chan struct{}

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/holdfast-run/holdfast/pkg/agent"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/executor/internal/catalog"
 	"github.com/holdfast-run/holdfast/services/executor/internal/retry"
@@ -22,7 +21,7 @@ func (w *Worker) claimRuns(ctx, live context.Context) {
 	logged := false      // the current outage was logged
 	for ctx.Err() == nil {
 		changed := w.peers.Agents.Changed() // before Types, to miss no change
-		if len(w.peers.Agents.Types())+len(w.peers.Agents.Problems()) == 0 {
+		if len(w.peers.Agents.Types())+len(w.peers.Agents.Problems()) == 0 && !w.peers.Agents.ServesStored() {
 			select {
 			case <-changed:
 				continue
@@ -110,23 +109,13 @@ func streamError(stream interface {
 	return cmp.Or(received, err)
 }
 
-// policies maps the policy of an agent for messages during a live run. An agent without a policy announces none.
-var policies = map[agent.BusyPolicy]statev1.BusyPolicy{
-	agent.BusyReject:    statev1.BusyPolicy_BUSY_POLICY_REJECT,
-	agent.BusyEnqueue:   statev1.BusyPolicy_BUSY_POLICY_ENQUEUE,
-	agent.BusyInterrupt: statev1.BusyPolicy_BUSY_POLICY_INTERRUPT,
-	agent.BusyRollback:  statev1.BusyPolicy_BUSY_POLICY_ROLLBACK,
-}
-
 // announcement returns the first request of a claim stream. reopen ends the stream.
 func (w *Worker) announcement(reopen func()) *statev1.ClaimRunsRequest {
 	r := &statev1.ClaimRunsRequest{ExecutorId: w.peers.ExecutorID, HeldRunIds: w.LiveRunIDs()}
 	for _, t := range w.peers.Agents.Types() {
-		r.Agents = append(r.Agents, &statev1.Agent{
-			AgentType: t.Name, Description: t.Description, OnBusy: policies[t.OnBusy], StateSchema: t.StateSchema, Remote: t.Remote,
-			Rules: rulesOf(t),
-		})
+		r.Agents = append(r.Agents, catalog.Announced(t))
 	}
+	r.ServesStoredAgents = w.peers.Agents.ServesStored()
 	r.Problems = announcedProblems(w.peers.Agents.Problems())
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -20,6 +20,7 @@ import (
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
 	"github.com/holdfast-run/holdfast/services/executor/internal/model"
 	"github.com/holdfast-run/holdfast/services/executor/internal/publisher"
+	"github.com/holdfast-run/holdfast/services/executor/internal/retry"
 )
 
 // Codes of failures detected by the worker.
@@ -197,7 +198,12 @@ func (r *runner) resolveAgent(ctx context.Context) error {
 		RunID: run.GetRunId(), UserID: r.claimed.session.GetUserId(),
 	}
 	found, err := callFunction(ctx, r.worker.sandbox, r.claimed.codeName("the factory"), resolveTimeout,
-		func(ctx context.Context) (catalog.Agent, error) { return r.worker.peers.Agents.Resolve(ctx, wanted) })
+		func(ctx context.Context) (catalog.Agent, error) {
+			if hash := run.GetDefinition(); hash != "" {
+				return r.worker.peers.Agents.ResolveStored(ctx, wanted, hash, r.loadDefinition)
+			}
+			return r.worker.peers.Agents.Resolve(ctx, wanted)
+		})
 	switch {
 	case err == nil:
 		found.Hooks = r.hooksFromAbove(found.Hooks)
@@ -207,6 +213,8 @@ func (r *runner) resolveAgent(ctx context.Context) error {
 		return err
 	case fault.ReasonOf(err) == "AGENT_NOT_FOUND":
 		return errNoAgent
+	case isDefinitionGone(err):
+		return err
 	}
 	return fmt.Errorf("make the agent %q: %w", run.GetAgentType(), err)
 }
@@ -226,6 +234,21 @@ func (r *runner) hooksFromAbove(own agent.Hooks) agent.Hooks {
 	}
 	return own
 }
+
+// loadDefinition returns the definition of the run's stored agent.
+func (r *runner) loadDefinition(ctx context.Context) (definition []byte, err error) {
+	request := &statev1.GetDefinitionRequest{Run: r.claimed.ref, Hash: r.claimed.run.GetDefinition()}
+	err = retry.Call(ctx, r.worker.config.CallTimeout, func(ctx context.Context) error {
+		got, err := r.worker.peers.Work.GetDefinition(ctx, request)
+		definition = []byte(got.GetDefinition())
+		return err
+	})
+	return definition, err
+}
+
+// isDefinitionGone reports whether the stored agent of a run was changed or deleted after its claim. The next claim has the
+// definition of its moment.
+func isDefinitionGone(err error) bool { return fault.ReasonOf(err) == "DEFINITION_NOT_FOUND" }
 
 // endWithoutAgent ends a run without its agent, if the run is to stop or its deadline has passed. Otherwise the
 // run returns to the queue.
@@ -278,7 +301,7 @@ func withoutPanics(ctx context.Context, log *slog.Logger, work func(context.Cont
 // mustLeave reports whether the run is no longer this runner's, or is to be released.
 func mustLeave(ctx context.Context, err error) bool {
 	return ctx.Err() != nil || errors.Is(err, errDraining) || errors.Is(err, errNoAgent) || errors.Is(err, publisher.ErrFenced) ||
-		isLost(err) || isBehind(err) || isAnswerChanged(err)
+		isLost(err) || isBehind(err) || isAnswerChanged(err) || isDefinitionGone(err)
 }
 
 // fail ends the run as failed, in any state.
@@ -297,7 +320,7 @@ func (r *runner) release(ctx context.Context, err error) {
 	case errors.Is(err, errDraining), errors.Is(cause, errDrained):
 	case errors.Is(err, errNoAgent):
 		delay = r.worker.config.AbsentDelay
-	case isAnswerChanged(err): // the next claim has the current answers
+	case isAnswerChanged(err), isDefinitionGone(err): // the next claim has the current answers, or the current definition
 	case cause == nil && isFenced: // if the claim is in force, the log is ahead of the database
 		seen = &statev1.LostWork{Epoch: fenced.Epoch, Step: fenced.Step}
 	case cause == nil && isBehind(err):
