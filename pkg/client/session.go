@@ -146,7 +146,29 @@ func (c *Client) QueryUsage(ctx context.Context, r *agentv1.QueryUsageRequest) (
 	return found.GetBuckets(), err
 }
 
-// Agents returns the announced agents and the default one.
+// PutAgent stores an agent, or replaces the one of its name. An equal definition changes nothing. Invalid (AGENTS_INVALID: the
+// detail has a line for each mistake, DEFINITION_TOO_LARGE, TOO_MANY_AGENTS), Conflict (AGENT_ANNOUNCED,
+// STORED_AGENTS_DISABLED), Stale (AGENT_CHANGED), Unavailable (EXECUTOR_UNREACHABLE).
+func (c *Client) PutAgent(ctx context.Context, r *agentv1.PutAgentRequest) (*agentv1.PutAgentResponse, error) {
+	if r.ExpectedHash != nil {
+		return call(ctx, c.agents.PutAgent, r)
+	}
+	return callWithRetry(ctx, c, c.agents.PutAgent, r)
+}
+
+// StoredAgent returns a stored agent with its definition. NotFound (AGENT_NOT_FOUND).
+func (c *Client) StoredAgent(ctx context.Context, name string) (*agentv1.GetAgentResponse, error) {
+	return callWithRetry(ctx, c, c.agents.GetAgent, &agentv1.GetAgentRequest{AgentType: name})
+}
+
+// DeleteAgent deletes a stored agent, with the expected hash unless that is nil. NotFound (AGENT_NOT_FOUND), Stale
+// (AGENT_CHANGED).
+func (c *Client) DeleteAgent(ctx context.Context, name string, expectedHash *string) error {
+	_, err := call(ctx, c.agents.DeleteAgent, &agentv1.DeleteAgentRequest{AgentType: name, ExpectedHash: expectedHash})
+	return err
+}
+
+// Agents returns the announced and the stored agents, and the default one.
 func (c *Client) Agents(ctx context.Context) (*agentv1.ListAgentsResponse, error) {
 	return callWithRetry(ctx, c, c.agents.ListAgents, &agentv1.ListAgentsRequest{})
 }

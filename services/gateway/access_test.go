@@ -225,7 +225,7 @@ func TestOnlyAllowedOriginsMayRead(t *testing.T) {
 func TestAgentsAreListedWithTheDefault(t *testing.T) {
 	t.Parallel()
 	h := open(t, func(c *gateway.Config) { c.DefaultAgent = "" })
-	if got, want := text(t, h.request(t, http.MethodGet, "/agents", "")), `{"agents":[{"agentType":"demo","description":"answers","executors":1,"lastAnnouncedAt":0,"queuedRuns":0,"oldestQueuedAt":0},{"agentType":"other","description":"","executors":1,"lastAnnouncedAt":0,"queuedRuns":0,"oldestQueuedAt":0}],"default":""}`+"\n"; got != want {
+	if got, want := text(t, h.request(t, http.MethodGet, "/agents", "")), `{"agents":[{"agentType":"demo","description":"answers","executors":1,"lastAnnouncedAt":0,"queuedRuns":0,"oldestQueuedAt":0,"source":"executor"},{"agentType":"other","description":"","executors":1,"lastAnnouncedAt":0,"queuedRuns":0,"oldestQueuedAt":0,"source":"executor"}],"default":""}`+"\n"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	wantFault(t, h.request(t, http.MethodPost, "/chat", chatBody("s1", "hi")), 400, "AGENT_REQUIRED")

@@ -87,10 +87,14 @@ var acts = map[string][]act{
 	"PATCH /sessions/{id}/state":  {{on: isCompleted, body: `{"ops":[{"key":"k","replace":1}]}`, entry: "state.changed"}},
 	"PATCH /sessions/{id}/status": {{on: isLive, body: `{"status":"failed","failure":{"error":"It failed."}}`, entry: "session.status_set"}, {on: isCompleted, as: "mia", body: `{"status":"paused"}`, entry: auth.ScopeMissing}},
 	"POST /sessions/{id}/context": {{on: isCompleted, body: `{"rows":[{"kind":"notice","text":"It is noon."}]}`, entry: "messages.appended"}},
-	"DELETE /sessions/{id}":       {{on: isCompleted, as: "mia", entry: "session.deleted"}},
-	"DELETE /users/{id}":          {{as: "admin", entry: "user.erased"}, {as: "page", entry: auth.ScopeMissing}},
-	"DELETE /tenant":              {{as: "gone", entry: "tenant.erased"}},
-	"GET /audit/export":           {{as: "admin", entry: auth.AuditExported}},
+	"PUT /agents/{id}": {
+		{body: clerkBody, entry: "agent.stored"}, {as: "page", body: clerkBody, entry: auth.ScopeMissing},
+	},
+	"DELETE /agents/{id}":   {{none: "agent.deleted: the state service tests it with an agent that is there"}, {as: "page", entry: auth.ScopeMissing}},
+	"DELETE /sessions/{id}": {{on: isCompleted, as: "mia", entry: "session.deleted"}},
+	"DELETE /users/{id}":    {{as: "admin", entry: "user.erased"}, {as: "page", entry: auth.ScopeMissing}},
+	"DELETE /tenant":        {{as: "gone", entry: "tenant.erased"}},
+	"GET /audit/export":     {{as: "admin", entry: auth.AuditExported}},
 
 	"GET /sse ping":       {{none: "it is answered with a pong"}},
 	"GET /ws ping":        {{none: "it is answered with a pong"}},
@@ -133,12 +137,14 @@ var acts = map[string][]act{
 	"TruncateMessages": {{on: isCompleted, body: `{"sessionId":"ID","count":1}`, entry: "session.rewound"}},
 	"EraseUser":        {{as: "admin", body: `{"userId":"ID"}`, entry: "user.erased"}},
 	"EraseTenant":      {{as: "gone", body: `{}`, entry: "tenant.erased"}},
+	"PutAgent":         {{body: `{"agentType":"ID","definition":"{model: anthropic/x}"}`, entry: "agent.stored"}},
+	"DeleteAgent":      {{none: "as DELETE /agents/{id}"}},
 	"CreateToken":      {{body: `{"subject":"ID"}`, entry: auth.TokenMinted}},
 }
 
 // readingMethods are the methods of the Connect service that change nothing.
 var readingMethods = []string{
-	"CanResume", "Get", "GetCheckpoint", "GetRun", "GetSession", "GetUsage", "ListAgents", "ListAuditEvents", "ListCheckpoints", "ListKeys", "ListMessages",
+	"CanResume", "Get", "GetAgent", "GetCheckpoint", "GetRun", "GetSession", "GetUsage", "ListAgents", "ListAuditEvents", "ListCheckpoints", "ListKeys", "ListMessages",
 	"ListPendingCalls", "ListRuns", "ListSessions", "ListUsage", "QueryUsage", "Stream", "WaitRun",
 }
 

@@ -89,17 +89,28 @@ func openWithMethods(t *testing.T, more ...func(*gateway.Config)) (h *fixture, l
 func serveExecutor(t *testing.T, world *gatewaytest.World, address string, a agent.Agent) {
 	t.Helper()
 	registry := executor.NewRegistry()
+	if err := registry.Register(a); err != nil {
+		t.Fatal(err)
+	}
+	serveRegistry(t, world, address, registry)
+}
+
+// lookupKey finds the key of the models of these executors.
+func lookupKey(name string) (string, bool) {
+	return map[string]string{"ANTHROPIC_API_KEY": "a-key"}[name], name == "ANTHROPIC_API_KEY"
+}
+
+// serveRegistry serves an executor with a registry. It claims no runs.
+func serveRegistry(t testing.TB, world *gatewaytest.World, address string, registry *executor.Registry) {
+	t.Helper()
 	var c executor.Config
 	environ := []string{"HOLDFAST_EXECUTOR_STATE_ADDRESS=" + gatewaytest.StateAddress, "HOLDFAST_EXECUTOR_STREAM_ADDRESS=" + gatewaytest.StreamAddress}
-	if err := errors.Join(registry.Register(a), config.Load(&c, environ)); err != nil {
+	if err := config.Load(&c, environ); err != nil {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
 	service, err := executor.New(t.Context(), c, executor.Peers{
-		Registry: registry, Network: world.Network, Log: log,
-		LookupEnv: func(name string) (string, bool) {
-			return map[string]string{"ANTHROPIC_API_KEY": "a-key"}[name], name == "ANTHROPIC_API_KEY"
-		},
+		Registry: registry, Network: world.Network, Log: log, LookupEnv: lookupKey,
 	})
 	if err != nil {
 		t.Fatal(err)

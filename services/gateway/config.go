@@ -20,7 +20,7 @@ import (
 type Config struct {
 	StateAddress     string        `env:"HOLDFAST_GATEWAY_STATE_ADDRESS" envDefault:"127.0.0.1:7411" doc:"address of the state service"`
 	StreamAddress    string        `env:"HOLDFAST_GATEWAY_STREAM_ADDRESS" envDefault:"127.0.0.1:7412" doc:"address of the stream service"`
-	Executors        []string      `env:"HOLDFAST_GATEWAY_EXECUTOR_ADDRESSES" doc:"addresses of executors whose agents have methods for clients of /agents, separated by commas; empty for none"`
+	Executors        []string      `env:"HOLDFAST_GATEWAY_EXECUTOR_ADDRESSES" doc:"addresses of executors whose agents have methods for clients of /agents, or that check stored agents, separated by commas; empty for none"`
 	ErasureTime      time.Duration `env:"HOLDFAST_GATEWAY_ERASURE_TIME" envDefault:"20s" doc:"how long one request to erase a user or a tenant works before it answers that more is left"`
 	Hooks            string        `env:"HOLDFAST_GATEWAY_HOOKS" doc:"YAML file with webhooks that are asked about requests before anything of them is done: beforeEntry with url, secrets, timeout, onFailure and kinds; empty for none. It is read at the start"`
 	HookTimeout      time.Duration `env:"HOLDFAST_GATEWAY_HOOK_TIMEOUT" envDefault:"10s" doc:"limit of one call of a hook of the program around the gateway"`

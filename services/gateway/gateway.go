@@ -285,7 +285,7 @@ func (s *Service) limits(bytes int64, advice string) httpapi.Limits {
 // methods returns the methods of the Connect service.
 func (s *Service) methods(p *parts) *api.Server {
 	return &api.Server{
-		Files:   p.files,
+		Files: p.files, Stored: statev1.NewStoredAgentServiceClient(s.stateOfCallers()), Executors: s.executorClients(),
 		Callers: s.callers, Runs: p.runs, Checkpoints: statev1.NewCheckpointServiceClient(s.stateOfCallers()),
 		Usage: statev1.NewUsageServiceClient(s.stateOfCallers()), Sessions: p.sessions,
 		Follower: p.follower, Stops: p.stops, Answers: p.answers, Streams: s.streams, Health: s.health(),
@@ -320,12 +320,19 @@ func (s *Service) newChat(p *parts) *chat.Chat {
 		})
 }
 
+// executorClients returns the executors that the gateway knows.
+func (s *Service) executorClients() (clients []executorv1.ExecutorServiceClient) {
+	for _, conn := range s.executors {
+		clients = append(clients, executorv1.NewExecutorServiceClient(conn))
+	}
+	return clients
+}
+
 // agentRoutes serve clients of Cloudflare Agents.
 func (s *Service) agentRoutes(p *parts) []httpapi.Route {
 	c := s.config
-	methods := &cloudflare.Methods{Sessions: statev1.NewSessionServiceClient(s.state), Timeout: c.MethodTimeout}
-	for _, conn := range s.executors {
-		methods.Executors = append(methods.Executors, executorv1.NewExecutorServiceClient(conn))
+	methods := &cloudflare.Methods{
+		Sessions: statev1.NewSessionServiceClient(s.state), Timeout: c.MethodTimeout, Executors: s.executorClients(),
 	}
 	sockets := &cloudflare.Sockets{
 		Methods: methods, MethodTimeout: c.MethodTimeout, Major: cmp.Or(uistream.Major(c.AISDK), uistream.DefaultMajor),

@@ -49,7 +49,14 @@ func listen(t testing.TB) net.Listener {
 
 func openOn(t testing.TB, listener net.Listener, change func(*gateway.Config), agents ...*statev1.Agent) *fixture {
 	t.Helper()
-	return openOver(t, listener, gatewaytest.New(t, agents...), change)
+	world := gatewaytest.New(t, agents...)
+	serveChecker(t, world)
+	return openOver(t, listener, world, func(c *gateway.Config) {
+		c.Executors = []string{checker}
+		if change != nil {
+			change(c)
+		}
+	})
 }
 
 // openOver starts a gateway on services that run already.

@@ -205,6 +205,20 @@ var rpcCases = map[string]rpcCase{
 		good:    func(_, _, _ string) proto.Message { return &agentv1.ListKeysRequest{} },
 		foreign: "none",
 	},
+	"PutAgent": {
+		good: func(id, _, _ string) proto.Message {
+			return &agentv1.PutAgentRequest{AgentType: id, Definition: `{"model":"anthropic/x"}`}
+		},
+		invalid: &agentv1.PutAgentRequest{AgentType: longID}, foreign: "none", // stores an agent of its own
+	},
+	"GetAgent": {
+		good:    func(id, _, _ string) proto.Message { return &agentv1.GetAgentRequest{AgentType: id} },
+		invalid: &agentv1.GetAgentRequest{AgentType: longID}, foreign: "AGENT_NOT_FOUND",
+	},
+	"DeleteAgent": {
+		good:    func(id, _, _ string) proto.Message { return &agentv1.DeleteAgentRequest{AgentType: id} },
+		invalid: &agentv1.DeleteAgentRequest{AgentType: longID}, foreign: "AGENT_NOT_FOUND",
+	},
 	"ListAgents": {
 		good:    func(_, _, _ string) proto.Message { return &agentv1.ListAgentsRequest{} },
 		foreign: "none",
@@ -257,6 +271,11 @@ func TestEveryRPCOfTheServiceAnswersOverEveryProtocol(t *testing.T) {
 				run := playTurn(t, h, "acme", name)
 				h.State.RecordTokens(t, "acme", name, 7)
 				checkpoint := h.State.Get("acme", name).GetSession().GetCheckpointId()
+				if name == "GetAgent" || name == "DeleteAgent" {
+					if _, err := own.PutAgent(t.Context(), &agentv1.PutAgentRequest{AgentType: name, Definition: `{"model":"anthropic/x"}`}); err != nil {
+						t.Fatal(err)
+					}
+				}
 				good := c.good(name, run.GetRunId(), checkpoint)
 				_, err := call(t.Context(), keyless, name, good)
 				wantRefusal(t, name+" without a key", err, connect.CodeUnauthenticated, "API_KEY_MISSING")
@@ -325,6 +344,12 @@ func wantNothingOf(t *testing.T, what, session string, answer proto.Message, err
 	t.Helper()
 	if err != nil {
 		t.Errorf("%s of another tenant: got %v", what, err)
+		return
+	}
+	if put, ok := answer.(*agentv1.PutAgentResponse); ok {
+		if put.GetOutcome() != "created" {
+			t.Errorf("%s of another tenant: got %v, want an agent of its own", what, answer)
+		}
 		return
 	}
 	if started, ok := answer.(*agentv1.StartResponse); ok {

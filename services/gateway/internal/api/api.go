@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/rpc"
 	"github.com/holdfast-run/holdfast/proto/holdfast/agent/v1/agentv1connect"
+	executorv1 "github.com/holdfast-run/holdfast/proto/holdfast/executor/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/conversation"
 	"github.com/holdfast-run/holdfast/services/gateway/internal/erasure"
@@ -34,6 +35,8 @@ type Server struct {
 	Checkpoints statev1.CheckpointServiceClient
 	Usage       statev1.UsageServiceClient
 	Audit       statev1.AuditServiceClient
+	Stored      statev1.StoredAgentServiceClient
+	Executors   []executorv1.ExecutorServiceClient // check definitions of agents
 	Erasure     *erasure.Eraser
 	Sessions    *conversation.Reader
 	Follower    *follow.Follower

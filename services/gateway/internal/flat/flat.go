@@ -60,7 +60,7 @@ func (d definition) nameOf(f protoreflect.FieldDescriptor) string {
 }
 
 func (d definition) hasBody() bool {
-	return d.method == http.MethodPost || d.method == http.MethodPatch
+	return d.method == http.MethodPost || d.method == http.MethodPatch || d.method == http.MethodPut
 }
 
 // route returns the route of a method. fix, if not nil, changes the request before it is served.

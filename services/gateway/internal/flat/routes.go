@@ -21,6 +21,7 @@ func Routes(s *api.Server, limits httpapi.Limits) []httpapi.Route {
 		sessionRoutes(s, limits),
 		checkpointRoutes(s, limits),
 		usageRoutes(s),
+		agentRoutes(s, limits),
 		auditRoutes(s, limits),
 		accessRoutes(s, limits),
 	)
@@ -114,6 +115,32 @@ func accessRoutes(s *api.Server, limits httpapi.Limits) []httpapi.Route {
 			method: http.MethodGet, pattern: "/keys", name: "listKeys",
 			summary: "Lists the API keys of the tenant, without their secrets, with their last use at this gateway.",
 		}, limits, s.ListKeys, nil),
+	}
+}
+
+// agentRoutes are for agents that tenants store.
+func agentRoutes(s *api.Server, limits httpapi.Limits) []httpapi.Route {
+	const id, of = "agentType", "the agent"
+	unknown := httpapi.Faults{fault.NotFound: {"AGENT_NOT_FOUND"}, fault.Stale: {"AGENT_CHANGED"}}
+	return []httpapi.Route{
+		route(definition{
+			method: http.MethodPut, pattern: "/agents/{id}", name: "putAgent", id: id, of: of, hide: []string{id}, required: []string{"definition"},
+			summary: "Stores an agent, whose definition is data, or replaces the one of its name. An equal definition changes nothing.",
+			faults: httpapi.Faults{
+				fault.Invalid:  {"AGENTS_INVALID", "AGENT_INVALID", "DEFINITION_INVALID"},
+				fault.TooLarge: {"DEFINITION_TOO_LARGE", "TOO_MANY_AGENTS"},
+				fault.Conflict: {"AGENT_ANNOUNCED", "STORED_AGENTS_DISABLED"}, fault.Stale: {"AGENT_CHANGED"},
+				fault.Unavailable: {"EXECUTOR_UNREACHABLE"},
+			},
+		}, limits, s.PutAgent, nil),
+		route(definition{
+			method: http.MethodGet, pattern: "/agents/{id}", name: "getAgent", id: id, of: of,
+			summary: "Returns a stored agent with its definition.", faults: httpapi.Faults{fault.NotFound: {"AGENT_NOT_FOUND"}},
+		}, limits, s.GetAgent, nil),
+		route(definition{
+			method: http.MethodDelete, pattern: "/agents/{id}", name: "deleteAgent", id: id, of: of,
+			summary: "Deletes a stored agent. Runs in progress go on.", faults: unknown,
+		}, limits, s.DeleteAgent, nil),
 	}
 }
 

@@ -81,7 +81,7 @@ func (m *Meters) answered(r *http.Request, status int, took time.Duration) {
 	}
 	method := r.Method
 	switch method {
-	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPatch, http.MethodDelete, http.MethodOptions:
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
 	default:
 		method = "_OTHER" // clients may send any text
 	}

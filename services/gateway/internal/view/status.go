@@ -74,6 +74,10 @@ type agent struct {
 	LastAnnouncedAt int64  `json:"lastAnnouncedAt" doc:"when an executor last announced the agent, if none serves it; otherwise 0"`
 	QueuedRuns      int64  `json:"queuedRuns" doc:"the queued runs of the tenant; of all agents together, at most 10,000 are counted"`
 	OldestQueuedAt  int64  `json:"oldestQueuedAt" doc:"since when the oldest of them is queued; 0 without any"`
+	Source          string `json:"source" doc:"executor, or stored for an agent of the tenant, whose executors are those that serve stored agents"`
+	Hash            string `json:"hash,omitempty" doc:"of the definition of a stored agent"`
+	StoredBy        string `json:"storedBy,omitempty" doc:"who has stored it, as in the audit log"`
+	StoredAt        int64  `json:"storedAt,omitempty" doc:"when"`
 }
 
 // Agents is GET /agents: the announced agents, and the default agent type, empty if there is none.
@@ -96,6 +100,10 @@ func (h *Handlers) Agents(w http.ResponseWriter, r *http.Request, tenant string)
 			a.GetLastAnnouncedAt(),
 			a.GetQueuedRuns(),
 			a.GetOldestQueuedAt(),
+			conversation.SourceOf(a),
+			a.GetStored().GetHash(),
+			a.GetStored().GetStoredBy(),
+			a.GetStored().GetStoredAt(),
 		}
 	}
 	chosen := h.Sessions.DefaultAgent

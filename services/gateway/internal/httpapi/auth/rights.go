@@ -15,7 +15,9 @@ var methods = map[string]Scope{
 	"AddContext":       Operate,
 	"AppendMessages":   Operate,
 	"CreateToken":      Operate,
+	"DeleteAgent":      Operate,
 	"MergeState":       Operate,
+	"PutAgent":         Operate,
 	"PutSubSession":    Operate,
 	"RecordUsage":      Operate,
 	"SetStatus":        Operate,
@@ -32,6 +34,7 @@ var methods = map[string]Scope{
 
 	"CanResume":        Read,
 	"Get":              Read,
+	"GetAgent":         Read,
 	"GetCheckpoint":    Read,
 	"GetRun":           Read,
 	"GetSession":       Read,
