@@ -119,6 +119,11 @@ func Start(t testing.TB, o Options) *System {
 			s.Executors = append(s.Executors, o.service(t, "executor", fmt.Sprintf("-%d", i+1), append([]string{agents}, s.executorEnv...)...))
 		}
 	}
+	var addresses []string // of the executors, which check stored agents
+	for _, executor := range s.Executors {
+		addresses = append(addresses, executor.Address)
+	}
+	o.GatewayEnv = append([]string{"HOLDFAST_GATEWAY_EXECUTOR_ADDRESSES=" + strings.Join(addresses, ",")}, o.GatewayEnv...)
 	s.addGateways(o, writeFile(t, dir, "keys.yaml", keysFile("first", Key, "other", OtherKey)), readFrom)
 	s.Client = Client{URL: "http://" + s.Gateway.Address, Key: Key}
 	s.start()
