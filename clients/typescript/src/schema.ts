@@ -89,6 +89,25 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/agents/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns a stored agent with its definition. */
+        get: operations["getAgent"];
+        /** Stores an agent, whose definition is data, or replaces the one of its name. An equal definition changes nothing. */
+        put: operations["putAgent"];
+        post?: never;
+        /** Deletes a stored agent. Runs in progress go on. */
+        delete: operations["deleteAgent"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/audit": {
         parameters: {
             query?: never;
@@ -815,6 +834,8 @@ export interface components {
              * @description the connected executors that serve the agent
              */
             executors: number;
+            /** @description of the definition of a stored agent */
+            hash?: string;
             /**
              * Format: int64
              * @description when an executor last announced the agent, if none serves it; otherwise 0
@@ -830,6 +851,15 @@ export interface components {
              * @description the queued runs of the tenant; of all agents together, at most 10,000 are counted
              */
             queuedRuns: number;
+            /** @description executor, or stored for an agent of the tenant, whose executors are those that serve stored agents */
+            source: string;
+            /**
+             * Format: int64
+             * @description when
+             */
+            storedAt?: number;
+            /** @description who has stored it, as in the audit log */
+            storedBy?: string;
         };
         AgentList: {
             agents: components["schemas"]["Agent"][];
@@ -1001,6 +1031,7 @@ export interface components {
             type: string;
             value: number;
         };
+        DeleteAgentResponse: Record<string, never>;
         DeleteSessionResponse: {
             /**
              * Format: int32
@@ -1079,6 +1110,17 @@ export interface components {
             /** @description Set if the session failed without an error of its own: session_expired or parent_failed. */
             reason: string;
             retryable: boolean;
+        };
+        GetAgentResponse: {
+            agentType: string;
+            /** @description A file of agents as canonical JSON, with this agent alone and what it uses. */
+            definition?: unknown;
+            /** @description SHA-256 of the definition, in hexadecimal. */
+            hash: string;
+            /** Format: int64 */
+            storedAt: number;
+            /** @description The actor who has stored it, as in AuditEvent, and when. */
+            storedBy: string;
         };
         GetSessionResponse: {
             /** @description The calls that wait for a client, in the order of creation; for a root, those of the sessions below it too. */
@@ -1337,6 +1379,20 @@ export interface components {
             name: string;
             /** @description the reason; only for the scope operate */
             text?: string;
+        };
+        PutAgentRequest: {
+            /** @description YAML or JSON: one agent, as under `agents` of a file of agents, or such a file that has the agent. In the JSON of plain HTTP, an object is the definition, and a string has it as YAML. */
+            definition: unknown;
+            /** @description If set, the hash of the definition that the agent has now; empty if there must be none. */
+            expectedHash?: string;
+            /** @description The name of the definition in mistakes; empty for the name of the agent. */
+            file?: string;
+        };
+        PutAgentResponse: {
+            /** @description SHA-256 of the definition as canonical JSON, in hexadecimal. */
+            hash: string;
+            /** @description created, changed or unchanged. */
+            outcome: string;
         };
         QueryUsageResponse: {
             /** @description In time order. */
@@ -2567,6 +2623,290 @@ export interface operations {
                 };
             };
             /** @description ISSUER_UNAVAILABLE, SESSION_CHANGING, STORE_UNAVAILABLE, UNAVAILABLE */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getAgent: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description the agent */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description the answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["GetAgentResponse"];
+                };
+            };
+            /** @description ID_INVALID, PARAMETER_INVALID */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG, TOKEN_EXPIRED, TOKEN_INVALID */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description HOST_REFUSED, ORIGIN_REFUSED, SCOPE_MISSING */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description AGENT_NOT_FOUND */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description AUTH_THROTTLED */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description INTERNAL */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description ISSUER_UNAVAILABLE, STORE_UNAVAILABLE, UNAVAILABLE */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    putAgent: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description the agent */
+                id: string;
+            };
+            cookie?: never;
+        };
+        /** @description at most 8388608 bytes */
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PutAgentRequest"];
+            };
+        };
+        responses: {
+            /** @description the answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PutAgentResponse"];
+                };
+            };
+            /** @description AGENTS_INVALID, AGENT_INVALID, BODY_INVALID, DEFINITION_INVALID, ID_INVALID, PARAMETER_INVALID */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG, TOKEN_EXPIRED, TOKEN_INVALID */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description HOST_REFUSED, ORIGIN_REFUSED, SCOPE_MISSING */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description AGENT_ANNOUNCED, AGENT_CHANGED, STORED_AGENTS_DISABLED */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description BODY_TOO_LARGE, DEFINITION_TOO_LARGE, TOO_MANY_AGENTS */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description AUTH_THROTTLED, BODY_MEMORY_FULL */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description INTERNAL */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description EXECUTOR_UNREACHABLE, ISSUER_UNAVAILABLE, STORE_UNAVAILABLE, UNAVAILABLE */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    deleteAgent: {
+        parameters: {
+            query?: {
+                /** @description If set, the hash of the definition to delete. */
+                expectedHash?: string;
+            };
+            header?: never;
+            path: {
+                /** @description the agent */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description the answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeleteAgentResponse"];
+                };
+            };
+            /** @description ID_INVALID, PARAMETER_INVALID */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG, TOKEN_EXPIRED, TOKEN_INVALID */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description HOST_REFUSED, ORIGIN_REFUSED, SCOPE_MISSING */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description AGENT_NOT_FOUND */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description AGENT_CHANGED */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description AUTH_THROTTLED */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description INTERNAL */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description ISSUER_UNAVAILABLE, STORE_UNAVAILABLE, UNAVAILABLE */
             503: {
                 headers: {
                     [name: string]: unknown;

@@ -21,7 +21,7 @@ class AddContextResponse(TypedDict):
     version: int
 
 
-class Agent(TypedDict):
+class _Agent(TypedDict):
     agentType: str
     description: str
     executors: int
@@ -32,6 +32,17 @@ class Agent(TypedDict):
     """since when the oldest of them is queued; 0 without any"""
     queuedRuns: int
     """the queued runs of the tenant; of all agents together, at most 10,000 are counted"""
+    source: str
+    """executor, or stored for an agent of the tenant, whose executors are those that serve stored agents"""
+
+
+class Agent(_Agent, total=False):
+    hash: str
+    """of the definition of a stored agent"""
+    storedAt: int
+    """when"""
+    storedBy: str
+    """who has stored it, as in the audit log"""
 
 
 class _AgentList(TypedDict):
@@ -221,6 +232,9 @@ class CustomUsage(TypedDict):
     value: float
 
 
+DeleteAgentResponse = dict[str, Any]
+
+
 class _DeleteSessionResponse(TypedDict):
     deleted: int
     """The number of deleted sessions, with the session itself; 1 if an outage hid the number."""
@@ -303,6 +317,20 @@ class Failure(TypedDict):
     reason: str
     """Set if the session failed without an error of its own: session_expired or parent_failed."""
     retryable: bool
+
+
+class _GetAgentResponse(TypedDict):
+    agentType: str
+    hash: str
+    """SHA-256 of the definition, in hexadecimal."""
+    storedAt: int
+    storedBy: str
+    """The actor who has stored it, as in AuditEvent, and when."""
+
+
+class GetAgentResponse(_GetAgentResponse, total=False):
+    definition: Any
+    """A file of agents as canonical JSON, with this agent alone and what it uses."""
 
 
 class _GetSessionResponse(TypedDict):
@@ -591,6 +619,27 @@ class Problem(_Problem, total=False):
     """the agent that has the tool or the fallback"""
     text: str
     """the reason; only for the scope operate"""
+
+
+class _PutAgentRequest(TypedDict):
+    definition: Any
+    """YAML or JSON: one agent, as under `agents` of a file of agents, or such a file that has the agent. In the JSON
+    of plain HTTP, an object is the definition, and a string has it as YAML.
+    """
+
+
+class PutAgentRequest(_PutAgentRequest, total=False):
+    expectedHash: str
+    """If set, the hash of the definition that the agent has now; empty if there must be none."""
+    file: str
+    """The name of the definition in mistakes; empty for the name of the agent."""
+
+
+class PutAgentResponse(TypedDict):
+    hash: str
+    """SHA-256 of the definition as canonical JSON, in hexadecimal."""
+    outcome: str
+    """created, changed or unchanged."""
 
 
 class QueryUsageResponse(TypedDict):

@@ -7,6 +7,8 @@
 package agentv1
 
 import (
+	_ "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
+	_ "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -21,6 +23,344 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type PutAgentRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	AgentType string                 `protobuf:"bytes,1,opt,name=agent_type,json=agentType,proto3" json:"agent_type,omitempty"`
+	// YAML or JSON: one agent, as under `agents` of a file of agents, or such a file that has the agent. In the JSON of plain
+	// HTTP, an object is the definition, and a string has it as YAML.
+	Definition string `protobuf:"bytes,2,opt,name=definition,proto3" json:"definition,omitempty"`
+	// The name of the definition in mistakes; empty for the name of the agent.
+	File string `protobuf:"bytes,3,opt,name=file,proto3" json:"file,omitempty"`
+	// If set, the hash of the definition that the agent has now; empty if there must be none.
+	ExpectedHash  *string `protobuf:"bytes,4,opt,name=expected_hash,json=expectedHash,proto3,oneof" json:"expected_hash,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutAgentRequest) Reset() {
+	*x = PutAgentRequest{}
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutAgentRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutAgentRequest) ProtoMessage() {}
+
+func (x *PutAgentRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutAgentRequest.ProtoReflect.Descriptor instead.
+func (*PutAgentRequest) Descriptor() ([]byte, []int) {
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *PutAgentRequest) GetAgentType() string {
+	if x != nil {
+		return x.AgentType
+	}
+	return ""
+}
+
+func (x *PutAgentRequest) GetDefinition() string {
+	if x != nil {
+		return x.Definition
+	}
+	return ""
+}
+
+func (x *PutAgentRequest) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
+func (x *PutAgentRequest) GetExpectedHash() string {
+	if x != nil && x.ExpectedHash != nil {
+		return *x.ExpectedHash
+	}
+	return ""
+}
+
+type PutAgentResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// created, changed or unchanged.
+	Outcome string `protobuf:"bytes,1,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	// SHA-256 of the definition as canonical JSON, in hexadecimal.
+	Hash          string `protobuf:"bytes,2,opt,name=hash,proto3" json:"hash,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutAgentResponse) Reset() {
+	*x = PutAgentResponse{}
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutAgentResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutAgentResponse) ProtoMessage() {}
+
+func (x *PutAgentResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutAgentResponse.ProtoReflect.Descriptor instead.
+func (*PutAgentResponse) Descriptor() ([]byte, []int) {
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *PutAgentResponse) GetOutcome() string {
+	if x != nil {
+		return x.Outcome
+	}
+	return ""
+}
+
+func (x *PutAgentResponse) GetHash() string {
+	if x != nil {
+		return x.Hash
+	}
+	return ""
+}
+
+type GetAgentRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	AgentType     string                 `protobuf:"bytes,1,opt,name=agent_type,json=agentType,proto3" json:"agent_type,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetAgentRequest) Reset() {
+	*x = GetAgentRequest{}
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetAgentRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetAgentRequest) ProtoMessage() {}
+
+func (x *GetAgentRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetAgentRequest.ProtoReflect.Descriptor instead.
+func (*GetAgentRequest) Descriptor() ([]byte, []int) {
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *GetAgentRequest) GetAgentType() string {
+	if x != nil {
+		return x.AgentType
+	}
+	return ""
+}
+
+type GetAgentResponse struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	AgentType string                 `protobuf:"bytes,1,opt,name=agent_type,json=agentType,proto3" json:"agent_type,omitempty"`
+	// A file of agents as canonical JSON, with this agent alone and what it uses.
+	Definition string `protobuf:"bytes,2,opt,name=definition,proto3" json:"definition,omitempty"`
+	// SHA-256 of the definition, in hexadecimal.
+	Hash string `protobuf:"bytes,3,opt,name=hash,proto3" json:"hash,omitempty"`
+	// The actor who has stored it, as in AuditEvent, and when.
+	StoredBy      string `protobuf:"bytes,4,opt,name=stored_by,json=storedBy,proto3" json:"stored_by,omitempty"`
+	StoredAt      int64  `protobuf:"varint,5,opt,name=stored_at,json=storedAt,proto3" json:"stored_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetAgentResponse) Reset() {
+	*x = GetAgentResponse{}
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetAgentResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetAgentResponse) ProtoMessage() {}
+
+func (x *GetAgentResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetAgentResponse.ProtoReflect.Descriptor instead.
+func (*GetAgentResponse) Descriptor() ([]byte, []int) {
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *GetAgentResponse) GetAgentType() string {
+	if x != nil {
+		return x.AgentType
+	}
+	return ""
+}
+
+func (x *GetAgentResponse) GetDefinition() string {
+	if x != nil {
+		return x.Definition
+	}
+	return ""
+}
+
+func (x *GetAgentResponse) GetHash() string {
+	if x != nil {
+		return x.Hash
+	}
+	return ""
+}
+
+func (x *GetAgentResponse) GetStoredBy() string {
+	if x != nil {
+		return x.StoredBy
+	}
+	return ""
+}
+
+func (x *GetAgentResponse) GetStoredAt() int64 {
+	if x != nil {
+		return x.StoredAt
+	}
+	return 0
+}
+
+type DeleteAgentRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	AgentType string                 `protobuf:"bytes,1,opt,name=agent_type,json=agentType,proto3" json:"agent_type,omitempty"`
+	// If set, the hash of the definition to delete.
+	ExpectedHash  *string `protobuf:"bytes,2,opt,name=expected_hash,json=expectedHash,proto3,oneof" json:"expected_hash,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteAgentRequest) Reset() {
+	*x = DeleteAgentRequest{}
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteAgentRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteAgentRequest) ProtoMessage() {}
+
+func (x *DeleteAgentRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteAgentRequest.ProtoReflect.Descriptor instead.
+func (*DeleteAgentRequest) Descriptor() ([]byte, []int) {
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *DeleteAgentRequest) GetAgentType() string {
+	if x != nil {
+		return x.AgentType
+	}
+	return ""
+}
+
+func (x *DeleteAgentRequest) GetExpectedHash() string {
+	if x != nil && x.ExpectedHash != nil {
+		return *x.ExpectedHash
+	}
+	return ""
+}
+
+type DeleteAgentResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteAgentResponse) Reset() {
+	*x = DeleteAgentResponse{}
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteAgentResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteAgentResponse) ProtoMessage() {}
+
+func (x *DeleteAgentResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteAgentResponse.ProtoReflect.Descriptor instead.
+func (*DeleteAgentResponse) Descriptor() ([]byte, []int) {
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{5}
+}
+
 type ListAgentsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -29,7 +369,7 @@ type ListAgentsRequest struct {
 
 func (x *ListAgentsRequest) Reset() {
 	*x = ListAgentsRequest{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[0]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -41,7 +381,7 @@ func (x *ListAgentsRequest) String() string {
 func (*ListAgentsRequest) ProtoMessage() {}
 
 func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[0]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -54,7 +394,7 @@ func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsRequest.ProtoReflect.Descriptor instead.
 func (*ListAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{0}
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{6}
 }
 
 type ListAgentsResponse struct {
@@ -70,7 +410,7 @@ type ListAgentsResponse struct {
 
 func (x *ListAgentsResponse) Reset() {
 	*x = ListAgentsResponse{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[1]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -82,7 +422,7 @@ func (x *ListAgentsResponse) String() string {
 func (*ListAgentsResponse) ProtoMessage() {}
 
 func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[1]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -95,7 +435,7 @@ func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsResponse.ProtoReflect.Descriptor instead.
 func (*ListAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{1}
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ListAgentsResponse) GetAgents() []*Agent {
@@ -138,7 +478,7 @@ type AgentProblem struct {
 
 func (x *AgentProblem) Reset() {
 	*x = AgentProblem{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[2]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -150,7 +490,7 @@ func (x *AgentProblem) String() string {
 func (*AgentProblem) ProtoMessage() {}
 
 func (x *AgentProblem) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[2]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -163,7 +503,7 @@ func (x *AgentProblem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentProblem.ProtoReflect.Descriptor instead.
 func (*AgentProblem) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{2}
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *AgentProblem) GetKind() string {
@@ -215,13 +555,19 @@ type Agent struct {
 	// is queued; 0 without any.
 	QueuedRuns     int64 `protobuf:"varint,6,opt,name=queued_runs,json=queuedRuns,proto3" json:"queued_runs,omitempty"`
 	OldestQueuedAt int64 `protobuf:"varint,7,opt,name=oldest_queued_at,json=oldestQueuedAt,proto3" json:"oldest_queued_at,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// executor, or stored for an agent of the tenant, whose executors are those that serve stored agents.
+	Source string `protobuf:"bytes,8,opt,name=source,proto3" json:"source,omitempty"`
+	// Of a stored agent: the hash of its definition, the actor who has stored it, as in AuditEvent, and when.
+	Hash          string `protobuf:"bytes,9,opt,name=hash,proto3" json:"hash,omitempty"`
+	StoredBy      string `protobuf:"bytes,10,opt,name=stored_by,json=storedBy,proto3" json:"stored_by,omitempty"`
+	StoredAt      int64  `protobuf:"varint,11,opt,name=stored_at,json=storedAt,proto3" json:"stored_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Agent) Reset() {
 	*x = Agent{}
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[3]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -233,7 +579,7 @@ func (x *Agent) String() string {
 func (*Agent) ProtoMessage() {}
 
 func (x *Agent) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[3]
+	mi := &file_holdfast_agent_v1_agent_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -246,7 +592,7 @@ func (x *Agent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agent.ProtoReflect.Descriptor instead.
 func (*Agent) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{3}
+	return file_holdfast_agent_v1_agent_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Agent) GetAgentType() string {
@@ -298,11 +644,73 @@ func (x *Agent) GetOldestQueuedAt() int64 {
 	return 0
 }
 
+func (x *Agent) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *Agent) GetHash() string {
+	if x != nil {
+		return x.Hash
+	}
+	return ""
+}
+
+func (x *Agent) GetStoredBy() string {
+	if x != nil {
+		return x.StoredBy
+	}
+	return ""
+}
+
+func (x *Agent) GetStoredAt() int64 {
+	if x != nil {
+		return x.StoredAt
+	}
+	return 0
+}
+
 var File_holdfast_agent_v1_agent_proto protoreflect.FileDescriptor
 
 const file_holdfast_agent_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x1dholdfast/agent/v1/agent.proto\x12\x11holdfast.agent.v1\x1a\x1eholdfast/agent/v1/access.proto\x1a\x1dholdfast/agent/v1/audit.proto\x1a\x1choldfast/agent/v1/call.proto\x1a\"holdfast/agent/v1/checkpoint.proto\x1a\x1fholdfast/agent/v1/message.proto\x1a\x1eholdfast/agent/v1/resume.proto\x1a\x1bholdfast/agent/v1/run.proto\x1a\x1fholdfast/agent/v1/session.proto\x1a\x1eholdfast/agent/v1/stream.proto\x1a\x1dholdfast/agent/v1/usage.proto\"\x13\n" +
+	"\x1dholdfast/agent/v1/agent.proto\x12\x11holdfast.agent.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1eholdfast/agent/v1/access.proto\x1a\x1dholdfast/agent/v1/audit.proto\x1a\x1choldfast/agent/v1/call.proto\x1a\"holdfast/agent/v1/checkpoint.proto\x1a\x1fholdfast/agent/v1/message.proto\x1a\x1eholdfast/agent/v1/resume.proto\x1a\x1dholdfast/agent/v1/rules.proto\x1a\x1bholdfast/agent/v1/run.proto\x1a\x1fholdfast/agent/v1/session.proto\x1a\x1eholdfast/agent/v1/stream.proto\x1a\x1dholdfast/agent/v1/usage.proto\x1a\x1fholdfast/event/v1/options.proto\"\xbe\x01\n" +
+	"\x0fPutAgentRequest\x12)\n" +
+	"\n" +
+	"agent_type\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x88\xea0\x80\x02R\tagentType\x12$\n" +
+	"\n" +
+	"definition\x18\x02 \x01(\tB\x04\xe8\xe0\x18\x01R\n" +
+	"definition\x12\x1e\n" +
+	"\x04file\x18\x03 \x01(\tB\n" +
+	"\xbaH\ar\x05\x90\xea0\x80\x02R\x04file\x12(\n" +
+	"\rexpected_hash\x18\x04 \x01(\tH\x00R\fexpectedHash\x88\x01\x01B\x10\n" +
+	"\x0e_expected_hash\"@\n" +
+	"\x10PutAgentResponse\x12\x18\n" +
+	"\aoutcome\x18\x01 \x01(\tR\aoutcome\x12\x12\n" +
+	"\x04hash\x18\x02 \x01(\tR\x04hash\"<\n" +
+	"\x0fGetAgentRequest\x12)\n" +
+	"\n" +
+	"agent_type\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x88\xea0\x80\x02R\tagentType\"\xa5\x01\n" +
+	"\x10GetAgentResponse\x12\x1d\n" +
+	"\n" +
+	"agent_type\x18\x01 \x01(\tR\tagentType\x12$\n" +
+	"\n" +
+	"definition\x18\x02 \x01(\tB\x04\xe8\xe0\x18\x01R\n" +
+	"definition\x12\x12\n" +
+	"\x04hash\x18\x03 \x01(\tR\x04hash\x12\x1b\n" +
+	"\tstored_by\x18\x04 \x01(\tR\bstoredBy\x12\x1b\n" +
+	"\tstored_at\x18\x05 \x01(\x03R\bstoredAt\"{\n" +
+	"\x12DeleteAgentRequest\x12)\n" +
+	"\n" +
+	"agent_type\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x88\xea0\x80\x02R\tagentType\x12(\n" +
+	"\rexpected_hash\x18\x02 \x01(\tH\x00R\fexpectedHash\x88\x01\x01B\x10\n" +
+	"\x0e_expected_hash\"\x15\n" +
+	"\x13DeleteAgentResponse\"\x13\n" +
 	"\x11ListAgentsRequest\"\xa8\x01\n" +
 	"\x12ListAgentsResponse\x120\n" +
 	"\x06agents\x18\x01 \x03(\v2\x18.holdfast.agent.v1.AgentR\x06agents\x12#\n" +
@@ -314,7 +722,7 @@ const file_holdfast_agent_v1_agent_proto_rawDesc = "" +
 	"\n" +
 	"agent_type\x18\x03 \x01(\tR\tagentType\x12\x12\n" +
 	"\x04text\x18\x04 \x01(\tR\x04text\x12\x1c\n" +
-	"\texecutors\x18\x05 \x01(\x03R\texecutors\"\x95\x02\n" +
+	"\texecutors\x18\x05 \x01(\x03R\texecutors\"\xfb\x02\n" +
 	"\x05Agent\x12\x1d\n" +
 	"\n" +
 	"agent_type\x18\x01 \x01(\tR\tagentType\x12 \n" +
@@ -324,7 +732,12 @@ const file_holdfast_agent_v1_agent_proto_rawDesc = "" +
 	"\x11last_announced_at\x18\x05 \x01(\x03R\x0flastAnnouncedAt\x12\x1f\n" +
 	"\vqueued_runs\x18\x06 \x01(\x03R\n" +
 	"queuedRuns\x12(\n" +
-	"\x10oldest_queued_at\x18\a \x01(\x03R\x0eoldestQueuedAt2\xb7\x1a\n" +
+	"\x10oldest_queued_at\x18\a \x01(\x03R\x0eoldestQueuedAt\x12\x16\n" +
+	"\x06source\x18\b \x01(\tR\x06source\x12\x12\n" +
+	"\x04hash\x18\t \x01(\tR\x04hash\x12\x1b\n" +
+	"\tstored_by\x18\n" +
+	" \x01(\tR\bstoredBy\x12\x1b\n" +
+	"\tstored_at\x18\v \x01(\x03R\bstoredAt2\xbf\x1c\n" +
 	"\fAgentService\x12J\n" +
 	"\x05Start\x12\x1f.holdfast.agent.v1.StartRequest\x1a .holdfast.agent.v1.StartResponse\x12O\n" +
 	"\x06Stream\x12 .holdfast.agent.v1.StreamRequest\x1a!.holdfast.agent.v1.StreamResponse0\x01\x12M\n" +
@@ -365,7 +778,10 @@ const file_holdfast_agent_v1_agent_proto_rawDesc = "" +
 	"QueryUsage\x12$.holdfast.agent.v1.QueryUsageRequest\x1a%.holdfast.agent.v1.QueryUsageResponse\x12\\\n" +
 	"\vRecordUsage\x12%.holdfast.agent.v1.RecordUsageRequest\x1a&.holdfast.agent.v1.RecordUsageResponse\x12Y\n" +
 	"\n" +
-	"ListAgents\x12$.holdfast.agent.v1.ListAgentsRequest\x1a%.holdfast.agent.v1.ListAgentsResponse\x12\\\n" +
+	"ListAgents\x12$.holdfast.agent.v1.ListAgentsRequest\x1a%.holdfast.agent.v1.ListAgentsResponse\x12S\n" +
+	"\bPutAgent\x12\".holdfast.agent.v1.PutAgentRequest\x1a#.holdfast.agent.v1.PutAgentResponse\x12S\n" +
+	"\bGetAgent\x12\".holdfast.agent.v1.GetAgentRequest\x1a#.holdfast.agent.v1.GetAgentResponse\x12\\\n" +
+	"\vDeleteAgent\x12%.holdfast.agent.v1.DeleteAgentRequest\x1a&.holdfast.agent.v1.DeleteAgentResponse\x12\\\n" +
 	"\vCreateToken\x12%.holdfast.agent.v1.CreateTokenRequest\x1a&.holdfast.agent.v1.CreateTokenResponse\x12S\n" +
 	"\bListKeys\x12\".holdfast.agent.v1.ListKeysRequest\x1a#.holdfast.agent.v1.ListKeysResponseBBZ@github.com/holdfast-run/holdfast/proto/holdfast/agent/v1;agentv1b\x06proto3"
 
@@ -381,166 +797,178 @@ func file_holdfast_agent_v1_agent_proto_rawDescGZIP() []byte {
 	return file_holdfast_agent_v1_agent_proto_rawDescData
 }
 
-var file_holdfast_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_holdfast_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_holdfast_agent_v1_agent_proto_goTypes = []any{
-	(*ListAgentsRequest)(nil),        // 0: holdfast.agent.v1.ListAgentsRequest
-	(*ListAgentsResponse)(nil),       // 1: holdfast.agent.v1.ListAgentsResponse
-	(*AgentProblem)(nil),             // 2: holdfast.agent.v1.AgentProblem
-	(*Agent)(nil),                    // 3: holdfast.agent.v1.Agent
-	(BusyPolicy)(0),                  // 4: holdfast.agent.v1.BusyPolicy
-	(*StartRequest)(nil),             // 5: holdfast.agent.v1.StartRequest
-	(*StreamRequest)(nil),            // 6: holdfast.agent.v1.StreamRequest
-	(*GetRunRequest)(nil),            // 7: holdfast.agent.v1.GetRunRequest
-	(*ListRunsRequest)(nil),          // 8: holdfast.agent.v1.ListRunsRequest
-	(*WaitRunRequest)(nil),           // 9: holdfast.agent.v1.WaitRunRequest
-	(*ResumeRequest)(nil),            // 10: holdfast.agent.v1.ResumeRequest
-	(*CanResumeRequest)(nil),         // 11: holdfast.agent.v1.CanResumeRequest
-	(*InterruptRequest)(nil),         // 12: holdfast.agent.v1.InterruptRequest
-	(*AbortRequest)(nil),             // 13: holdfast.agent.v1.AbortRequest
-	(*GetRequest)(nil),               // 14: holdfast.agent.v1.GetRequest
-	(*GetSessionRequest)(nil),        // 15: holdfast.agent.v1.GetSessionRequest
-	(*ListSessionsRequest)(nil),      // 16: holdfast.agent.v1.ListSessionsRequest
-	(*UpdateSessionRequest)(nil),     // 17: holdfast.agent.v1.UpdateSessionRequest
-	(*MergeStateRequest)(nil),        // 18: holdfast.agent.v1.MergeStateRequest
-	(*SetStatusRequest)(nil),         // 19: holdfast.agent.v1.SetStatusRequest
-	(*PutSubSessionRequest)(nil),     // 20: holdfast.agent.v1.PutSubSessionRequest
-	(*DeleteSessionRequest)(nil),     // 21: holdfast.agent.v1.DeleteSessionRequest
-	(*EraseUserRequest)(nil),         // 22: holdfast.agent.v1.EraseUserRequest
-	(*EraseTenantRequest)(nil),       // 23: holdfast.agent.v1.EraseTenantRequest
-	(*ListAuditEventsRequest)(nil),   // 24: holdfast.agent.v1.ListAuditEventsRequest
-	(*ListMessagesRequest)(nil),      // 25: holdfast.agent.v1.ListMessagesRequest
-	(*AppendMessagesRequest)(nil),    // 26: holdfast.agent.v1.AppendMessagesRequest
-	(*AddContextRequest)(nil),        // 27: holdfast.agent.v1.AddContextRequest
-	(*TruncateMessagesRequest)(nil),  // 28: holdfast.agent.v1.TruncateMessagesRequest
-	(*ListCheckpointsRequest)(nil),   // 29: holdfast.agent.v1.ListCheckpointsRequest
-	(*GetCheckpointRequest)(nil),     // 30: holdfast.agent.v1.GetCheckpointRequest
-	(*BranchRequest)(nil),            // 31: holdfast.agent.v1.BranchRequest
-	(*RewindRequest)(nil),            // 32: holdfast.agent.v1.RewindRequest
-	(*SubmitToolResultRequest)(nil),  // 33: holdfast.agent.v1.SubmitToolResultRequest
-	(*ListPendingCallsRequest)(nil),  // 34: holdfast.agent.v1.ListPendingCallsRequest
-	(*GetUsageRequest)(nil),          // 35: holdfast.agent.v1.GetUsageRequest
-	(*ListUsageRequest)(nil),         // 36: holdfast.agent.v1.ListUsageRequest
-	(*QueryUsageRequest)(nil),        // 37: holdfast.agent.v1.QueryUsageRequest
-	(*RecordUsageRequest)(nil),       // 38: holdfast.agent.v1.RecordUsageRequest
-	(*CreateTokenRequest)(nil),       // 39: holdfast.agent.v1.CreateTokenRequest
-	(*ListKeysRequest)(nil),          // 40: holdfast.agent.v1.ListKeysRequest
-	(*StartResponse)(nil),            // 41: holdfast.agent.v1.StartResponse
-	(*StreamResponse)(nil),           // 42: holdfast.agent.v1.StreamResponse
-	(*GetRunResponse)(nil),           // 43: holdfast.agent.v1.GetRunResponse
-	(*ListRunsResponse)(nil),         // 44: holdfast.agent.v1.ListRunsResponse
-	(*WaitRunResponse)(nil),          // 45: holdfast.agent.v1.WaitRunResponse
-	(*ResumeResponse)(nil),           // 46: holdfast.agent.v1.ResumeResponse
-	(*CanResumeResponse)(nil),        // 47: holdfast.agent.v1.CanResumeResponse
-	(*InterruptResponse)(nil),        // 48: holdfast.agent.v1.InterruptResponse
-	(*AbortResponse)(nil),            // 49: holdfast.agent.v1.AbortResponse
-	(*GetResponse)(nil),              // 50: holdfast.agent.v1.GetResponse
-	(*GetSessionResponse)(nil),       // 51: holdfast.agent.v1.GetSessionResponse
-	(*ListSessionsResponse)(nil),     // 52: holdfast.agent.v1.ListSessionsResponse
-	(*UpdateSessionResponse)(nil),    // 53: holdfast.agent.v1.UpdateSessionResponse
-	(*MergeStateResponse)(nil),       // 54: holdfast.agent.v1.MergeStateResponse
-	(*SetStatusResponse)(nil),        // 55: holdfast.agent.v1.SetStatusResponse
-	(*PutSubSessionResponse)(nil),    // 56: holdfast.agent.v1.PutSubSessionResponse
-	(*DeleteSessionResponse)(nil),    // 57: holdfast.agent.v1.DeleteSessionResponse
-	(*EraseUserResponse)(nil),        // 58: holdfast.agent.v1.EraseUserResponse
-	(*EraseTenantResponse)(nil),      // 59: holdfast.agent.v1.EraseTenantResponse
-	(*ListAuditEventsResponse)(nil),  // 60: holdfast.agent.v1.ListAuditEventsResponse
-	(*ListMessagesResponse)(nil),     // 61: holdfast.agent.v1.ListMessagesResponse
-	(*AppendMessagesResponse)(nil),   // 62: holdfast.agent.v1.AppendMessagesResponse
-	(*AddContextResponse)(nil),       // 63: holdfast.agent.v1.AddContextResponse
-	(*TruncateMessagesResponse)(nil), // 64: holdfast.agent.v1.TruncateMessagesResponse
-	(*ListCheckpointsResponse)(nil),  // 65: holdfast.agent.v1.ListCheckpointsResponse
-	(*GetCheckpointResponse)(nil),    // 66: holdfast.agent.v1.GetCheckpointResponse
-	(*BranchResponse)(nil),           // 67: holdfast.agent.v1.BranchResponse
-	(*RewindResponse)(nil),           // 68: holdfast.agent.v1.RewindResponse
-	(*SubmitToolResultResponse)(nil), // 69: holdfast.agent.v1.SubmitToolResultResponse
-	(*ListPendingCallsResponse)(nil), // 70: holdfast.agent.v1.ListPendingCallsResponse
-	(*GetUsageResponse)(nil),         // 71: holdfast.agent.v1.GetUsageResponse
-	(*ListUsageResponse)(nil),        // 72: holdfast.agent.v1.ListUsageResponse
-	(*QueryUsageResponse)(nil),       // 73: holdfast.agent.v1.QueryUsageResponse
-	(*RecordUsageResponse)(nil),      // 74: holdfast.agent.v1.RecordUsageResponse
-	(*CreateTokenResponse)(nil),      // 75: holdfast.agent.v1.CreateTokenResponse
-	(*ListKeysResponse)(nil),         // 76: holdfast.agent.v1.ListKeysResponse
+	(*PutAgentRequest)(nil),          // 0: holdfast.agent.v1.PutAgentRequest
+	(*PutAgentResponse)(nil),         // 1: holdfast.agent.v1.PutAgentResponse
+	(*GetAgentRequest)(nil),          // 2: holdfast.agent.v1.GetAgentRequest
+	(*GetAgentResponse)(nil),         // 3: holdfast.agent.v1.GetAgentResponse
+	(*DeleteAgentRequest)(nil),       // 4: holdfast.agent.v1.DeleteAgentRequest
+	(*DeleteAgentResponse)(nil),      // 5: holdfast.agent.v1.DeleteAgentResponse
+	(*ListAgentsRequest)(nil),        // 6: holdfast.agent.v1.ListAgentsRequest
+	(*ListAgentsResponse)(nil),       // 7: holdfast.agent.v1.ListAgentsResponse
+	(*AgentProblem)(nil),             // 8: holdfast.agent.v1.AgentProblem
+	(*Agent)(nil),                    // 9: holdfast.agent.v1.Agent
+	(BusyPolicy)(0),                  // 10: holdfast.agent.v1.BusyPolicy
+	(*StartRequest)(nil),             // 11: holdfast.agent.v1.StartRequest
+	(*StreamRequest)(nil),            // 12: holdfast.agent.v1.StreamRequest
+	(*GetRunRequest)(nil),            // 13: holdfast.agent.v1.GetRunRequest
+	(*ListRunsRequest)(nil),          // 14: holdfast.agent.v1.ListRunsRequest
+	(*WaitRunRequest)(nil),           // 15: holdfast.agent.v1.WaitRunRequest
+	(*ResumeRequest)(nil),            // 16: holdfast.agent.v1.ResumeRequest
+	(*CanResumeRequest)(nil),         // 17: holdfast.agent.v1.CanResumeRequest
+	(*InterruptRequest)(nil),         // 18: holdfast.agent.v1.InterruptRequest
+	(*AbortRequest)(nil),             // 19: holdfast.agent.v1.AbortRequest
+	(*GetRequest)(nil),               // 20: holdfast.agent.v1.GetRequest
+	(*GetSessionRequest)(nil),        // 21: holdfast.agent.v1.GetSessionRequest
+	(*ListSessionsRequest)(nil),      // 22: holdfast.agent.v1.ListSessionsRequest
+	(*UpdateSessionRequest)(nil),     // 23: holdfast.agent.v1.UpdateSessionRequest
+	(*MergeStateRequest)(nil),        // 24: holdfast.agent.v1.MergeStateRequest
+	(*SetStatusRequest)(nil),         // 25: holdfast.agent.v1.SetStatusRequest
+	(*PutSubSessionRequest)(nil),     // 26: holdfast.agent.v1.PutSubSessionRequest
+	(*DeleteSessionRequest)(nil),     // 27: holdfast.agent.v1.DeleteSessionRequest
+	(*EraseUserRequest)(nil),         // 28: holdfast.agent.v1.EraseUserRequest
+	(*EraseTenantRequest)(nil),       // 29: holdfast.agent.v1.EraseTenantRequest
+	(*ListAuditEventsRequest)(nil),   // 30: holdfast.agent.v1.ListAuditEventsRequest
+	(*ListMessagesRequest)(nil),      // 31: holdfast.agent.v1.ListMessagesRequest
+	(*AppendMessagesRequest)(nil),    // 32: holdfast.agent.v1.AppendMessagesRequest
+	(*AddContextRequest)(nil),        // 33: holdfast.agent.v1.AddContextRequest
+	(*TruncateMessagesRequest)(nil),  // 34: holdfast.agent.v1.TruncateMessagesRequest
+	(*ListCheckpointsRequest)(nil),   // 35: holdfast.agent.v1.ListCheckpointsRequest
+	(*GetCheckpointRequest)(nil),     // 36: holdfast.agent.v1.GetCheckpointRequest
+	(*BranchRequest)(nil),            // 37: holdfast.agent.v1.BranchRequest
+	(*RewindRequest)(nil),            // 38: holdfast.agent.v1.RewindRequest
+	(*SubmitToolResultRequest)(nil),  // 39: holdfast.agent.v1.SubmitToolResultRequest
+	(*ListPendingCallsRequest)(nil),  // 40: holdfast.agent.v1.ListPendingCallsRequest
+	(*GetUsageRequest)(nil),          // 41: holdfast.agent.v1.GetUsageRequest
+	(*ListUsageRequest)(nil),         // 42: holdfast.agent.v1.ListUsageRequest
+	(*QueryUsageRequest)(nil),        // 43: holdfast.agent.v1.QueryUsageRequest
+	(*RecordUsageRequest)(nil),       // 44: holdfast.agent.v1.RecordUsageRequest
+	(*CreateTokenRequest)(nil),       // 45: holdfast.agent.v1.CreateTokenRequest
+	(*ListKeysRequest)(nil),          // 46: holdfast.agent.v1.ListKeysRequest
+	(*StartResponse)(nil),            // 47: holdfast.agent.v1.StartResponse
+	(*StreamResponse)(nil),           // 48: holdfast.agent.v1.StreamResponse
+	(*GetRunResponse)(nil),           // 49: holdfast.agent.v1.GetRunResponse
+	(*ListRunsResponse)(nil),         // 50: holdfast.agent.v1.ListRunsResponse
+	(*WaitRunResponse)(nil),          // 51: holdfast.agent.v1.WaitRunResponse
+	(*ResumeResponse)(nil),           // 52: holdfast.agent.v1.ResumeResponse
+	(*CanResumeResponse)(nil),        // 53: holdfast.agent.v1.CanResumeResponse
+	(*InterruptResponse)(nil),        // 54: holdfast.agent.v1.InterruptResponse
+	(*AbortResponse)(nil),            // 55: holdfast.agent.v1.AbortResponse
+	(*GetResponse)(nil),              // 56: holdfast.agent.v1.GetResponse
+	(*GetSessionResponse)(nil),       // 57: holdfast.agent.v1.GetSessionResponse
+	(*ListSessionsResponse)(nil),     // 58: holdfast.agent.v1.ListSessionsResponse
+	(*UpdateSessionResponse)(nil),    // 59: holdfast.agent.v1.UpdateSessionResponse
+	(*MergeStateResponse)(nil),       // 60: holdfast.agent.v1.MergeStateResponse
+	(*SetStatusResponse)(nil),        // 61: holdfast.agent.v1.SetStatusResponse
+	(*PutSubSessionResponse)(nil),    // 62: holdfast.agent.v1.PutSubSessionResponse
+	(*DeleteSessionResponse)(nil),    // 63: holdfast.agent.v1.DeleteSessionResponse
+	(*EraseUserResponse)(nil),        // 64: holdfast.agent.v1.EraseUserResponse
+	(*EraseTenantResponse)(nil),      // 65: holdfast.agent.v1.EraseTenantResponse
+	(*ListAuditEventsResponse)(nil),  // 66: holdfast.agent.v1.ListAuditEventsResponse
+	(*ListMessagesResponse)(nil),     // 67: holdfast.agent.v1.ListMessagesResponse
+	(*AppendMessagesResponse)(nil),   // 68: holdfast.agent.v1.AppendMessagesResponse
+	(*AddContextResponse)(nil),       // 69: holdfast.agent.v1.AddContextResponse
+	(*TruncateMessagesResponse)(nil), // 70: holdfast.agent.v1.TruncateMessagesResponse
+	(*ListCheckpointsResponse)(nil),  // 71: holdfast.agent.v1.ListCheckpointsResponse
+	(*GetCheckpointResponse)(nil),    // 72: holdfast.agent.v1.GetCheckpointResponse
+	(*BranchResponse)(nil),           // 73: holdfast.agent.v1.BranchResponse
+	(*RewindResponse)(nil),           // 74: holdfast.agent.v1.RewindResponse
+	(*SubmitToolResultResponse)(nil), // 75: holdfast.agent.v1.SubmitToolResultResponse
+	(*ListPendingCallsResponse)(nil), // 76: holdfast.agent.v1.ListPendingCallsResponse
+	(*GetUsageResponse)(nil),         // 77: holdfast.agent.v1.GetUsageResponse
+	(*ListUsageResponse)(nil),        // 78: holdfast.agent.v1.ListUsageResponse
+	(*QueryUsageResponse)(nil),       // 79: holdfast.agent.v1.QueryUsageResponse
+	(*RecordUsageResponse)(nil),      // 80: holdfast.agent.v1.RecordUsageResponse
+	(*CreateTokenResponse)(nil),      // 81: holdfast.agent.v1.CreateTokenResponse
+	(*ListKeysResponse)(nil),         // 82: holdfast.agent.v1.ListKeysResponse
 }
 var file_holdfast_agent_v1_agent_proto_depIdxs = []int32{
-	3,  // 0: holdfast.agent.v1.ListAgentsResponse.agents:type_name -> holdfast.agent.v1.Agent
-	2,  // 1: holdfast.agent.v1.ListAgentsResponse.problems:type_name -> holdfast.agent.v1.AgentProblem
-	4,  // 2: holdfast.agent.v1.Agent.on_busy:type_name -> holdfast.agent.v1.BusyPolicy
-	5,  // 3: holdfast.agent.v1.AgentService.Start:input_type -> holdfast.agent.v1.StartRequest
-	6,  // 4: holdfast.agent.v1.AgentService.Stream:input_type -> holdfast.agent.v1.StreamRequest
-	7,  // 5: holdfast.agent.v1.AgentService.GetRun:input_type -> holdfast.agent.v1.GetRunRequest
-	8,  // 6: holdfast.agent.v1.AgentService.ListRuns:input_type -> holdfast.agent.v1.ListRunsRequest
-	9,  // 7: holdfast.agent.v1.AgentService.WaitRun:input_type -> holdfast.agent.v1.WaitRunRequest
-	10, // 8: holdfast.agent.v1.AgentService.Resume:input_type -> holdfast.agent.v1.ResumeRequest
-	11, // 9: holdfast.agent.v1.AgentService.CanResume:input_type -> holdfast.agent.v1.CanResumeRequest
-	12, // 10: holdfast.agent.v1.AgentService.Interrupt:input_type -> holdfast.agent.v1.InterruptRequest
-	13, // 11: holdfast.agent.v1.AgentService.Abort:input_type -> holdfast.agent.v1.AbortRequest
-	14, // 12: holdfast.agent.v1.AgentService.Get:input_type -> holdfast.agent.v1.GetRequest
-	15, // 13: holdfast.agent.v1.AgentService.GetSession:input_type -> holdfast.agent.v1.GetSessionRequest
-	16, // 14: holdfast.agent.v1.AgentService.ListSessions:input_type -> holdfast.agent.v1.ListSessionsRequest
-	17, // 15: holdfast.agent.v1.AgentService.UpdateSession:input_type -> holdfast.agent.v1.UpdateSessionRequest
-	18, // 16: holdfast.agent.v1.AgentService.MergeState:input_type -> holdfast.agent.v1.MergeStateRequest
-	19, // 17: holdfast.agent.v1.AgentService.SetStatus:input_type -> holdfast.agent.v1.SetStatusRequest
-	20, // 18: holdfast.agent.v1.AgentService.PutSubSession:input_type -> holdfast.agent.v1.PutSubSessionRequest
-	21, // 19: holdfast.agent.v1.AgentService.DeleteSession:input_type -> holdfast.agent.v1.DeleteSessionRequest
-	22, // 20: holdfast.agent.v1.AgentService.EraseUser:input_type -> holdfast.agent.v1.EraseUserRequest
-	23, // 21: holdfast.agent.v1.AgentService.EraseTenant:input_type -> holdfast.agent.v1.EraseTenantRequest
-	24, // 22: holdfast.agent.v1.AgentService.ListAuditEvents:input_type -> holdfast.agent.v1.ListAuditEventsRequest
-	25, // 23: holdfast.agent.v1.AgentService.ListMessages:input_type -> holdfast.agent.v1.ListMessagesRequest
-	26, // 24: holdfast.agent.v1.AgentService.AppendMessages:input_type -> holdfast.agent.v1.AppendMessagesRequest
-	27, // 25: holdfast.agent.v1.AgentService.AddContext:input_type -> holdfast.agent.v1.AddContextRequest
-	28, // 26: holdfast.agent.v1.AgentService.TruncateMessages:input_type -> holdfast.agent.v1.TruncateMessagesRequest
-	29, // 27: holdfast.agent.v1.AgentService.ListCheckpoints:input_type -> holdfast.agent.v1.ListCheckpointsRequest
-	30, // 28: holdfast.agent.v1.AgentService.GetCheckpoint:input_type -> holdfast.agent.v1.GetCheckpointRequest
-	31, // 29: holdfast.agent.v1.AgentService.Branch:input_type -> holdfast.agent.v1.BranchRequest
-	32, // 30: holdfast.agent.v1.AgentService.Rewind:input_type -> holdfast.agent.v1.RewindRequest
-	33, // 31: holdfast.agent.v1.AgentService.SubmitToolResult:input_type -> holdfast.agent.v1.SubmitToolResultRequest
-	34, // 32: holdfast.agent.v1.AgentService.ListPendingCalls:input_type -> holdfast.agent.v1.ListPendingCallsRequest
-	35, // 33: holdfast.agent.v1.AgentService.GetUsage:input_type -> holdfast.agent.v1.GetUsageRequest
-	36, // 34: holdfast.agent.v1.AgentService.ListUsage:input_type -> holdfast.agent.v1.ListUsageRequest
-	37, // 35: holdfast.agent.v1.AgentService.QueryUsage:input_type -> holdfast.agent.v1.QueryUsageRequest
-	38, // 36: holdfast.agent.v1.AgentService.RecordUsage:input_type -> holdfast.agent.v1.RecordUsageRequest
-	0,  // 37: holdfast.agent.v1.AgentService.ListAgents:input_type -> holdfast.agent.v1.ListAgentsRequest
-	39, // 38: holdfast.agent.v1.AgentService.CreateToken:input_type -> holdfast.agent.v1.CreateTokenRequest
-	40, // 39: holdfast.agent.v1.AgentService.ListKeys:input_type -> holdfast.agent.v1.ListKeysRequest
-	41, // 40: holdfast.agent.v1.AgentService.Start:output_type -> holdfast.agent.v1.StartResponse
-	42, // 41: holdfast.agent.v1.AgentService.Stream:output_type -> holdfast.agent.v1.StreamResponse
-	43, // 42: holdfast.agent.v1.AgentService.GetRun:output_type -> holdfast.agent.v1.GetRunResponse
-	44, // 43: holdfast.agent.v1.AgentService.ListRuns:output_type -> holdfast.agent.v1.ListRunsResponse
-	45, // 44: holdfast.agent.v1.AgentService.WaitRun:output_type -> holdfast.agent.v1.WaitRunResponse
-	46, // 45: holdfast.agent.v1.AgentService.Resume:output_type -> holdfast.agent.v1.ResumeResponse
-	47, // 46: holdfast.agent.v1.AgentService.CanResume:output_type -> holdfast.agent.v1.CanResumeResponse
-	48, // 47: holdfast.agent.v1.AgentService.Interrupt:output_type -> holdfast.agent.v1.InterruptResponse
-	49, // 48: holdfast.agent.v1.AgentService.Abort:output_type -> holdfast.agent.v1.AbortResponse
-	50, // 49: holdfast.agent.v1.AgentService.Get:output_type -> holdfast.agent.v1.GetResponse
-	51, // 50: holdfast.agent.v1.AgentService.GetSession:output_type -> holdfast.agent.v1.GetSessionResponse
-	52, // 51: holdfast.agent.v1.AgentService.ListSessions:output_type -> holdfast.agent.v1.ListSessionsResponse
-	53, // 52: holdfast.agent.v1.AgentService.UpdateSession:output_type -> holdfast.agent.v1.UpdateSessionResponse
-	54, // 53: holdfast.agent.v1.AgentService.MergeState:output_type -> holdfast.agent.v1.MergeStateResponse
-	55, // 54: holdfast.agent.v1.AgentService.SetStatus:output_type -> holdfast.agent.v1.SetStatusResponse
-	56, // 55: holdfast.agent.v1.AgentService.PutSubSession:output_type -> holdfast.agent.v1.PutSubSessionResponse
-	57, // 56: holdfast.agent.v1.AgentService.DeleteSession:output_type -> holdfast.agent.v1.DeleteSessionResponse
-	58, // 57: holdfast.agent.v1.AgentService.EraseUser:output_type -> holdfast.agent.v1.EraseUserResponse
-	59, // 58: holdfast.agent.v1.AgentService.EraseTenant:output_type -> holdfast.agent.v1.EraseTenantResponse
-	60, // 59: holdfast.agent.v1.AgentService.ListAuditEvents:output_type -> holdfast.agent.v1.ListAuditEventsResponse
-	61, // 60: holdfast.agent.v1.AgentService.ListMessages:output_type -> holdfast.agent.v1.ListMessagesResponse
-	62, // 61: holdfast.agent.v1.AgentService.AppendMessages:output_type -> holdfast.agent.v1.AppendMessagesResponse
-	63, // 62: holdfast.agent.v1.AgentService.AddContext:output_type -> holdfast.agent.v1.AddContextResponse
-	64, // 63: holdfast.agent.v1.AgentService.TruncateMessages:output_type -> holdfast.agent.v1.TruncateMessagesResponse
-	65, // 64: holdfast.agent.v1.AgentService.ListCheckpoints:output_type -> holdfast.agent.v1.ListCheckpointsResponse
-	66, // 65: holdfast.agent.v1.AgentService.GetCheckpoint:output_type -> holdfast.agent.v1.GetCheckpointResponse
-	67, // 66: holdfast.agent.v1.AgentService.Branch:output_type -> holdfast.agent.v1.BranchResponse
-	68, // 67: holdfast.agent.v1.AgentService.Rewind:output_type -> holdfast.agent.v1.RewindResponse
-	69, // 68: holdfast.agent.v1.AgentService.SubmitToolResult:output_type -> holdfast.agent.v1.SubmitToolResultResponse
-	70, // 69: holdfast.agent.v1.AgentService.ListPendingCalls:output_type -> holdfast.agent.v1.ListPendingCallsResponse
-	71, // 70: holdfast.agent.v1.AgentService.GetUsage:output_type -> holdfast.agent.v1.GetUsageResponse
-	72, // 71: holdfast.agent.v1.AgentService.ListUsage:output_type -> holdfast.agent.v1.ListUsageResponse
-	73, // 72: holdfast.agent.v1.AgentService.QueryUsage:output_type -> holdfast.agent.v1.QueryUsageResponse
-	74, // 73: holdfast.agent.v1.AgentService.RecordUsage:output_type -> holdfast.agent.v1.RecordUsageResponse
-	1,  // 74: holdfast.agent.v1.AgentService.ListAgents:output_type -> holdfast.agent.v1.ListAgentsResponse
-	75, // 75: holdfast.agent.v1.AgentService.CreateToken:output_type -> holdfast.agent.v1.CreateTokenResponse
-	76, // 76: holdfast.agent.v1.AgentService.ListKeys:output_type -> holdfast.agent.v1.ListKeysResponse
-	40, // [40:77] is the sub-list for method output_type
-	3,  // [3:40] is the sub-list for method input_type
+	9,  // 0: holdfast.agent.v1.ListAgentsResponse.agents:type_name -> holdfast.agent.v1.Agent
+	8,  // 1: holdfast.agent.v1.ListAgentsResponse.problems:type_name -> holdfast.agent.v1.AgentProblem
+	10, // 2: holdfast.agent.v1.Agent.on_busy:type_name -> holdfast.agent.v1.BusyPolicy
+	11, // 3: holdfast.agent.v1.AgentService.Start:input_type -> holdfast.agent.v1.StartRequest
+	12, // 4: holdfast.agent.v1.AgentService.Stream:input_type -> holdfast.agent.v1.StreamRequest
+	13, // 5: holdfast.agent.v1.AgentService.GetRun:input_type -> holdfast.agent.v1.GetRunRequest
+	14, // 6: holdfast.agent.v1.AgentService.ListRuns:input_type -> holdfast.agent.v1.ListRunsRequest
+	15, // 7: holdfast.agent.v1.AgentService.WaitRun:input_type -> holdfast.agent.v1.WaitRunRequest
+	16, // 8: holdfast.agent.v1.AgentService.Resume:input_type -> holdfast.agent.v1.ResumeRequest
+	17, // 9: holdfast.agent.v1.AgentService.CanResume:input_type -> holdfast.agent.v1.CanResumeRequest
+	18, // 10: holdfast.agent.v1.AgentService.Interrupt:input_type -> holdfast.agent.v1.InterruptRequest
+	19, // 11: holdfast.agent.v1.AgentService.Abort:input_type -> holdfast.agent.v1.AbortRequest
+	20, // 12: holdfast.agent.v1.AgentService.Get:input_type -> holdfast.agent.v1.GetRequest
+	21, // 13: holdfast.agent.v1.AgentService.GetSession:input_type -> holdfast.agent.v1.GetSessionRequest
+	22, // 14: holdfast.agent.v1.AgentService.ListSessions:input_type -> holdfast.agent.v1.ListSessionsRequest
+	23, // 15: holdfast.agent.v1.AgentService.UpdateSession:input_type -> holdfast.agent.v1.UpdateSessionRequest
+	24, // 16: holdfast.agent.v1.AgentService.MergeState:input_type -> holdfast.agent.v1.MergeStateRequest
+	25, // 17: holdfast.agent.v1.AgentService.SetStatus:input_type -> holdfast.agent.v1.SetStatusRequest
+	26, // 18: holdfast.agent.v1.AgentService.PutSubSession:input_type -> holdfast.agent.v1.PutSubSessionRequest
+	27, // 19: holdfast.agent.v1.AgentService.DeleteSession:input_type -> holdfast.agent.v1.DeleteSessionRequest
+	28, // 20: holdfast.agent.v1.AgentService.EraseUser:input_type -> holdfast.agent.v1.EraseUserRequest
+	29, // 21: holdfast.agent.v1.AgentService.EraseTenant:input_type -> holdfast.agent.v1.EraseTenantRequest
+	30, // 22: holdfast.agent.v1.AgentService.ListAuditEvents:input_type -> holdfast.agent.v1.ListAuditEventsRequest
+	31, // 23: holdfast.agent.v1.AgentService.ListMessages:input_type -> holdfast.agent.v1.ListMessagesRequest
+	32, // 24: holdfast.agent.v1.AgentService.AppendMessages:input_type -> holdfast.agent.v1.AppendMessagesRequest
+	33, // 25: holdfast.agent.v1.AgentService.AddContext:input_type -> holdfast.agent.v1.AddContextRequest
+	34, // 26: holdfast.agent.v1.AgentService.TruncateMessages:input_type -> holdfast.agent.v1.TruncateMessagesRequest
+	35, // 27: holdfast.agent.v1.AgentService.ListCheckpoints:input_type -> holdfast.agent.v1.ListCheckpointsRequest
+	36, // 28: holdfast.agent.v1.AgentService.GetCheckpoint:input_type -> holdfast.agent.v1.GetCheckpointRequest
+	37, // 29: holdfast.agent.v1.AgentService.Branch:input_type -> holdfast.agent.v1.BranchRequest
+	38, // 30: holdfast.agent.v1.AgentService.Rewind:input_type -> holdfast.agent.v1.RewindRequest
+	39, // 31: holdfast.agent.v1.AgentService.SubmitToolResult:input_type -> holdfast.agent.v1.SubmitToolResultRequest
+	40, // 32: holdfast.agent.v1.AgentService.ListPendingCalls:input_type -> holdfast.agent.v1.ListPendingCallsRequest
+	41, // 33: holdfast.agent.v1.AgentService.GetUsage:input_type -> holdfast.agent.v1.GetUsageRequest
+	42, // 34: holdfast.agent.v1.AgentService.ListUsage:input_type -> holdfast.agent.v1.ListUsageRequest
+	43, // 35: holdfast.agent.v1.AgentService.QueryUsage:input_type -> holdfast.agent.v1.QueryUsageRequest
+	44, // 36: holdfast.agent.v1.AgentService.RecordUsage:input_type -> holdfast.agent.v1.RecordUsageRequest
+	6,  // 37: holdfast.agent.v1.AgentService.ListAgents:input_type -> holdfast.agent.v1.ListAgentsRequest
+	0,  // 38: holdfast.agent.v1.AgentService.PutAgent:input_type -> holdfast.agent.v1.PutAgentRequest
+	2,  // 39: holdfast.agent.v1.AgentService.GetAgent:input_type -> holdfast.agent.v1.GetAgentRequest
+	4,  // 40: holdfast.agent.v1.AgentService.DeleteAgent:input_type -> holdfast.agent.v1.DeleteAgentRequest
+	45, // 41: holdfast.agent.v1.AgentService.CreateToken:input_type -> holdfast.agent.v1.CreateTokenRequest
+	46, // 42: holdfast.agent.v1.AgentService.ListKeys:input_type -> holdfast.agent.v1.ListKeysRequest
+	47, // 43: holdfast.agent.v1.AgentService.Start:output_type -> holdfast.agent.v1.StartResponse
+	48, // 44: holdfast.agent.v1.AgentService.Stream:output_type -> holdfast.agent.v1.StreamResponse
+	49, // 45: holdfast.agent.v1.AgentService.GetRun:output_type -> holdfast.agent.v1.GetRunResponse
+	50, // 46: holdfast.agent.v1.AgentService.ListRuns:output_type -> holdfast.agent.v1.ListRunsResponse
+	51, // 47: holdfast.agent.v1.AgentService.WaitRun:output_type -> holdfast.agent.v1.WaitRunResponse
+	52, // 48: holdfast.agent.v1.AgentService.Resume:output_type -> holdfast.agent.v1.ResumeResponse
+	53, // 49: holdfast.agent.v1.AgentService.CanResume:output_type -> holdfast.agent.v1.CanResumeResponse
+	54, // 50: holdfast.agent.v1.AgentService.Interrupt:output_type -> holdfast.agent.v1.InterruptResponse
+	55, // 51: holdfast.agent.v1.AgentService.Abort:output_type -> holdfast.agent.v1.AbortResponse
+	56, // 52: holdfast.agent.v1.AgentService.Get:output_type -> holdfast.agent.v1.GetResponse
+	57, // 53: holdfast.agent.v1.AgentService.GetSession:output_type -> holdfast.agent.v1.GetSessionResponse
+	58, // 54: holdfast.agent.v1.AgentService.ListSessions:output_type -> holdfast.agent.v1.ListSessionsResponse
+	59, // 55: holdfast.agent.v1.AgentService.UpdateSession:output_type -> holdfast.agent.v1.UpdateSessionResponse
+	60, // 56: holdfast.agent.v1.AgentService.MergeState:output_type -> holdfast.agent.v1.MergeStateResponse
+	61, // 57: holdfast.agent.v1.AgentService.SetStatus:output_type -> holdfast.agent.v1.SetStatusResponse
+	62, // 58: holdfast.agent.v1.AgentService.PutSubSession:output_type -> holdfast.agent.v1.PutSubSessionResponse
+	63, // 59: holdfast.agent.v1.AgentService.DeleteSession:output_type -> holdfast.agent.v1.DeleteSessionResponse
+	64, // 60: holdfast.agent.v1.AgentService.EraseUser:output_type -> holdfast.agent.v1.EraseUserResponse
+	65, // 61: holdfast.agent.v1.AgentService.EraseTenant:output_type -> holdfast.agent.v1.EraseTenantResponse
+	66, // 62: holdfast.agent.v1.AgentService.ListAuditEvents:output_type -> holdfast.agent.v1.ListAuditEventsResponse
+	67, // 63: holdfast.agent.v1.AgentService.ListMessages:output_type -> holdfast.agent.v1.ListMessagesResponse
+	68, // 64: holdfast.agent.v1.AgentService.AppendMessages:output_type -> holdfast.agent.v1.AppendMessagesResponse
+	69, // 65: holdfast.agent.v1.AgentService.AddContext:output_type -> holdfast.agent.v1.AddContextResponse
+	70, // 66: holdfast.agent.v1.AgentService.TruncateMessages:output_type -> holdfast.agent.v1.TruncateMessagesResponse
+	71, // 67: holdfast.agent.v1.AgentService.ListCheckpoints:output_type -> holdfast.agent.v1.ListCheckpointsResponse
+	72, // 68: holdfast.agent.v1.AgentService.GetCheckpoint:output_type -> holdfast.agent.v1.GetCheckpointResponse
+	73, // 69: holdfast.agent.v1.AgentService.Branch:output_type -> holdfast.agent.v1.BranchResponse
+	74, // 70: holdfast.agent.v1.AgentService.Rewind:output_type -> holdfast.agent.v1.RewindResponse
+	75, // 71: holdfast.agent.v1.AgentService.SubmitToolResult:output_type -> holdfast.agent.v1.SubmitToolResultResponse
+	76, // 72: holdfast.agent.v1.AgentService.ListPendingCalls:output_type -> holdfast.agent.v1.ListPendingCallsResponse
+	77, // 73: holdfast.agent.v1.AgentService.GetUsage:output_type -> holdfast.agent.v1.GetUsageResponse
+	78, // 74: holdfast.agent.v1.AgentService.ListUsage:output_type -> holdfast.agent.v1.ListUsageResponse
+	79, // 75: holdfast.agent.v1.AgentService.QueryUsage:output_type -> holdfast.agent.v1.QueryUsageResponse
+	80, // 76: holdfast.agent.v1.AgentService.RecordUsage:output_type -> holdfast.agent.v1.RecordUsageResponse
+	7,  // 77: holdfast.agent.v1.AgentService.ListAgents:output_type -> holdfast.agent.v1.ListAgentsResponse
+	1,  // 78: holdfast.agent.v1.AgentService.PutAgent:output_type -> holdfast.agent.v1.PutAgentResponse
+	3,  // 79: holdfast.agent.v1.AgentService.GetAgent:output_type -> holdfast.agent.v1.GetAgentResponse
+	5,  // 80: holdfast.agent.v1.AgentService.DeleteAgent:output_type -> holdfast.agent.v1.DeleteAgentResponse
+	81, // 81: holdfast.agent.v1.AgentService.CreateToken:output_type -> holdfast.agent.v1.CreateTokenResponse
+	82, // 82: holdfast.agent.v1.AgentService.ListKeys:output_type -> holdfast.agent.v1.ListKeysResponse
+	43, // [43:83] is the sub-list for method output_type
+	3,  // [3:43] is the sub-list for method input_type
 	3,  // [3:3] is the sub-list for extension type_name
 	3,  // [3:3] is the sub-list for extension extendee
 	0,  // [0:3] is the sub-list for field type_name
@@ -557,17 +985,20 @@ func file_holdfast_agent_v1_agent_proto_init() {
 	file_holdfast_agent_v1_checkpoint_proto_init()
 	file_holdfast_agent_v1_message_proto_init()
 	file_holdfast_agent_v1_resume_proto_init()
+	file_holdfast_agent_v1_rules_proto_init()
 	file_holdfast_agent_v1_run_proto_init()
 	file_holdfast_agent_v1_session_proto_init()
 	file_holdfast_agent_v1_stream_proto_init()
 	file_holdfast_agent_v1_usage_proto_init()
+	file_holdfast_agent_v1_agent_proto_msgTypes[0].OneofWrappers = []any{}
+	file_holdfast_agent_v1_agent_proto_msgTypes[4].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_agent_v1_agent_proto_rawDesc), len(file_holdfast_agent_v1_agent_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   4,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

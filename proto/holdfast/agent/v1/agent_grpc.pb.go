@@ -54,6 +54,9 @@ const (
 	AgentService_QueryUsage_FullMethodName       = "/holdfast.agent.v1.AgentService/QueryUsage"
 	AgentService_RecordUsage_FullMethodName      = "/holdfast.agent.v1.AgentService/RecordUsage"
 	AgentService_ListAgents_FullMethodName       = "/holdfast.agent.v1.AgentService/ListAgents"
+	AgentService_PutAgent_FullMethodName         = "/holdfast.agent.v1.AgentService/PutAgent"
+	AgentService_GetAgent_FullMethodName         = "/holdfast.agent.v1.AgentService/GetAgent"
+	AgentService_DeleteAgent_FullMethodName      = "/holdfast.agent.v1.AgentService/DeleteAgent"
 	AgentService_CreateToken_FullMethodName      = "/holdfast.agent.v1.AgentService/CreateToken"
 	AgentService_ListKeys_FullMethodName         = "/holdfast.agent.v1.AgentService/ListKeys"
 )
@@ -236,8 +239,22 @@ type AgentServiceClient interface {
 	// operate. NOT_FOUND (SESSION_NOT_FOUND). INVALID_ARGUMENT (USAGE_INVALID): an entry is not a measurement,
 	// or there are too many.
 	RecordUsage(ctx context.Context, in *RecordUsageRequest, opts ...grpc.CallOption) (*RecordUsageResponse, error)
-	// ListAgents returns all agents that executors have announced.
+	// ListAgents returns all agents that executors have announced, and those that the tenant has stored.
 	ListAgents(ctx context.Context, in *ListAgentsRequest, opts ...grpc.CallOption) (*ListAgentsResponse, error)
+	// PutAgent stores an agent of the tenant, or replaces the one of its name. The definition is data, and is checked before it
+	// is stored. An equal one changes nothing. A new one applies to runs that begin or continue later. Executors run stored
+	// agents if they allow it (HOLDFAST_EXECUTOR_STORED_AGENTS); until one does, runs wait. Needs the scope operate.
+	//
+	// INVALID_ARGUMENT: AGENTS_INVALID (the detail has a line for each mistake, as FILE:LINE:COLUMN: TEXT),
+	// DEFINITION_TOO_LARGE, TOO_MANY_AGENTS. FAILED_PRECONDITION: AGENT_ANNOUNCED (an executor has an agent of the name, which
+	// goes before a stored one), STORED_AGENTS_DISABLED (no executor that the gateway knows serves stored agents). ABORTED
+	// (AGENT_CHANGED; metadata hash): the agent does not have the expected hash. UNAVAILABLE (EXECUTOR_UNREACHABLE).
+	PutAgent(ctx context.Context, in *PutAgentRequest, opts ...grpc.CallOption) (*PutAgentResponse, error)
+	// GetAgent returns a stored agent with its definition. NOT_FOUND (AGENT_NOT_FOUND).
+	GetAgent(ctx context.Context, in *GetAgentRequest, opts ...grpc.CallOption) (*GetAgentResponse, error)
+	// DeleteAgent deletes a stored agent. Runs in progress go on; its sessions stay, and their later runs wait until there is an
+	// agent of the name again. Needs the scope operate. NOT_FOUND (AGENT_NOT_FOUND), ABORTED (AGENT_CHANGED; metadata hash).
+	DeleteAgent(ctx context.Context, in *DeleteAgentRequest, opts ...grpc.CallOption) (*DeleteAgentResponse, error)
 	// CreateToken mints a short-lived token for a browser, so that no API key needs to be in a page. The
 	// token ends with the credential that has minted it: soon after its API key expires, changes its
 	// rights or is removed, the token is refused and its streams end. Each call makes another token.
@@ -615,6 +632,36 @@ func (c *agentServiceClient) ListAgents(ctx context.Context, in *ListAgentsReque
 	return out, nil
 }
 
+func (c *agentServiceClient) PutAgent(ctx context.Context, in *PutAgentRequest, opts ...grpc.CallOption) (*PutAgentResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PutAgentResponse)
+	err := c.cc.Invoke(ctx, AgentService_PutAgent_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentServiceClient) GetAgent(ctx context.Context, in *GetAgentRequest, opts ...grpc.CallOption) (*GetAgentResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetAgentResponse)
+	err := c.cc.Invoke(ctx, AgentService_GetAgent_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentServiceClient) DeleteAgent(ctx context.Context, in *DeleteAgentRequest, opts ...grpc.CallOption) (*DeleteAgentResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeleteAgentResponse)
+	err := c.cc.Invoke(ctx, AgentService_DeleteAgent_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *agentServiceClient) CreateToken(ctx context.Context, in *CreateTokenRequest, opts ...grpc.CallOption) (*CreateTokenResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(CreateTokenResponse)
@@ -813,8 +860,22 @@ type AgentServiceServer interface {
 	// operate. NOT_FOUND (SESSION_NOT_FOUND). INVALID_ARGUMENT (USAGE_INVALID): an entry is not a measurement,
 	// or there are too many.
 	RecordUsage(context.Context, *RecordUsageRequest) (*RecordUsageResponse, error)
-	// ListAgents returns all agents that executors have announced.
+	// ListAgents returns all agents that executors have announced, and those that the tenant has stored.
 	ListAgents(context.Context, *ListAgentsRequest) (*ListAgentsResponse, error)
+	// PutAgent stores an agent of the tenant, or replaces the one of its name. The definition is data, and is checked before it
+	// is stored. An equal one changes nothing. A new one applies to runs that begin or continue later. Executors run stored
+	// agents if they allow it (HOLDFAST_EXECUTOR_STORED_AGENTS); until one does, runs wait. Needs the scope operate.
+	//
+	// INVALID_ARGUMENT: AGENTS_INVALID (the detail has a line for each mistake, as FILE:LINE:COLUMN: TEXT),
+	// DEFINITION_TOO_LARGE, TOO_MANY_AGENTS. FAILED_PRECONDITION: AGENT_ANNOUNCED (an executor has an agent of the name, which
+	// goes before a stored one), STORED_AGENTS_DISABLED (no executor that the gateway knows serves stored agents). ABORTED
+	// (AGENT_CHANGED; metadata hash): the agent does not have the expected hash. UNAVAILABLE (EXECUTOR_UNREACHABLE).
+	PutAgent(context.Context, *PutAgentRequest) (*PutAgentResponse, error)
+	// GetAgent returns a stored agent with its definition. NOT_FOUND (AGENT_NOT_FOUND).
+	GetAgent(context.Context, *GetAgentRequest) (*GetAgentResponse, error)
+	// DeleteAgent deletes a stored agent. Runs in progress go on; its sessions stay, and their later runs wait until there is an
+	// agent of the name again. Needs the scope operate. NOT_FOUND (AGENT_NOT_FOUND), ABORTED (AGENT_CHANGED; metadata hash).
+	DeleteAgent(context.Context, *DeleteAgentRequest) (*DeleteAgentResponse, error)
 	// CreateToken mints a short-lived token for a browser, so that no API key needs to be in a page. The
 	// token ends with the credential that has minted it: soon after its API key expires, changes its
 	// rights or is removed, the token is refused and its streams end. Each call makes another token.
@@ -937,6 +998,15 @@ func (UnimplementedAgentServiceServer) RecordUsage(context.Context, *RecordUsage
 }
 func (UnimplementedAgentServiceServer) ListAgents(context.Context, *ListAgentsRequest) (*ListAgentsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListAgents not implemented")
+}
+func (UnimplementedAgentServiceServer) PutAgent(context.Context, *PutAgentRequest) (*PutAgentResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PutAgent not implemented")
+}
+func (UnimplementedAgentServiceServer) GetAgent(context.Context, *GetAgentRequest) (*GetAgentResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetAgent not implemented")
+}
+func (UnimplementedAgentServiceServer) DeleteAgent(context.Context, *DeleteAgentRequest) (*DeleteAgentResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeleteAgent not implemented")
 }
 func (UnimplementedAgentServiceServer) CreateToken(context.Context, *CreateTokenRequest) (*CreateTokenResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CreateToken not implemented")
@@ -1588,6 +1658,60 @@ func _AgentService_ListAgents_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AgentService_PutAgent_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PutAgentRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).PutAgent(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_PutAgent_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).PutAgent(ctx, req.(*PutAgentRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AgentService_GetAgent_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetAgentRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).GetAgent(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_GetAgent_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).GetAgent(ctx, req.(*GetAgentRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AgentService_DeleteAgent_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeleteAgentRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).DeleteAgent(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_DeleteAgent_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).DeleteAgent(ctx, req.(*DeleteAgentRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AgentService_CreateToken_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(CreateTokenRequest)
 	if err := dec(in); err != nil {
@@ -1766,6 +1890,18 @@ var AgentService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListAgents",
 			Handler:    _AgentService_ListAgents_Handler,
+		},
+		{
+			MethodName: "PutAgent",
+			Handler:    _AgentService_PutAgent_Handler,
+		},
+		{
+			MethodName: "GetAgent",
+			Handler:    _AgentService_GetAgent_Handler,
+		},
+		{
+			MethodName: "DeleteAgent",
+			Handler:    _AgentService_DeleteAgent_Handler,
 		},
 		{
 			MethodName: "CreateToken",

@@ -23,6 +23,122 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type CheckDefinitionRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The name of the agent.
+	AgentType string `protobuf:"bytes,1,opt,name=agent_type,json=agentType,proto3" json:"agent_type,omitempty"`
+	// YAML or JSON: one agent, whose name may be missing, or a file of agents that has the agent.
+	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	// The name of the text in mistakes; empty for the name of the agent.
+	File          string `protobuf:"bytes,3,opt,name=file,proto3" json:"file,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckDefinitionRequest) Reset() {
+	*x = CheckDefinitionRequest{}
+	mi := &file_holdfast_executor_v1_executor_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckDefinitionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckDefinitionRequest) ProtoMessage() {}
+
+func (x *CheckDefinitionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_executor_v1_executor_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckDefinitionRequest.ProtoReflect.Descriptor instead.
+func (*CheckDefinitionRequest) Descriptor() ([]byte, []int) {
+	return file_holdfast_executor_v1_executor_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *CheckDefinitionRequest) GetAgentType() string {
+	if x != nil {
+		return x.AgentType
+	}
+	return ""
+}
+
+func (x *CheckDefinitionRequest) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *CheckDefinitionRequest) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
+type CheckDefinitionResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A JSON object: a file of agents with this agent alone, and what it uses.
+	Definition    string    `protobuf:"bytes,1,opt,name=definition,proto3" json:"definition,omitempty"`
+	Agent         *v1.Agent `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckDefinitionResponse) Reset() {
+	*x = CheckDefinitionResponse{}
+	mi := &file_holdfast_executor_v1_executor_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckDefinitionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckDefinitionResponse) ProtoMessage() {}
+
+func (x *CheckDefinitionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_executor_v1_executor_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckDefinitionResponse.ProtoReflect.Descriptor instead.
+func (*CheckDefinitionResponse) Descriptor() ([]byte, []int) {
+	return file_holdfast_executor_v1_executor_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *CheckDefinitionResponse) GetDefinition() string {
+	if x != nil {
+		return x.Definition
+	}
+	return ""
+}
+
+func (x *CheckDefinitionResponse) GetAgent() *v1.Agent {
+	if x != nil {
+		return x.Agent
+	}
+	return nil
+}
+
 type CallMethodRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Tenant    string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
@@ -43,7 +159,7 @@ type CallMethodRequest struct {
 
 func (x *CallMethodRequest) Reset() {
 	*x = CallMethodRequest{}
-	mi := &file_holdfast_executor_v1_executor_proto_msgTypes[0]
+	mi := &file_holdfast_executor_v1_executor_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -55,7 +171,7 @@ func (x *CallMethodRequest) String() string {
 func (*CallMethodRequest) ProtoMessage() {}
 
 func (x *CallMethodRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_executor_v1_executor_proto_msgTypes[0]
+	mi := &file_holdfast_executor_v1_executor_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -68,7 +184,7 @@ func (x *CallMethodRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallMethodRequest.ProtoReflect.Descriptor instead.
 func (*CallMethodRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_executor_v1_executor_proto_rawDescGZIP(), []int{0}
+	return file_holdfast_executor_v1_executor_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *CallMethodRequest) GetTenant() string {
@@ -141,7 +257,7 @@ type CallMethodResponse struct {
 
 func (x *CallMethodResponse) Reset() {
 	*x = CallMethodResponse{}
-	mi := &file_holdfast_executor_v1_executor_proto_msgTypes[1]
+	mi := &file_holdfast_executor_v1_executor_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -153,7 +269,7 @@ func (x *CallMethodResponse) String() string {
 func (*CallMethodResponse) ProtoMessage() {}
 
 func (x *CallMethodResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_executor_v1_executor_proto_msgTypes[1]
+	mi := &file_holdfast_executor_v1_executor_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -166,7 +282,7 @@ func (x *CallMethodResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallMethodResponse.ProtoReflect.Descriptor instead.
 func (*CallMethodResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_executor_v1_executor_proto_rawDescGZIP(), []int{1}
+	return file_holdfast_executor_v1_executor_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *CallMethodResponse) GetEvent() isCallMethodResponse_Event {
@@ -232,7 +348,17 @@ var File_holdfast_executor_v1_executor_proto protoreflect.FileDescriptor
 
 const file_holdfast_executor_v1_executor_proto_rawDesc = "" +
 	"\n" +
-	"#holdfast/executor/v1/executor.proto\x12\x14holdfast.executor.v1\x1a\x1fholdfast/event/v1/options.proto\x1a\x1dholdfast/state/v1/model.proto\"\x85\x02\n" +
+	"#holdfast/executor/v1/executor.proto\x12\x14holdfast.executor.v1\x1a\x1fholdfast/event/v1/options.proto\x1a\x1dholdfast/state/v1/model.proto\x1a\x1fholdfast/state/v1/session.proto\"_\n" +
+	"\x16CheckDefinitionRequest\x12\x1d\n" +
+	"\n" +
+	"agent_type\x18\x01 \x01(\tR\tagentType\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\x12\x12\n" +
+	"\x04file\x18\x03 \x01(\tR\x04file\"i\n" +
+	"\x17CheckDefinitionResponse\x12\x1e\n" +
+	"\n" +
+	"definition\x18\x01 \x01(\tR\n" +
+	"definition\x12.\n" +
+	"\x05agent\x18\x02 \x01(\v2\x18.holdfast.state.v1.AgentR\x05agent\"\x85\x02\n" +
 	"\x11CallMethodRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
@@ -248,10 +374,11 @@ const file_holdfast_executor_v1_executor_proto_rawDesc = "" +
 	"\x05value\x18\x01 \x01(\tH\x00R\x05value\x12\x18\n" +
 	"\x06result\x18\x02 \x01(\tH\x00R\x06result\x12%\n" +
 	"\rstate_changed\x18\x03 \x01(\bH\x00R\fstateChangedB\a\n" +
-	"\x05event2\x81\x01\n" +
+	"\x05event2\xf1\x01\n" +
 	"\x0fExecutorService\x12a\n" +
 	"\n" +
-	"CallMethod\x12'.holdfast.executor.v1.CallMethodRequest\x1a(.holdfast.executor.v1.CallMethodResponse0\x01\x1a\v\xfa\xe0\x18\agatewayBHZFgithub.com/holdfast-run/holdfast/proto/holdfast/executor/v1;executorv1b\x06proto3"
+	"CallMethod\x12'.holdfast.executor.v1.CallMethodRequest\x1a(.holdfast.executor.v1.CallMethodResponse0\x01\x12n\n" +
+	"\x0fCheckDefinition\x12,.holdfast.executor.v1.CheckDefinitionRequest\x1a-.holdfast.executor.v1.CheckDefinitionResponse\x1a\v\xfa\xe0\x18\agatewayBHZFgithub.com/holdfast-run/holdfast/proto/holdfast/executor/v1;executorv1b\x06proto3"
 
 var (
 	file_holdfast_executor_v1_executor_proto_rawDescOnce sync.Once
@@ -265,21 +392,27 @@ func file_holdfast_executor_v1_executor_proto_rawDescGZIP() []byte {
 	return file_holdfast_executor_v1_executor_proto_rawDescData
 }
 
-var file_holdfast_executor_v1_executor_proto_msgTypes = make([]protoimpl.MessageInfo, 2)
+var file_holdfast_executor_v1_executor_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
 var file_holdfast_executor_v1_executor_proto_goTypes = []any{
-	(*CallMethodRequest)(nil),  // 0: holdfast.executor.v1.CallMethodRequest
-	(*CallMethodResponse)(nil), // 1: holdfast.executor.v1.CallMethodResponse
-	(*v1.Caller)(nil),          // 2: holdfast.state.v1.Caller
+	(*CheckDefinitionRequest)(nil),  // 0: holdfast.executor.v1.CheckDefinitionRequest
+	(*CheckDefinitionResponse)(nil), // 1: holdfast.executor.v1.CheckDefinitionResponse
+	(*CallMethodRequest)(nil),       // 2: holdfast.executor.v1.CallMethodRequest
+	(*CallMethodResponse)(nil),      // 3: holdfast.executor.v1.CallMethodResponse
+	(*v1.Agent)(nil),                // 4: holdfast.state.v1.Agent
+	(*v1.Caller)(nil),               // 5: holdfast.state.v1.Caller
 }
 var file_holdfast_executor_v1_executor_proto_depIdxs = []int32{
-	2, // 0: holdfast.executor.v1.CallMethodRequest.caller:type_name -> holdfast.state.v1.Caller
-	0, // 1: holdfast.executor.v1.ExecutorService.CallMethod:input_type -> holdfast.executor.v1.CallMethodRequest
-	1, // 2: holdfast.executor.v1.ExecutorService.CallMethod:output_type -> holdfast.executor.v1.CallMethodResponse
-	2, // [2:3] is the sub-list for method output_type
-	1, // [1:2] is the sub-list for method input_type
-	1, // [1:1] is the sub-list for extension type_name
-	1, // [1:1] is the sub-list for extension extendee
-	0, // [0:1] is the sub-list for field type_name
+	4, // 0: holdfast.executor.v1.CheckDefinitionResponse.agent:type_name -> holdfast.state.v1.Agent
+	5, // 1: holdfast.executor.v1.CallMethodRequest.caller:type_name -> holdfast.state.v1.Caller
+	2, // 2: holdfast.executor.v1.ExecutorService.CallMethod:input_type -> holdfast.executor.v1.CallMethodRequest
+	0, // 3: holdfast.executor.v1.ExecutorService.CheckDefinition:input_type -> holdfast.executor.v1.CheckDefinitionRequest
+	3, // 4: holdfast.executor.v1.ExecutorService.CallMethod:output_type -> holdfast.executor.v1.CallMethodResponse
+	1, // 5: holdfast.executor.v1.ExecutorService.CheckDefinition:output_type -> holdfast.executor.v1.CheckDefinitionResponse
+	4, // [4:6] is the sub-list for method output_type
+	2, // [2:4] is the sub-list for method input_type
+	2, // [2:2] is the sub-list for extension type_name
+	2, // [2:2] is the sub-list for extension extendee
+	0, // [0:2] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_executor_v1_executor_proto_init() }
@@ -287,7 +420,7 @@ func file_holdfast_executor_v1_executor_proto_init() {
 	if File_holdfast_executor_v1_executor_proto != nil {
 		return
 	}
-	file_holdfast_executor_v1_executor_proto_msgTypes[1].OneofWrappers = []any{
+	file_holdfast_executor_v1_executor_proto_msgTypes[3].OneofWrappers = []any{
 		(*CallMethodResponse_Value)(nil),
 		(*CallMethodResponse_Result)(nil),
 		(*CallMethodResponse_StateChanged)(nil),
@@ -298,7 +431,7 @@ func file_holdfast_executor_v1_executor_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_executor_v1_executor_proto_rawDesc), len(file_holdfast_executor_v1_executor_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   2,
+			NumMessages:   4,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

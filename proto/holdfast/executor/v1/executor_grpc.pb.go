@@ -19,7 +19,8 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	ExecutorService_CallMethod_FullMethodName = "/holdfast.executor.v1.ExecutorService/CallMethod"
+	ExecutorService_CallMethod_FullMethodName      = "/holdfast.executor.v1.ExecutorService/CallMethod"
+	ExecutorService_CheckDefinition_FullMethodName = "/holdfast.executor.v1.ExecutorService/CheckDefinition"
 )
 
 // ExecutorServiceClient is the client API for ExecutorService service.
@@ -38,6 +39,12 @@ type ExecutorServiceClient interface {
 	// called), INVALID_ARGUMENT (RESULT_TOO_LARGE), FAILED_PRECONDITION (METHOD_FAILED), and the faults that the
 	// method returns.
 	CallMethod(ctx context.Context, in *CallMethodRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CallMethodResponse], error)
+	// CheckDefinition checks the definition of an agent that a tenant wants to store, by the rules of files of agents and of this
+	// executor, and returns it as data. It stores nothing.
+	//
+	// INVALID_ARGUMENT: AGENTS_INVALID (the detail has a line for each mistake, as FILE:LINE:COLUMN: TEXT), DEFINITION_TOO_LARGE.
+	// FAILED_PRECONDITION (STORED_AGENTS_DISABLED): this executor does not serve stored agents.
+	CheckDefinition(ctx context.Context, in *CheckDefinitionRequest, opts ...grpc.CallOption) (*CheckDefinitionResponse, error)
 }
 
 type executorServiceClient struct {
@@ -67,6 +74,16 @@ func (c *executorServiceClient) CallMethod(ctx context.Context, in *CallMethodRe
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type ExecutorService_CallMethodClient = grpc.ServerStreamingClient[CallMethodResponse]
 
+func (c *executorServiceClient) CheckDefinition(ctx context.Context, in *CheckDefinitionRequest, opts ...grpc.CallOption) (*CheckDefinitionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CheckDefinitionResponse)
+	err := c.cc.Invoke(ctx, ExecutorService_CheckDefinition_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ExecutorServiceServer is the server API for ExecutorService service.
 // All implementations must embed UnimplementedExecutorServiceServer
 // for forward compatibility.
@@ -83,6 +100,12 @@ type ExecutorServiceServer interface {
 	// called), INVALID_ARGUMENT (RESULT_TOO_LARGE), FAILED_PRECONDITION (METHOD_FAILED), and the faults that the
 	// method returns.
 	CallMethod(*CallMethodRequest, grpc.ServerStreamingServer[CallMethodResponse]) error
+	// CheckDefinition checks the definition of an agent that a tenant wants to store, by the rules of files of agents and of this
+	// executor, and returns it as data. It stores nothing.
+	//
+	// INVALID_ARGUMENT: AGENTS_INVALID (the detail has a line for each mistake, as FILE:LINE:COLUMN: TEXT), DEFINITION_TOO_LARGE.
+	// FAILED_PRECONDITION (STORED_AGENTS_DISABLED): this executor does not serve stored agents.
+	CheckDefinition(context.Context, *CheckDefinitionRequest) (*CheckDefinitionResponse, error)
 	mustEmbedUnimplementedExecutorServiceServer()
 }
 
@@ -95,6 +118,9 @@ type UnimplementedExecutorServiceServer struct{}
 
 func (UnimplementedExecutorServiceServer) CallMethod(*CallMethodRequest, grpc.ServerStreamingServer[CallMethodResponse]) error {
 	return status.Error(codes.Unimplemented, "method CallMethod not implemented")
+}
+func (UnimplementedExecutorServiceServer) CheckDefinition(context.Context, *CheckDefinitionRequest) (*CheckDefinitionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CheckDefinition not implemented")
 }
 func (UnimplementedExecutorServiceServer) mustEmbedUnimplementedExecutorServiceServer() {}
 func (UnimplementedExecutorServiceServer) testEmbeddedByValue()                         {}
@@ -128,13 +154,36 @@ func _ExecutorService_CallMethod_Handler(srv interface{}, stream grpc.ServerStre
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type ExecutorService_CallMethodServer = grpc.ServerStreamingServer[CallMethodResponse]
 
+func _ExecutorService_CheckDefinition_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CheckDefinitionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ExecutorServiceServer).CheckDefinition(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ExecutorService_CheckDefinition_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ExecutorServiceServer).CheckDefinition(ctx, req.(*CheckDefinitionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // ExecutorService_ServiceDesc is the grpc.ServiceDesc for ExecutorService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
 var ExecutorService_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "holdfast.executor.v1.ExecutorService",
 	HandlerType: (*ExecutorServiceServer)(nil),
-	Methods:     []grpc.MethodDesc{},
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "CheckDefinition",
+			Handler:    _ExecutorService_CheckDefinition_Handler,
+		},
+	},
 	Streams: []grpc.StreamDesc{
 		{
 			StreamName:    "CallMethod",

@@ -117,6 +117,13 @@ const (
 	AgentServiceRecordUsageProcedure = "/holdfast.agent.v1.AgentService/RecordUsage"
 	// AgentServiceListAgentsProcedure is the fully-qualified name of the AgentService's ListAgents RPC.
 	AgentServiceListAgentsProcedure = "/holdfast.agent.v1.AgentService/ListAgents"
+	// AgentServicePutAgentProcedure is the fully-qualified name of the AgentService's PutAgent RPC.
+	AgentServicePutAgentProcedure = "/holdfast.agent.v1.AgentService/PutAgent"
+	// AgentServiceGetAgentProcedure is the fully-qualified name of the AgentService's GetAgent RPC.
+	AgentServiceGetAgentProcedure = "/holdfast.agent.v1.AgentService/GetAgent"
+	// AgentServiceDeleteAgentProcedure is the fully-qualified name of the AgentService's DeleteAgent
+	// RPC.
+	AgentServiceDeleteAgentProcedure = "/holdfast.agent.v1.AgentService/DeleteAgent"
 	// AgentServiceCreateTokenProcedure is the fully-qualified name of the AgentService's CreateToken
 	// RPC.
 	AgentServiceCreateTokenProcedure = "/holdfast.agent.v1.AgentService/CreateToken"
@@ -289,8 +296,22 @@ type AgentServiceClient interface {
 	// operate. NOT_FOUND (SESSION_NOT_FOUND). INVALID_ARGUMENT (USAGE_INVALID): an entry is not a measurement,
 	// or there are too many.
 	RecordUsage(context.Context, *v1.RecordUsageRequest) (*v1.RecordUsageResponse, error)
-	// ListAgents returns all agents that executors have announced.
+	// ListAgents returns all agents that executors have announced, and those that the tenant has stored.
 	ListAgents(context.Context, *v1.ListAgentsRequest) (*v1.ListAgentsResponse, error)
+	// PutAgent stores an agent of the tenant, or replaces the one of its name. The definition is data, and is checked before it
+	// is stored. An equal one changes nothing. A new one applies to runs that begin or continue later. Executors run stored
+	// agents if they allow it (HOLDFAST_EXECUTOR_STORED_AGENTS); until one does, runs wait. Needs the scope operate.
+	//
+	// INVALID_ARGUMENT: AGENTS_INVALID (the detail has a line for each mistake, as FILE:LINE:COLUMN: TEXT),
+	// DEFINITION_TOO_LARGE, TOO_MANY_AGENTS. FAILED_PRECONDITION: AGENT_ANNOUNCED (an executor has an agent of the name, which
+	// goes before a stored one), STORED_AGENTS_DISABLED (no executor that the gateway knows serves stored agents). ABORTED
+	// (AGENT_CHANGED; metadata hash): the agent does not have the expected hash. UNAVAILABLE (EXECUTOR_UNREACHABLE).
+	PutAgent(context.Context, *v1.PutAgentRequest) (*v1.PutAgentResponse, error)
+	// GetAgent returns a stored agent with its definition. NOT_FOUND (AGENT_NOT_FOUND).
+	GetAgent(context.Context, *v1.GetAgentRequest) (*v1.GetAgentResponse, error)
+	// DeleteAgent deletes a stored agent. Runs in progress go on; its sessions stay, and their later runs wait until there is an
+	// agent of the name again. Needs the scope operate. NOT_FOUND (AGENT_NOT_FOUND), ABORTED (AGENT_CHANGED; metadata hash).
+	DeleteAgent(context.Context, *v1.DeleteAgentRequest) (*v1.DeleteAgentResponse, error)
 	// CreateToken mints a short-lived token for a browser, so that no API key needs to be in a page. The
 	// token ends with the credential that has minted it: soon after its API key expires, changes its
 	// rights or is removed, the token is refused and its streams end. Each call makes another token.
@@ -522,6 +543,24 @@ func NewAgentServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(agentServiceMethods.ByName("ListAgents")),
 			connect.WithClientOptions(opts...),
 		),
+		putAgent: connect.NewClient[v1.PutAgentRequest, v1.PutAgentResponse](
+			httpClient,
+			baseURL+AgentServicePutAgentProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("PutAgent")),
+			connect.WithClientOptions(opts...),
+		),
+		getAgent: connect.NewClient[v1.GetAgentRequest, v1.GetAgentResponse](
+			httpClient,
+			baseURL+AgentServiceGetAgentProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("GetAgent")),
+			connect.WithClientOptions(opts...),
+		),
+		deleteAgent: connect.NewClient[v1.DeleteAgentRequest, v1.DeleteAgentResponse](
+			httpClient,
+			baseURL+AgentServiceDeleteAgentProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("DeleteAgent")),
+			connect.WithClientOptions(opts...),
+		),
 		createToken: connect.NewClient[v1.CreateTokenRequest, v1.CreateTokenResponse](
 			httpClient,
 			baseURL+AgentServiceCreateTokenProcedure,
@@ -574,6 +613,9 @@ type agentServiceClient struct {
 	queryUsage       *connect.Client[v1.QueryUsageRequest, v1.QueryUsageResponse]
 	recordUsage      *connect.Client[v1.RecordUsageRequest, v1.RecordUsageResponse]
 	listAgents       *connect.Client[v1.ListAgentsRequest, v1.ListAgentsResponse]
+	putAgent         *connect.Client[v1.PutAgentRequest, v1.PutAgentResponse]
+	getAgent         *connect.Client[v1.GetAgentRequest, v1.GetAgentResponse]
+	deleteAgent      *connect.Client[v1.DeleteAgentRequest, v1.DeleteAgentResponse]
 	createToken      *connect.Client[v1.CreateTokenRequest, v1.CreateTokenResponse]
 	listKeys         *connect.Client[v1.ListKeysRequest, v1.ListKeysResponse]
 }
@@ -889,6 +931,33 @@ func (c *agentServiceClient) ListAgents(ctx context.Context, req *v1.ListAgentsR
 	return nil, err
 }
 
+// PutAgent calls holdfast.agent.v1.AgentService.PutAgent.
+func (c *agentServiceClient) PutAgent(ctx context.Context, req *v1.PutAgentRequest) (*v1.PutAgentResponse, error) {
+	response, err := c.putAgent.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// GetAgent calls holdfast.agent.v1.AgentService.GetAgent.
+func (c *agentServiceClient) GetAgent(ctx context.Context, req *v1.GetAgentRequest) (*v1.GetAgentResponse, error) {
+	response, err := c.getAgent.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// DeleteAgent calls holdfast.agent.v1.AgentService.DeleteAgent.
+func (c *agentServiceClient) DeleteAgent(ctx context.Context, req *v1.DeleteAgentRequest) (*v1.DeleteAgentResponse, error) {
+	response, err := c.deleteAgent.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // CreateToken calls holdfast.agent.v1.AgentService.CreateToken.
 func (c *agentServiceClient) CreateToken(ctx context.Context, req *v1.CreateTokenRequest) (*v1.CreateTokenResponse, error) {
 	response, err := c.createToken.CallUnary(ctx, connect.NewRequest(req))
@@ -1072,8 +1141,22 @@ type AgentServiceHandler interface {
 	// operate. NOT_FOUND (SESSION_NOT_FOUND). INVALID_ARGUMENT (USAGE_INVALID): an entry is not a measurement,
 	// or there are too many.
 	RecordUsage(context.Context, *v1.RecordUsageRequest) (*v1.RecordUsageResponse, error)
-	// ListAgents returns all agents that executors have announced.
+	// ListAgents returns all agents that executors have announced, and those that the tenant has stored.
 	ListAgents(context.Context, *v1.ListAgentsRequest) (*v1.ListAgentsResponse, error)
+	// PutAgent stores an agent of the tenant, or replaces the one of its name. The definition is data, and is checked before it
+	// is stored. An equal one changes nothing. A new one applies to runs that begin or continue later. Executors run stored
+	// agents if they allow it (HOLDFAST_EXECUTOR_STORED_AGENTS); until one does, runs wait. Needs the scope operate.
+	//
+	// INVALID_ARGUMENT: AGENTS_INVALID (the detail has a line for each mistake, as FILE:LINE:COLUMN: TEXT),
+	// DEFINITION_TOO_LARGE, TOO_MANY_AGENTS. FAILED_PRECONDITION: AGENT_ANNOUNCED (an executor has an agent of the name, which
+	// goes before a stored one), STORED_AGENTS_DISABLED (no executor that the gateway knows serves stored agents). ABORTED
+	// (AGENT_CHANGED; metadata hash): the agent does not have the expected hash. UNAVAILABLE (EXECUTOR_UNREACHABLE).
+	PutAgent(context.Context, *v1.PutAgentRequest) (*v1.PutAgentResponse, error)
+	// GetAgent returns a stored agent with its definition. NOT_FOUND (AGENT_NOT_FOUND).
+	GetAgent(context.Context, *v1.GetAgentRequest) (*v1.GetAgentResponse, error)
+	// DeleteAgent deletes a stored agent. Runs in progress go on; its sessions stay, and their later runs wait until there is an
+	// agent of the name again. Needs the scope operate. NOT_FOUND (AGENT_NOT_FOUND), ABORTED (AGENT_CHANGED; metadata hash).
+	DeleteAgent(context.Context, *v1.DeleteAgentRequest) (*v1.DeleteAgentResponse, error)
 	// CreateToken mints a short-lived token for a browser, so that no API key needs to be in a page. The
 	// token ends with the credential that has minted it: soon after its API key expires, changes its
 	// rights or is removed, the token is refused and its streams end. Each call makes another token.
@@ -1301,6 +1384,24 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(agentServiceMethods.ByName("ListAgents")),
 		connect.WithHandlerOptions(opts...),
 	)
+	agentServicePutAgentHandler := connect.NewUnaryHandlerSimple(
+		AgentServicePutAgentProcedure,
+		svc.PutAgent,
+		connect.WithSchema(agentServiceMethods.ByName("PutAgent")),
+		connect.WithHandlerOptions(opts...),
+	)
+	agentServiceGetAgentHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceGetAgentProcedure,
+		svc.GetAgent,
+		connect.WithSchema(agentServiceMethods.ByName("GetAgent")),
+		connect.WithHandlerOptions(opts...),
+	)
+	agentServiceDeleteAgentHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceDeleteAgentProcedure,
+		svc.DeleteAgent,
+		connect.WithSchema(agentServiceMethods.ByName("DeleteAgent")),
+		connect.WithHandlerOptions(opts...),
+	)
 	agentServiceCreateTokenHandler := connect.NewUnaryHandlerSimple(
 		AgentServiceCreateTokenProcedure,
 		svc.CreateToken,
@@ -1385,6 +1486,12 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 			agentServiceRecordUsageHandler.ServeHTTP(w, r)
 		case AgentServiceListAgentsProcedure:
 			agentServiceListAgentsHandler.ServeHTTP(w, r)
+		case AgentServicePutAgentProcedure:
+			agentServicePutAgentHandler.ServeHTTP(w, r)
+		case AgentServiceGetAgentProcedure:
+			agentServiceGetAgentHandler.ServeHTTP(w, r)
+		case AgentServiceDeleteAgentProcedure:
+			agentServiceDeleteAgentHandler.ServeHTTP(w, r)
 		case AgentServiceCreateTokenProcedure:
 			agentServiceCreateTokenHandler.ServeHTTP(w, r)
 		case AgentServiceListKeysProcedure:
@@ -1536,6 +1643,18 @@ func (UnimplementedAgentServiceHandler) RecordUsage(context.Context, *v1.RecordU
 
 func (UnimplementedAgentServiceHandler) ListAgents(context.Context, *v1.ListAgentsRequest) (*v1.ListAgentsResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.ListAgents is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) PutAgent(context.Context, *v1.PutAgentRequest) (*v1.PutAgentResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.PutAgent is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) GetAgent(context.Context, *v1.GetAgentRequest) (*v1.GetAgentResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.GetAgent is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) DeleteAgent(context.Context, *v1.DeleteAgentRequest) (*v1.DeleteAgentResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.DeleteAgent is not implemented"))
 }
 
 func (UnimplementedAgentServiceHandler) CreateToken(context.Context, *v1.CreateTokenRequest) (*v1.CreateTokenResponse, error) {
