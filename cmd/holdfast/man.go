@@ -29,8 +29,8 @@ func newMan(t *cli.Terminal) *cobra.Command {
 	}
 }
 
-// writePages writes the pages of a command and of those below it. The generator of cobra would bring three libraries along, to
-// convert Markdown: a megabyte.
+// writePages writes the pages of a command and of those below it. The generator of cobra would bring two libraries along, to
+// convert Markdown.
 func writePages(c *cobra.Command, folder string) error {
 	for _, below := range c.Commands() {
 		if !below.IsAvailableCommand() || below.IsAdditionalHelpTopicCommand() {
