@@ -160,6 +160,7 @@ func readNewChildren(x *reader, given []*statev1.NewSubSession, calls []session.
 			Name: x.optionalID("new_sub_sessions' name", n.GetName()), Mode: cmp.Or(x.mode(n.GetMode()), session.Ephemeral),
 			DeadlineAt: x.deadline(n.GetTimeoutMs()), CallID: n.GetToolCallId(), RunID: x.ids.run(), MessageID: x.ids.message(),
 		}
+		child.Traceparent, _ = trace(n.GetTraceparent(), "")
 		child.Messages = x.userMessages(n.GetMessages(), false, child.RunID)
 		child.State = x.initialState(n.GetCustomState())
 		if !unanswered[child.CallID] {

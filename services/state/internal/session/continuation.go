@@ -1,6 +1,9 @@
 package session
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // beginContinuation begins the run that continues a suspended session. It inherits the message, the turn's start, the
 // starter, the author, the trace, the priority, the deadline and the stop of the suspended run. The session has its new
@@ -13,9 +16,22 @@ func (s *Session) beginContinuation(suspended *Run, runID string, now Millis) *R
 		StartedBy: suspended.StartedBy, Author: suspended.Author, Priority: suspended.Priority,
 		UserID: s.UserID, CreatedAt: now, Stop: suspended.Stop,
 	}
+	if s.Suspension != nil && s.Suspension.Tracing != nil && s.Suspension.Tracing.RootSpanID != "" {
+		r.Tracestate = linkTrace(r.Tracestate, s.Suspension.Tracing.RootSpanID)
+	}
 	s.beginRun(r)
 	r.TurnMessageCount = suspended.TurnMessageCount
 	return r
+}
+
+// linkTrace names the span of the suspended run in a trace state, in place of an earlier one. The executor links the spans.
+// Source: https://www.w3.org/TR/trace-context/#tracestate-header
+func linkTrace(tracestate, spanID string) string {
+	const member = "holdfast="
+	members := slices.DeleteFunc(strings.Split(tracestate, ","), func(m string) bool {
+		return strings.TrimSpace(m) == "" || strings.HasPrefix(strings.TrimSpace(m), member)
+	})
+	return strings.Join(slices.Insert(members, 0, member+spanID), ",")
 }
 
 // beginResume begins a run that resumes an interrupted session, as beginContinuation does.

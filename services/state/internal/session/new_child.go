@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
@@ -19,6 +20,8 @@ type NewChild struct {
 	Messages   []Message
 	State      string // a JSON object
 	DeadlineAt Millis // of the child's run; 0 for none
+	// Traceparent is the trace of the call; empty for that of the parent's run.
+	Traceparent string
 }
 
 // record returns the child's record in its parent.
@@ -40,7 +43,7 @@ func (c NewChild) begin(parent *Session, from *Run, agent *Agent, now Millis) *C
 	}
 	r := &Run{
 		RunID: c.RunID, AgentType: c.AgentType, Entry: EntryStart, MessageID: c.MessageID, DeadlineAt: c.DeadlineAt,
-		Traceparent: from.Traceparent, Tracestate: from.Tracestate, StartedBy: from.StartedBy, Author: from.Author,
+		Traceparent: cmp.Or(c.Traceparent, from.Traceparent), Tracestate: from.Tracestate, StartedBy: from.StartedBy, Author: from.Author,
 		Priority: from.Priority, UserID: s.UserID, CreatedAt: now,
 	}
 	r.useAgent(agent)
