@@ -1119,7 +1119,9 @@ type NewSubSession struct {
 	// The initial custom state, a JSON object; empty means {}.
 	CustomState string `protobuf:"bytes,7,opt,name=custom_state,json=customState,proto3" json:"custom_state,omitempty"`
 	// As StartRunRequest.timeout_ms.
-	TimeoutMs     int64 `protobuf:"varint,8,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
+	TimeoutMs int64 `protobuf:"varint,8,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
+	// The W3C trace context of the call; empty for that of the committing run.
+	Traceparent   string `protobuf:"bytes,9,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1208,6 +1210,13 @@ func (x *NewSubSession) GetTimeoutMs() int64 {
 		return x.TimeoutMs
 	}
 	return 0
+}
+
+func (x *NewSubSession) GetTraceparent() string {
+	if x != nil {
+		return x.Traceparent
+	}
+	return ""
 }
 
 type ConsumedCall struct {
@@ -1810,7 +1819,7 @@ const file_holdfast_state_v1_work_proto_rawDesc = "" +
 	"suspension\x18\x0e \x01(\v2\x1d.holdfast.state.v1.SuspensionR\n" +
 	"suspension\x12J\n" +
 	"\x10new_sub_sessions\x18\x11 \x03(\v2 .holdfast.state.v1.NewSubSessionR\x0enewSubSessions\x125\n" +
-	"\x06record\x18\x10 \x01(\v2\x1d.holdfast.event.v1.StepRecordR\x06recordJ\x04\b\x05\x10\x06J\x04\b\b\x10\tJ\x04\b\x0f\x10\x10\"\xba\x02\n" +
+	"\x06record\x18\x10 \x01(\v2\x1d.holdfast.event.v1.StepRecordR\x06recordJ\x04\b\x05\x10\x06J\x04\b\b\x10\tJ\x04\b\x0f\x10\x10\"\xdc\x02\n" +
 	"\rNewSubSession\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1d\n" +
@@ -1823,7 +1832,8 @@ const file_holdfast_state_v1_work_proto_rawDesc = "" +
 	"\bmessages\x18\x06 \x03(\v2\x1a.holdfast.event.v1.MessageR\bmessages\x12'\n" +
 	"\fcustom_state\x18\a \x01(\tB\x04\xe8\xe0\x18\x01R\vcustomState\x12\x1d\n" +
 	"\n" +
-	"timeout_ms\x18\b \x01(\x03R\ttimeoutMs\"L\n" +
+	"timeout_ms\x18\b \x01(\x03R\ttimeoutMs\x12 \n" +
+	"\vtraceparent\x18\t \x01(\tR\vtraceparent\"L\n" +
 	"\fConsumedCall\x12 \n" +
 	"\ftool_call_id\x18\x01 \x01(\tR\n" +
 	"toolCallId\x12\x1a\n" +
