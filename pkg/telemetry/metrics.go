@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetricgrpc"
+	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
 	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
@@ -38,6 +39,9 @@ type Metrics struct {
 // and that Handler serves if c.Listen is not empty. Without both, nothing is measured. It does not listen.
 // Setup calls it; a test calls it to read the metrics of one service.
 func NewMetrics(ctx context.Context, c Config) (*Metrics, error) {
+	if c.Measures == "none" {
+		c.Endpoint = ""
+	}
 	if c.Endpoint == "" && c.Listen == "" {
 		return &Metrics{provider: noop.NewMeterProvider()}, nil
 	}
@@ -60,7 +64,7 @@ func NewMetrics(ctx context.Context, c Config) (*Metrics, error) {
 		})
 	}
 	if c.Endpoint != "" {
-		exporter, err := otlpmetricgrpc.New(ctx, otlpmetricgrpc.WithEndpointURL(c.Endpoint))
+		exporter, err := newMeasureExporter(ctx, c)
 		if err != nil {
 			return nil, fmt.Errorf("export measurements to %s: %w", c.Endpoint, err)
 		}
@@ -69,6 +73,17 @@ func NewMetrics(ctx context.Context, c Config) (*Metrics, error) {
 	provider := sdkmetric.NewMeterProvider(options...)
 	m.provider, m.shutdown = provider, provider.Shutdown
 	return m, nil
+}
+
+func newMeasureExporter(ctx context.Context, c Config) (sdkmetric.Exporter, error) {
+	to, err := c.collector("v1/metrics")
+	if err != nil {
+		return nil, err
+	}
+	if to.http {
+		return otlpmetrichttp.New(ctx, otlpmetrichttp.WithEndpointURL(to.url), otlpmetrichttp.WithHeaders(to.headers))
+	}
+	return otlpmetricgrpc.New(ctx, otlpmetricgrpc.WithEndpointURL(to.url), otlpmetricgrpc.WithHeaders(to.headers))
 }
 
 // Meter returns the meter of a part of the process, for example "holdfast.state".

@@ -12,12 +12,14 @@ import (
 	"io"
 	"log/slog"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/sdk/resource"
@@ -35,7 +37,10 @@ const measuresLimit = time.Second
 // Config configures the telemetry of one process.
 type Config struct {
 	ServiceName string // in spans, for example "holdfast-state"
-	Endpoint    string `env:"OTEL_EXPORTER_OTLP_ENDPOINT" doc:"URL of an OpenTelemetry collector's gRPC port, such as http://localhost:4317; empty sends no spans and no measurements"`
+	Endpoint    string `env:"OTEL_EXPORTER_OTLP_ENDPOINT" doc:"URL of an OpenTelemetry collector's gRPC port, such as http://localhost:4317; with the protocol http/protobuf the URL before /v1/traces, such as http://localhost:4318; empty sends no spans and no measurements"`
+	Protocol    string `env:"OTEL_EXPORTER_OTLP_PROTOCOL" envDefault:"grpc" doc:"grpc or http/protobuf"`
+	Headers     string `env:"OTEL_EXPORTER_OTLP_HEADERS" secret:"true" doc:"headers for the collector, NAME=VALUE with commas between and values percent-encoded, such as Authorization=Basic%20a2V5"`
+	Measures    string `env:"OTEL_METRICS_EXPORTER" envDefault:"otlp" doc:"otlp, or none for a collector that takes spans alone"`
 	Listen      string `env:"HOLDFAST_METRICS_LISTEN" doc:"address to serve Prometheus metrics on, such as 127.0.0.1:9464, at /metrics; empty serves none. It needs no credential: keep it private"`
 	LogLevel    string `env:"HOLDFAST_LOG_LEVEL" envDefault:"info" doc:"debug, info, warn or error"`
 	LogFormat   string `env:"HOLDFAST_LOG_FORMAT" envDefault:"text" doc:"text or json"`
@@ -110,7 +115,7 @@ func newProvider(ctx context.Context, c Config, extra []sdktrace.SpanProcessor) 
 		options = append(options, sdktrace.WithSpanProcessor(processor))
 	}
 	if c.Endpoint != "" {
-		exporter, err := newExporter(ctx, c.Endpoint)
+		exporter, err := newExporter(ctx, c)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -120,17 +125,61 @@ func newProvider(ctx context.Context, c Config, extra []sdktrace.SpanProcessor) 
 	return provider, provider.Shutdown, nil
 }
 
-func newExporter(ctx context.Context, endpoint string) (sdktrace.SpanExporter, error) {
-	// The exporter reports an invalid URL only to a global handler and continues with a default.
-	u, err := url.Parse(endpoint)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_ENDPOINT is %q: it must be a URL such as http://localhost:4317", endpoint)
-	}
-	exporter, err := otlptracegrpc.New(ctx, otlptracegrpc.WithEndpointURL(endpoint))
+// The protocols.
+const (
+	protocolGRPC = "grpc"
+	protocolHTTP = "http/protobuf"
+)
+
+func newExporter(ctx context.Context, c Config) (exporter sdktrace.SpanExporter, err error) {
+	to, err := c.collector("v1/traces")
 	if err != nil {
-		return nil, fmt.Errorf("export spans to %s: %w", endpoint, err)
+		return nil, err
+	}
+	if to.http {
+		exporter, err = otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(to.url), otlptracehttp.WithHeaders(to.headers))
+	} else {
+		exporter, err = otlptracegrpc.New(ctx, otlptracegrpc.WithEndpointURL(to.url), otlptracegrpc.WithHeaders(to.headers))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("export spans to %s: %w", c.Endpoint, err)
 	}
 	return exporter, nil
+}
+
+// collector is where an exporter sends to.
+type collector struct {
+	url     string
+	http    bool
+	headers map[string]string
+}
+
+// collector returns the collector of a signal, whose path is for HTTP. The exporters report an invalid URL only to a global
+// handler and continue with a default.
+func (c Config) collector(path string) (collector, error) {
+	u, err := url.Parse(c.Endpoint)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return collector{}, fmt.Errorf("OTEL_EXPORTER_OTLP_ENDPOINT is %q: it must be a URL such as http://localhost:4317", c.Endpoint)
+	}
+	to := collector{url: c.Endpoint, http: c.Protocol == protocolHTTP, headers: map[string]string{}}
+	if !to.http && c.Protocol != protocolGRPC && c.Protocol != "" {
+		return collector{}, fmt.Errorf("OTEL_EXPORTER_OTLP_PROTOCOL is %q: it must be %s or %s", c.Protocol, protocolGRPC, protocolHTTP)
+	}
+	if to.http {
+		to.url = u.JoinPath(path).String()
+	}
+	for pair := range strings.SplitSeq(c.Headers, ",") {
+		name, value, found := strings.Cut(strings.TrimSpace(pair), "=")
+		if name == "" && !found {
+			continue
+		}
+		decoded, err := url.PathUnescape(value)
+		if err != nil || name == "" || !found {
+			return collector{}, errors.New("OTEL_EXPORTER_OTLP_HEADERS must be NAME=VALUE with commas between, and values percent-encoded")
+		}
+		to.headers[name] = decoded
+	}
+	return to, nil
 }
 
 // Shutdown exports the remaining data and ends the telemetry. It takes at most five seconds, also if ctx has
