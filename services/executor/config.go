@@ -1,10 +1,12 @@
 package executor
 
 import (
+	"slices"
 	"time"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
+	"github.com/holdfast-run/holdfast/services/executor/internal/worker"
 )
 
 // Config configures an executor. config.Load sets the defaults.
@@ -39,6 +41,9 @@ type Config struct {
 	FileMemory       int64 `env:"HOLDFAST_EXECUTOR_FILE_MEMORY" envDefault:"268435456" doc:"most bytes of stored files in all model calls at once; further calls wait. A model call needs several times the bytes of its files"`
 	FileCacheBytes   int64 `env:"HOLDFAST_EXECUTOR_FILE_CACHE_BYTES" envDefault:"67108864" doc:"most bytes of stored files that are kept between model calls, as base64"`
 
+	TraceContent  []string `env:"HOLDFAST_EXECUTOR_TRACE_CONTENT" doc:"contents in spans: prompts, replies, tools, with commas between; each is cut at 32 KiB. Empty, as by default, exports no contents"`
+	TraceMetadata []string `env:"HOLDFAST_EXECUTOR_TRACE_METADATA" doc:"keys of a session's metadata in the spans of its runs, with commas between, as agent.metadata.KEY"`
+
 	MaxResultBytes      int           `env:"HOLDFAST_EXECUTOR_MAX_RESULT_BYTES" envDefault:"1048576" doc:"limit of one tool result"`
 	MaxStateBytes       int           `env:"HOLDFAST_EXECUTOR_MAX_STATE_BYTES" envDefault:"1887436" doc:"limit of what one call or hook writes to the custom state"`
 	MaxDeltaBytes       int           `env:"HOLDFAST_EXECUTOR_MAX_DELTA_BYTES" envDefault:"262144" doc:"limit of one delta in the stream; larger ones are split"`
@@ -53,6 +58,12 @@ type Config struct {
 
 // check returns Invalid (CONFIG_INVALID) for a limit of 0 or below.
 func (c Config) check() error {
+	for _, kind := range c.TraceContent {
+		if !slices.Contains([]string{worker.ContentPrompts, worker.ContentReplies, worker.ContentTools}, kind) {
+			return fault.New(fault.Invalid, "CONFIG_INVALID",
+				"HOLDFAST_EXECUTOR_TRACE_CONTENT has %q; it may contain prompts, replies and tools", kind)
+		}
+	}
 	positive := []struct {
 		name  string
 		value int64

@@ -238,6 +238,7 @@ func (c Config) worker() worker.Config {
 
 		MaxCallFileBytes: c.MaxCallFileBytes, FileMemory: c.FileMemory, FileCacheBytes: c.FileCacheBytes,
 
+		TraceContent: c.TraceContent, TraceMetadata: c.TraceMetadata,
 		MaxResultBytes: c.MaxResultBytes,
 		MaxStateBytes:  c.MaxStateBytes,
 		MaxDeltaBytes:  c.MaxDeltaBytes,

@@ -46,7 +46,9 @@ type Usage struct {
 // state and accepts nothing after End. Safe for concurrent use. It is an agent.ContextHost.
 type Host struct {
 	*agent.Draft
-	store    *agent.Store // of a tool
+	store *agent.Store // of a tool
+	// Trace is the span for the attributes of a hook; nil for none.
+	Trace    agent.Span
 	emit     Emit
 	sending  sync.WaitGroup                          // events being sent
 	takeTime func() (context.Context, time.Duration) // nil outside of Runner.Execute
@@ -188,6 +190,9 @@ func (h *Host) AddContext(row agent.ContextRow) error {
 	h.rows = append(h.rows, row)
 	return nil
 }
+
+// Span returns the span for the attributes of a hook.
+func (h *Host) Span() agent.Span { return h.Trace }
 
 // DropContext drops the rows so far, for a call that is made again.
 func (h *Host) DropContext() {

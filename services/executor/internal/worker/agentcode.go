@@ -38,8 +38,9 @@ type modelRequest struct {
 // generate makes one model call. After a modelFailure the planner decides how to continue. After any other error
 // the run cannot continue here. The time limit begins when the limits of the provider allow the call.
 func (a *agentCode) generate(ctx context.Context, c modelRequest) (err error) {
-	ctx, span := startModelSpan(ctx, a.worker.peers.Tracer, a.claimed.ref.GetSessionId(), c)
-	defer func() { endModelSpan(span, c.reply, err) }()
+	content := a.worker.config.TraceContent
+	ctx, span := startModelSpan(ctx, a.worker.peers.Tracer, a.claimed.ref.GetSessionId(), c, content)
+	defer func() { endModelSpan(span, c.reply, content, err) }()
 
 	engine, err := a.agent.FindModel(c.model)
 	if err != nil {

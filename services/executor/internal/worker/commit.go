@@ -70,6 +70,7 @@ func (r *runner) commitStep(ctx context.Context, request *statev1.CommitStepRequ
 	r.hooks.messaged.reset()
 	r.tools.rows.Store(0)
 	if o != nil {
+		showEnd(ctx, *o, len(request.GetCalls()))
 		r.passed(ctx, PointFinished)
 	} else if stop, ok := toStop(answer.GetStop()); ok {
 		r.stopper.request(stop)
@@ -90,6 +91,7 @@ func (r *runner) finish(ctx context.Context, o loop.Outcome) error {
 	if err != nil {
 		return err
 	}
+	showEnd(ctx, o, 0)
 	r.passed(ctx, PointFinished)
 	r.view.showFinished(r.step, o, r.usage.total, at)
 	r.afterEnd(ctx, o)

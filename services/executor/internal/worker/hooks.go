@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
@@ -45,6 +47,7 @@ func (h *hookRunner) call(ctx context.Context, name string, step int, state agen
 	f func(ctx context.Context, c *agent.HookCall) error,
 ) (hookEffects, error) {
 	host := tool.NewHost(state, h.stateSchema, h.worker.config.MaxStateBytes, emit)
+	host.Trace = hookSpan{trace.SpanFromContext(ctx)}
 	ref, session, run := h.claimed.ref, h.claimed.session, h.claimed.run
 	c := &agent.HookCall{
 		Tenant: ref.GetTenant(), SessionID: ref.GetSessionId(), RunID: ref.GetRunId(), AgentType: run.GetAgentType(),

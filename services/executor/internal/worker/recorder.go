@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/telemetry"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/executor/internal/loop"
@@ -187,7 +188,7 @@ func (r *recorder) commitRequest(ctx context.Context, e loop.Commit) *statev1.Co
 			request.Suspension.TraceId = span.TraceID().String()
 			request.Suspension.RootSpanId = span.SpanID().String()
 		}
-		r.addCalls(request, e.Suspend)
+		r.addCalls(ctx, request, e.Suspend)
 	}
 	for _, m := range e.Messages {
 		request.Messages = append(request.Messages, fromMessage(m, r.claimed.ref.GetRunId(), e.Step, e.Decisions))
@@ -199,7 +200,7 @@ func (r *recorder) commitRequest(ctx context.Context, e loop.Commit) *statev1.Co
 }
 
 // addCalls adds the open calls of a suspension, and the sessions of those for sub-agents.
-func (r *recorder) addCalls(request *statev1.CommitStepRequest, calls []loop.OpenCall) {
+func (r *recorder) addCalls(ctx context.Context, request *statev1.CommitStepRequest, calls []loop.OpenCall) {
 	now := r.claimed.stateTime(r.worker.peers.Now())
 	for _, c := range calls {
 		open := &statev1.Call{
@@ -220,6 +221,7 @@ func (r *recorder) addCalls(request *statev1.CommitStepRequest, calls []loop.Ope
 			open.Kind = statev1.CallKind_CALL_KIND_SUB_AGENT
 			request.NewSubSessions = append(request.NewSubSessions, &statev1.NewSubSession{
 				SessionId: c.SessionID, AgentType: c.SubAgent, ToolCallId: c.ID, TimeoutMs: r.claimed.remaining(now), Messages: userMessage(c.Message),
+				Traceparent: r.traceOfCall(ctx, c.ToolCall),
 			})
 		case c.Approval:
 			open.Kind = statev1.CallKind_CALL_KIND_APPROVAL
@@ -230,6 +232,15 @@ func (r *recorder) addCalls(request *statev1.CommitStepRequest, calls []loop.Ope
 		}
 		request.Calls = append(request.Calls, open)
 	}
+}
+
+// traceOfCall returns the trace of the session that answers a call: its spans are below that of the call, which ends with the
+// step.
+func (r *recorder) traceOfCall(ctx context.Context, c agent.ToolCall) string {
+	ctx, span := startToolSpan(ctx, r.worker.peers.Tracer, r.claimed.ref.GetSessionId(), c, r.worker.config.TraceContent)
+	defer span.End()
+	traceparent, _ := telemetry.Traceparent(ctx)
+	return traceparent
 }
 
 // commit makes the step of the request durable. With an outcome it ends the run.

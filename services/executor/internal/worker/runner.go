@@ -108,7 +108,7 @@ func (r *runner) useAgent(a catalog.Agent) {
 // run executes the run until it has ended, was released, or belongs to another executor.
 func (r *runner) run(ctx context.Context) {
 	ctx = telemetry.WithTraceparent(ctx, r.claimed.run.GetTraceparent(), r.claimed.run.GetTracestate())
-	ctx, span := startRunSpan(ctx, r.worker.peers.Tracer, r.claimed)
+	ctx, span := startRunSpan(ctx, r.worker.peers.Tracer, r.claimed, r.worker.config.TraceMetadata)
 	defer span.End()
 
 	publishing, endPublishing := context.WithCancel(ctx)

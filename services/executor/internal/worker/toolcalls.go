@@ -191,8 +191,9 @@ func (t *toolCaller) ensurePlan(ctx context.Context, e *callBatch) error {
 
 // runTool runs the tool of a call with the hooks around it. The outcome has the writes of all.
 func (t *toolCaller) runTool(ctx context.Context, e *callBatch, c loop.Call) (o outcome) {
-	ctx, span := startToolSpan(ctx, t.worker.peers.Tracer, t.claimed.ref.GetSessionId(), c)
-	defer func() { endToolSpan(span, o) }()
+	content := t.worker.config.TraceContent
+	ctx, span := startToolSpan(ctx, t.worker.peers.Tracer, t.claimed.ref.GetSessionId(), c.ToolCall, content)
+	defer func() { endToolSpan(span, o, content) }()
 	hooks := &callHooks{runner: t.hooks, step: e.Step, toolCall: c.ToolCall, state: e.state}
 	hooks.before(ctx)
 	t.worker.peers.Passed(ctx, PointCallBegins)

@@ -53,6 +53,9 @@ type Config struct {
 	MaxCallFileBytes, FileMemory, FileCacheBytes int64
 	// MaxStateBytes bounds the state writes of one call or hook; 0 is agent.DefaultStateBytes.
 	MaxStateBytes int
+	// TraceContent are the kinds of contents in spans: ContentPrompts, ContentReplies, ContentTools. TraceMetadata are the keys of
+	// a session's metadata in them.
+	TraceContent, TraceMetadata []string
 }
 
 // The defaults of Config.
