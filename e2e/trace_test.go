@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -108,6 +109,30 @@ func TestAnApprovalContinuesTheFirstTraceThroughARestartOfEverything(t *testing.
 	waitSpan(t, collector, first, "of the call that was approved", func(span harness.Span) bool {
 		return ofExecutor(span) && span.Attrs["gen_ai.tool.call.id"] == question.ToolCallID
 	})
+	var suspended, continued harness.Span
+	harness.WaitFor(t, spansLimit, "the span of the suspended run, and a link to it", func() (bool, string) {
+		spans := collector.Trace(first)
+		for _, span := range spans {
+			switch {
+			case !ofExecutor(span) || span.Name != "invoke_agent careful":
+			case slices.Contains(span.Events, "suspend"):
+				suspended = span
+			case len(span.Links) > 0:
+				continued = span
+			}
+		}
+		return suspended.SpanID != "" && slices.Equal(continued.Links, []string{suspended.SpanID}), fmt.Sprint(spans)
+	})
+	if suspended.Attrs["status"] != "suspended_client_tool" || continued.Attrs["status"] != "completed" {
+		t.Errorf("the runs ended %q and %q, want a suspension and its end", suspended.Attrs["status"], continued.Attrs["status"])
+	}
+	for _, span := range collector.Trace(first) { // no contents leave by default
+		for key, value := range span.Attrs {
+			if strings.Contains(value, "May I?") || strings.Contains(value, "It is noted.") || strings.Contains(value, "note it") {
+				t.Errorf("the span %s has contents: %s=%s", span.Name, key, value)
+			}
+		}
+	}
 	waitSpan(t, collector, second, "of the request that approves", func(span harness.Span) bool {
 		return span.Service == "holdfast-gateway" && span.Kind == "SPAN_KIND_SERVER"
 	})

@@ -23,6 +23,8 @@ type Span struct {
 	ParentID string // empty for a root
 	Kind     string
 	Attrs    map[string]string
+	Links    []string // ids of spans
+	Events   []string // names
 }
 
 func (s Span) String() string {
@@ -66,6 +68,13 @@ func (c *Collector) Export(_ context.Context, r *collectorv1.ExportTraceServiceR
 		about := attributes(resource.GetResource().GetAttributes())
 		for _, scope := range resource.GetScopeSpans() {
 			for _, s := range scope.GetSpans() {
+				var links, events []string
+				for _, l := range s.GetLinks() {
+					links = append(links, hex.EncodeToString(l.GetSpanId()))
+				}
+				for _, e := range s.GetEvents() {
+					events = append(events, e.GetName())
+				}
 				c.spans = append(c.spans, Span{
 					Service:  about["service.name"],
 					Instance: about["service.instance.id"],
@@ -75,6 +84,8 @@ func (c *Collector) Export(_ context.Context, r *collectorv1.ExportTraceServiceR
 					ParentID: hex.EncodeToString(s.GetParentSpanId()),
 					Kind:     s.GetKind().String(),
 					Attrs:    attributes(s.GetAttributes()),
+					Links:    links,
+					Events:   events,
 				})
 			}
 		}
