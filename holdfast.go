@@ -168,8 +168,8 @@ func Run(ctx context.Context, o Options) error {
 // ends when ctx ends, with Close, or when a service fails.
 //
 // Invalid (OPTIONS_INVALID, CONFIG_INVALID, AGENT_INVALID, AGENTS_INVALID, MODEL_INVALID, API_KEYS_INVALID,
-// INSECURE_LISTEN, HOOKS_INVALID, ROUTE_INVALID), Conflict (DATA_IN_USE, AGENT_EXISTS), NotFound (AGENTS_NOT_FOUND), Unavailable (LISTEN_FAILED,
-// STORE_UNAVAILABLE, LOG_UNAVAILABLE). If it fails, nothing of it runs or stays open.
+// INSECURE_LISTEN, HOOKS_INVALID, ROUTE_INVALID), Conflict (DATA_IN_USE, AGENT_EXISTS), NotFound (AGENTS_NOT_FOUND),
+// Unavailable (LISTEN_FAILED, STORE_UNAVAILABLE, LOG_UNAVAILABLE). If it fails, nothing of it runs or stays open.
 func Start(ctx context.Context, o Options) (_ *Runtime, err error) {
 	c, err := o.settings()
 	if err != nil {

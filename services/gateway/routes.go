@@ -139,8 +139,8 @@ func (s *Service) serveRoute(route Route) httpapi.Handler {
 		answer := &routeAnswer{ResponseWriter: w}
 		err := route.Serve(answer, r, caller)
 		if tooLarge, is := errors.AsType[*http.MaxBytesError](err); is {
-			err = fault.New(fault.TooLarge, "BODY_TOO_LARGE", "a request may have at most %d bytes; send less, or raise HOLDFAST_GATEWAY_MAX_BODY_BYTES",
-				tooLarge.Limit).WithSizes(0, tooLarge.Limit)
+			err = fault.New(fault.TooLarge, "BODY_TOO_LARGE",
+				"a request may have at most %d bytes; send less, or raise HOLDFAST_GATEWAY_MAX_BODY_BYTES", tooLarge.Limit).WithSizes(0, tooLarge.Limit)
 		}
 		if refusal := httpapi.RefusalOf(err); refusal != nil && !refusal.Valid() {
 			err = errors.New("a route refuses with a status other than 400 to 499 or 503, or with a code that is not UPPER_SNAKE")

@@ -64,8 +64,8 @@ func (s *Sockets) callMethod(w http.ResponseWriter, r *http.Request, tenant stri
 		}
 		if size > s.MaxText {
 			return fault.New(fault.TooLarge, "RESULT_TOO_LARGE",
-				"the values of a method may have at most %d bytes together over HTTP; call it over a socket, which gets each of them at once", s.MaxText).
-				WithSizes(0, s.MaxText)
+				"the values of a method may have at most %d bytes together over HTTP; call it over a socket, which gets each of them at once",
+				s.MaxText).WithSizes(0, s.MaxText)
 		}
 		return nil
 	})
@@ -73,7 +73,8 @@ func (s *Sockets) callMethod(w http.ResponseWriter, r *http.Request, tenant stri
 	case stream.Err() != nil:
 		return context.Cause(stream)
 	case ctx.Err() != nil, errors.Is(err, context.DeadlineExceeded): // the executor may see the deadline first
-		return fault.New(fault.Unavailable, "METHOD_TIMEOUT", "the method has not ended within %v (HOLDFAST_GATEWAY_METHOD_TIMEOUT)", s.MethodTimeout)
+		return fault.New(fault.Unavailable, "METHOD_TIMEOUT",
+			"the method has not ended within %v (HOLDFAST_GATEWAY_METHOD_TIMEOUT)", s.MethodTimeout)
 	case err != nil:
 		return err
 	}

@@ -203,7 +203,9 @@ func writeMessages(before, after []Message, messages []*eventv1.Message) ([]*eve
 		if !known {
 			return nil, fmt.Errorf("a hook has written a message with the role %.50q: it must be user, assistant or system", m.Role)
 		}
-		changed := &eventv1.Message{Id: m.ID, Role: role, Hidden: m.Hidden, Metadata: original.GetMetadata(), UiMetadata: original.GetUiMetadata()}
+		changed := &eventv1.Message{
+			Id: m.ID, Role: role, Hidden: m.Hidden, Metadata: original.GetMetadata(), UiMetadata: original.GetUiMetadata(),
+		}
 		if m.Text != "" {
 			changed.Parts = append(changed.Parts, &eventv1.Part{Part: &eventv1.Part_Text{Text: &eventv1.TextPart{Text: m.Text}}})
 		}

@@ -148,10 +148,12 @@ func (h *Hook) before(ctx context.Context, e *entry.Entry) error {
 	case err == nil || httpapi.RefusalOf(err) != nil || ctx.Err() != nil:
 		return err
 	case h.allow:
-		h.Log.WarnContext(ctx, "a request was allowed without an answer of the webhook beforeEntry", "kind", e.Kind, "session", e.SessionID, "error", err)
+		h.Log.WarnContext(ctx, "a request was allowed without an answer of the webhook beforeEntry",
+			"kind", e.Kind, "session", e.SessionID, "error", err)
 		return nil
 	default:
-		h.Log.ErrorContext(ctx, "a request was refused without an answer of the webhook beforeEntry", "kind", e.Kind, "session", e.SessionID, "error", err)
+		h.Log.ErrorContext(ctx, "a request was refused without an answer of the webhook beforeEntry",
+			"kind", e.Kind, "session", e.SessionID, "error", err)
 		refusal := unavailable
 		return &refusal
 	}
