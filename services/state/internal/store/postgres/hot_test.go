@@ -187,6 +187,44 @@ func TestAStepOfAClaimedRunTakesOneRoundTripForEachWrite(t *testing.T) {
 	}
 }
 
+func TestAResultWithWritesToTheStoreTakesTwoRoundTripsAndItsCommitOne(t *testing.T) {
+	t.Parallel()
+	s := open(t, pgtest.URL(t))
+	w := newWorker(t, s)
+	ref := w.begin(keysOf("t", 1)...)[0]
+	for step := int32(1); step <= 2; step++ {
+		plan := session.RecordPlan{ClaimRef: ref, Step: step, Body: []byte("plan"), CallIDs: []string{"c"}, Limits: storeLimits}
+		w.must(w.run(t.Context(), plan.Key, plan.Need(), plan.Decide))
+		result := session.RecordResult{ClaimRef: ref, Step: step, Result: session.Result{CallID: "c", Body: []byte("r")}, Limits: storeLimits}
+		result.Store = []session.StoreWrite{
+			{Op: session.StorePut, Key: "a", Value: "1"}, {Op: session.StoreAdd, Key: "n", Delta: 1}, {Op: session.StoreDelete, Key: "a/1"},
+		}
+		record := func() {
+			w.must(w.run(t.Context(), result.Key, result.Need(), func(v *session.View) (*session.Change, error) {
+				change, _, err := result.Decide(v)
+				return change, err
+			}))
+		}
+		if got := sentBy(t, s, record); got != (traffic{5, 2}) {
+			t.Errorf("got %+v for a result, want the lock and one query between BEGIN and COMMIT with one statement", got)
+		}
+		if got := sentBy(t, s, func() { w.must(w.commit(t.Context(), w.stepOf(ref, step))) }); got != (traffic{1, 1}) {
+			t.Errorf("got %+v for the commit, want 1 statement", got)
+		}
+	}
+	read := func() {
+		page, _, err := s.Parts().StoreEntries(t.Context(), ref.Key, store.StoreQuery{Limit: 9, MaxBytes: 99})
+		if w.must(err); len(page) != 2 || page[1].Value != "2" {
+			t.Errorf("got %+v", page)
+		}
+	}
+	if got := sentBy(t, s, read); got != (traffic{1, 1}) {
+		t.Errorf("got %+v for a page, want 1 statement", got)
+	}
+}
+
+var storeLimits = session.Limits{State: 1000, Journal: 10_000, Store: 1000, StoreStep: 1000}
+
 // suspends returns a step that opens a call and suspends the session.
 func (w *worker) suspends(ref session.ClaimRef, step int32, call string) session.Commit {
 	c := w.stepOf(ref, step)
