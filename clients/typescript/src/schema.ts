@@ -620,6 +620,24 @@ export interface paths {
         patch: operations["setStatus"];
         trace?: never;
     };
+    "/sessions/{id}/store": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Reads the private store of a session: the named keys, or a range in the order of the keys' bytes. */
+        get: operations["readStore"];
+        put?: never;
+        post?: never;
+        /** Deletes keys of the private store of a session. */
+        delete: operations["deleteStoreEntries"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/snapshot": {
         parameters: {
             query?: never;
@@ -1040,6 +1058,7 @@ export interface components {
             deleted: number;
             removed?: components["schemas"]["Removed"];
         };
+        DeleteStoreEntriesResponse: Record<string, never>;
         Description: {
             agent: string;
             name: string;
@@ -1409,6 +1428,11 @@ export interface components {
              * @description Since when the run waits: its creation, or the last time that an executor took it.
              */
             since: number;
+        };
+        ReadStoreResponse: {
+            entries: components["schemas"]["StoreEntry"][];
+            /** @description More entries follow the last one. */
+            hasMore: boolean;
         };
         RecordedUsage: {
             entry?: components["schemas"]["UsageEntry"];
@@ -1893,6 +1917,16 @@ export interface components {
             /** @enum {string} */
             effect: "requested" | "done" | "none";
             runId?: string;
+        };
+        /** @description StoreEntry is a key of a private store. */
+        StoreEntry: {
+            /**
+             * Format: int64
+             * @description The size of the key and the value in bytes.
+             */
+            bytes: number;
+            key: string;
+            value?: unknown;
         };
         StoredChunk: {
             chunk: unknown;
@@ -5891,6 +5925,192 @@ export interface operations {
                 };
             };
             /** @description AUTH_THROTTLED, BODY_MEMORY_FULL */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description INTERNAL */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description ISSUER_UNAVAILABLE, STORE_UNAVAILABLE, UNAVAILABLE */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    readStore: {
+        parameters: {
+            query?: {
+                /** @description The entries to read, at most 1000. None reads the range. */
+                keys?: string[];
+                /** @description Of the keys of the range. */
+                prefix?: string;
+                /** @description The page begins after this key. */
+                after?: string;
+                /** @description 1 to 200; 0 means 50. */
+                limit?: number;
+                /** @description Leaves the values out. They do not count for the size of the page. */
+                keysOnly?: boolean;
+            };
+            header?: never;
+            path: {
+                /** @description the session */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description the answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ReadStoreResponse"];
+                };
+            };
+            /** @description ID_INVALID, LIMIT_INVALID, PARAMETER_INVALID, STORE_KEY_INVALID */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG, TOKEN_EXPIRED, TOKEN_INVALID */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description HOST_REFUSED, ORIGIN_REFUSED, SCOPE_MISSING */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description SESSION_NOT_FOUND */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description AUTH_THROTTLED */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description INTERNAL */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description ISSUER_UNAVAILABLE, STORE_UNAVAILABLE, UNAVAILABLE */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    deleteStoreEntries: {
+        parameters: {
+            query?: {
+                /** @description At least one and at most 1000, each once. */
+                keys?: string[];
+            };
+            header?: never;
+            path: {
+                /** @description the session */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description the answer */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeleteStoreEntriesResponse"];
+                };
+            };
+            /** @description ID_INVALID, PARAMETER_INVALID, STORE_KEY_INVALID, STORE_WRITES_INVALID */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description API_KEY_EXPIRED, API_KEY_MISSING, API_KEY_WRONG, TOKEN_EXPIRED, TOKEN_INVALID */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description HOST_REFUSED, ORIGIN_REFUSED, SCOPE_MISSING */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description SESSION_NOT_FOUND */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description AUTH_THROTTLED */
             429: {
                 headers: {
                     [name: string]: unknown;

@@ -244,6 +244,9 @@ class DeleteSessionResponse(_DeleteSessionResponse, total=False):
     removed: Removed
 
 
+DeleteStoreEntriesResponse = dict[str, Any]
+
+
 class Description(TypedDict):
     agent: str
     name: str
@@ -658,6 +661,12 @@ class QueuedReason(TypedDict):
     """
     since: int
     """Since when the run waits: its creation, or the last time that an executor took it."""
+
+
+class ReadStoreResponse(TypedDict):
+    entries: list[StoreEntry]
+    hasMore: bool
+    """More entries follow the last one."""
 
 
 class _RecordedUsage(TypedDict):
@@ -1081,6 +1090,17 @@ class _Stopped(TypedDict):
 
 class Stopped(_Stopped, total=False):
     runId: str
+
+
+class _StoreEntry(TypedDict):
+    bytes: int
+    """The size of the key and the value in bytes."""
+    key: str
+
+
+class StoreEntry(_StoreEntry, total=False):
+    """StoreEntry is a key of a private store."""
+    value: Any
 
 
 class StoredChunk(TypedDict):

@@ -737,7 +737,7 @@ const file_holdfast_agent_v1_agent_proto_rawDesc = "" +
 	"\x04hash\x18\t \x01(\tR\x04hash\x12\x1b\n" +
 	"\tstored_by\x18\n" +
 	" \x01(\tR\bstoredBy\x12\x1b\n" +
-	"\tstored_at\x18\v \x01(\x03R\bstoredAt2\xbf\x1c\n" +
+	"\tstored_at\x18\v \x01(\x03R\bstoredAt2\x8a\x1e\n" +
 	"\fAgentService\x12J\n" +
 	"\x05Start\x12\x1f.holdfast.agent.v1.StartRequest\x1a .holdfast.agent.v1.StartResponse\x12O\n" +
 	"\x06Stream\x12 .holdfast.agent.v1.StreamRequest\x1a!.holdfast.agent.v1.StreamResponse0\x01\x12M\n" +
@@ -756,7 +756,9 @@ const file_holdfast_agent_v1_agent_proto_rawDesc = "" +
 	"\n" +
 	"MergeState\x12$.holdfast.agent.v1.MergeStateRequest\x1a%.holdfast.agent.v1.MergeStateResponse\x12V\n" +
 	"\tSetStatus\x12#.holdfast.agent.v1.SetStatusRequest\x1a$.holdfast.agent.v1.SetStatusResponse\x12b\n" +
-	"\rPutSubSession\x12'.holdfast.agent.v1.PutSubSessionRequest\x1a(.holdfast.agent.v1.PutSubSessionResponse\x12b\n" +
+	"\rPutSubSession\x12'.holdfast.agent.v1.PutSubSessionRequest\x1a(.holdfast.agent.v1.PutSubSessionResponse\x12V\n" +
+	"\tReadStore\x12#.holdfast.agent.v1.ReadStoreRequest\x1a$.holdfast.agent.v1.ReadStoreResponse\x12q\n" +
+	"\x12DeleteStoreEntries\x12,.holdfast.agent.v1.DeleteStoreEntriesRequest\x1a-.holdfast.agent.v1.DeleteStoreEntriesResponse\x12b\n" +
 	"\rDeleteSession\x12'.holdfast.agent.v1.DeleteSessionRequest\x1a(.holdfast.agent.v1.DeleteSessionResponse\x12V\n" +
 	"\tEraseUser\x12#.holdfast.agent.v1.EraseUserRequest\x1a$.holdfast.agent.v1.EraseUserResponse\x12\\\n" +
 	"\vEraseTenant\x12%.holdfast.agent.v1.EraseTenantRequest\x1a&.holdfast.agent.v1.EraseTenantResponse\x12h\n" +
@@ -799,89 +801,93 @@ func file_holdfast_agent_v1_agent_proto_rawDescGZIP() []byte {
 
 var file_holdfast_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_holdfast_agent_v1_agent_proto_goTypes = []any{
-	(*PutAgentRequest)(nil),          // 0: holdfast.agent.v1.PutAgentRequest
-	(*PutAgentResponse)(nil),         // 1: holdfast.agent.v1.PutAgentResponse
-	(*GetAgentRequest)(nil),          // 2: holdfast.agent.v1.GetAgentRequest
-	(*GetAgentResponse)(nil),         // 3: holdfast.agent.v1.GetAgentResponse
-	(*DeleteAgentRequest)(nil),       // 4: holdfast.agent.v1.DeleteAgentRequest
-	(*DeleteAgentResponse)(nil),      // 5: holdfast.agent.v1.DeleteAgentResponse
-	(*ListAgentsRequest)(nil),        // 6: holdfast.agent.v1.ListAgentsRequest
-	(*ListAgentsResponse)(nil),       // 7: holdfast.agent.v1.ListAgentsResponse
-	(*AgentProblem)(nil),             // 8: holdfast.agent.v1.AgentProblem
-	(*Agent)(nil),                    // 9: holdfast.agent.v1.Agent
-	(BusyPolicy)(0),                  // 10: holdfast.agent.v1.BusyPolicy
-	(*StartRequest)(nil),             // 11: holdfast.agent.v1.StartRequest
-	(*StreamRequest)(nil),            // 12: holdfast.agent.v1.StreamRequest
-	(*GetRunRequest)(nil),            // 13: holdfast.agent.v1.GetRunRequest
-	(*ListRunsRequest)(nil),          // 14: holdfast.agent.v1.ListRunsRequest
-	(*WaitRunRequest)(nil),           // 15: holdfast.agent.v1.WaitRunRequest
-	(*ResumeRequest)(nil),            // 16: holdfast.agent.v1.ResumeRequest
-	(*CanResumeRequest)(nil),         // 17: holdfast.agent.v1.CanResumeRequest
-	(*InterruptRequest)(nil),         // 18: holdfast.agent.v1.InterruptRequest
-	(*AbortRequest)(nil),             // 19: holdfast.agent.v1.AbortRequest
-	(*GetRequest)(nil),               // 20: holdfast.agent.v1.GetRequest
-	(*GetSessionRequest)(nil),        // 21: holdfast.agent.v1.GetSessionRequest
-	(*ListSessionsRequest)(nil),      // 22: holdfast.agent.v1.ListSessionsRequest
-	(*UpdateSessionRequest)(nil),     // 23: holdfast.agent.v1.UpdateSessionRequest
-	(*MergeStateRequest)(nil),        // 24: holdfast.agent.v1.MergeStateRequest
-	(*SetStatusRequest)(nil),         // 25: holdfast.agent.v1.SetStatusRequest
-	(*PutSubSessionRequest)(nil),     // 26: holdfast.agent.v1.PutSubSessionRequest
-	(*DeleteSessionRequest)(nil),     // 27: holdfast.agent.v1.DeleteSessionRequest
-	(*EraseUserRequest)(nil),         // 28: holdfast.agent.v1.EraseUserRequest
-	(*EraseTenantRequest)(nil),       // 29: holdfast.agent.v1.EraseTenantRequest
-	(*ListAuditEventsRequest)(nil),   // 30: holdfast.agent.v1.ListAuditEventsRequest
-	(*ListMessagesRequest)(nil),      // 31: holdfast.agent.v1.ListMessagesRequest
-	(*AppendMessagesRequest)(nil),    // 32: holdfast.agent.v1.AppendMessagesRequest
-	(*AddContextRequest)(nil),        // 33: holdfast.agent.v1.AddContextRequest
-	(*TruncateMessagesRequest)(nil),  // 34: holdfast.agent.v1.TruncateMessagesRequest
-	(*ListCheckpointsRequest)(nil),   // 35: holdfast.agent.v1.ListCheckpointsRequest
-	(*GetCheckpointRequest)(nil),     // 36: holdfast.agent.v1.GetCheckpointRequest
-	(*BranchRequest)(nil),            // 37: holdfast.agent.v1.BranchRequest
-	(*RewindRequest)(nil),            // 38: holdfast.agent.v1.RewindRequest
-	(*SubmitToolResultRequest)(nil),  // 39: holdfast.agent.v1.SubmitToolResultRequest
-	(*ListPendingCallsRequest)(nil),  // 40: holdfast.agent.v1.ListPendingCallsRequest
-	(*GetUsageRequest)(nil),          // 41: holdfast.agent.v1.GetUsageRequest
-	(*ListUsageRequest)(nil),         // 42: holdfast.agent.v1.ListUsageRequest
-	(*QueryUsageRequest)(nil),        // 43: holdfast.agent.v1.QueryUsageRequest
-	(*RecordUsageRequest)(nil),       // 44: holdfast.agent.v1.RecordUsageRequest
-	(*CreateTokenRequest)(nil),       // 45: holdfast.agent.v1.CreateTokenRequest
-	(*ListKeysRequest)(nil),          // 46: holdfast.agent.v1.ListKeysRequest
-	(*StartResponse)(nil),            // 47: holdfast.agent.v1.StartResponse
-	(*StreamResponse)(nil),           // 48: holdfast.agent.v1.StreamResponse
-	(*GetRunResponse)(nil),           // 49: holdfast.agent.v1.GetRunResponse
-	(*ListRunsResponse)(nil),         // 50: holdfast.agent.v1.ListRunsResponse
-	(*WaitRunResponse)(nil),          // 51: holdfast.agent.v1.WaitRunResponse
-	(*ResumeResponse)(nil),           // 52: holdfast.agent.v1.ResumeResponse
-	(*CanResumeResponse)(nil),        // 53: holdfast.agent.v1.CanResumeResponse
-	(*InterruptResponse)(nil),        // 54: holdfast.agent.v1.InterruptResponse
-	(*AbortResponse)(nil),            // 55: holdfast.agent.v1.AbortResponse
-	(*GetResponse)(nil),              // 56: holdfast.agent.v1.GetResponse
-	(*GetSessionResponse)(nil),       // 57: holdfast.agent.v1.GetSessionResponse
-	(*ListSessionsResponse)(nil),     // 58: holdfast.agent.v1.ListSessionsResponse
-	(*UpdateSessionResponse)(nil),    // 59: holdfast.agent.v1.UpdateSessionResponse
-	(*MergeStateResponse)(nil),       // 60: holdfast.agent.v1.MergeStateResponse
-	(*SetStatusResponse)(nil),        // 61: holdfast.agent.v1.SetStatusResponse
-	(*PutSubSessionResponse)(nil),    // 62: holdfast.agent.v1.PutSubSessionResponse
-	(*DeleteSessionResponse)(nil),    // 63: holdfast.agent.v1.DeleteSessionResponse
-	(*EraseUserResponse)(nil),        // 64: holdfast.agent.v1.EraseUserResponse
-	(*EraseTenantResponse)(nil),      // 65: holdfast.agent.v1.EraseTenantResponse
-	(*ListAuditEventsResponse)(nil),  // 66: holdfast.agent.v1.ListAuditEventsResponse
-	(*ListMessagesResponse)(nil),     // 67: holdfast.agent.v1.ListMessagesResponse
-	(*AppendMessagesResponse)(nil),   // 68: holdfast.agent.v1.AppendMessagesResponse
-	(*AddContextResponse)(nil),       // 69: holdfast.agent.v1.AddContextResponse
-	(*TruncateMessagesResponse)(nil), // 70: holdfast.agent.v1.TruncateMessagesResponse
-	(*ListCheckpointsResponse)(nil),  // 71: holdfast.agent.v1.ListCheckpointsResponse
-	(*GetCheckpointResponse)(nil),    // 72: holdfast.agent.v1.GetCheckpointResponse
-	(*BranchResponse)(nil),           // 73: holdfast.agent.v1.BranchResponse
-	(*RewindResponse)(nil),           // 74: holdfast.agent.v1.RewindResponse
-	(*SubmitToolResultResponse)(nil), // 75: holdfast.agent.v1.SubmitToolResultResponse
-	(*ListPendingCallsResponse)(nil), // 76: holdfast.agent.v1.ListPendingCallsResponse
-	(*GetUsageResponse)(nil),         // 77: holdfast.agent.v1.GetUsageResponse
-	(*ListUsageResponse)(nil),        // 78: holdfast.agent.v1.ListUsageResponse
-	(*QueryUsageResponse)(nil),       // 79: holdfast.agent.v1.QueryUsageResponse
-	(*RecordUsageResponse)(nil),      // 80: holdfast.agent.v1.RecordUsageResponse
-	(*CreateTokenResponse)(nil),      // 81: holdfast.agent.v1.CreateTokenResponse
-	(*ListKeysResponse)(nil),         // 82: holdfast.agent.v1.ListKeysResponse
+	(*PutAgentRequest)(nil),            // 0: holdfast.agent.v1.PutAgentRequest
+	(*PutAgentResponse)(nil),           // 1: holdfast.agent.v1.PutAgentResponse
+	(*GetAgentRequest)(nil),            // 2: holdfast.agent.v1.GetAgentRequest
+	(*GetAgentResponse)(nil),           // 3: holdfast.agent.v1.GetAgentResponse
+	(*DeleteAgentRequest)(nil),         // 4: holdfast.agent.v1.DeleteAgentRequest
+	(*DeleteAgentResponse)(nil),        // 5: holdfast.agent.v1.DeleteAgentResponse
+	(*ListAgentsRequest)(nil),          // 6: holdfast.agent.v1.ListAgentsRequest
+	(*ListAgentsResponse)(nil),         // 7: holdfast.agent.v1.ListAgentsResponse
+	(*AgentProblem)(nil),               // 8: holdfast.agent.v1.AgentProblem
+	(*Agent)(nil),                      // 9: holdfast.agent.v1.Agent
+	(BusyPolicy)(0),                    // 10: holdfast.agent.v1.BusyPolicy
+	(*StartRequest)(nil),               // 11: holdfast.agent.v1.StartRequest
+	(*StreamRequest)(nil),              // 12: holdfast.agent.v1.StreamRequest
+	(*GetRunRequest)(nil),              // 13: holdfast.agent.v1.GetRunRequest
+	(*ListRunsRequest)(nil),            // 14: holdfast.agent.v1.ListRunsRequest
+	(*WaitRunRequest)(nil),             // 15: holdfast.agent.v1.WaitRunRequest
+	(*ResumeRequest)(nil),              // 16: holdfast.agent.v1.ResumeRequest
+	(*CanResumeRequest)(nil),           // 17: holdfast.agent.v1.CanResumeRequest
+	(*InterruptRequest)(nil),           // 18: holdfast.agent.v1.InterruptRequest
+	(*AbortRequest)(nil),               // 19: holdfast.agent.v1.AbortRequest
+	(*GetRequest)(nil),                 // 20: holdfast.agent.v1.GetRequest
+	(*GetSessionRequest)(nil),          // 21: holdfast.agent.v1.GetSessionRequest
+	(*ListSessionsRequest)(nil),        // 22: holdfast.agent.v1.ListSessionsRequest
+	(*UpdateSessionRequest)(nil),       // 23: holdfast.agent.v1.UpdateSessionRequest
+	(*MergeStateRequest)(nil),          // 24: holdfast.agent.v1.MergeStateRequest
+	(*SetStatusRequest)(nil),           // 25: holdfast.agent.v1.SetStatusRequest
+	(*PutSubSessionRequest)(nil),       // 26: holdfast.agent.v1.PutSubSessionRequest
+	(*ReadStoreRequest)(nil),           // 27: holdfast.agent.v1.ReadStoreRequest
+	(*DeleteStoreEntriesRequest)(nil),  // 28: holdfast.agent.v1.DeleteStoreEntriesRequest
+	(*DeleteSessionRequest)(nil),       // 29: holdfast.agent.v1.DeleteSessionRequest
+	(*EraseUserRequest)(nil),           // 30: holdfast.agent.v1.EraseUserRequest
+	(*EraseTenantRequest)(nil),         // 31: holdfast.agent.v1.EraseTenantRequest
+	(*ListAuditEventsRequest)(nil),     // 32: holdfast.agent.v1.ListAuditEventsRequest
+	(*ListMessagesRequest)(nil),        // 33: holdfast.agent.v1.ListMessagesRequest
+	(*AppendMessagesRequest)(nil),      // 34: holdfast.agent.v1.AppendMessagesRequest
+	(*AddContextRequest)(nil),          // 35: holdfast.agent.v1.AddContextRequest
+	(*TruncateMessagesRequest)(nil),    // 36: holdfast.agent.v1.TruncateMessagesRequest
+	(*ListCheckpointsRequest)(nil),     // 37: holdfast.agent.v1.ListCheckpointsRequest
+	(*GetCheckpointRequest)(nil),       // 38: holdfast.agent.v1.GetCheckpointRequest
+	(*BranchRequest)(nil),              // 39: holdfast.agent.v1.BranchRequest
+	(*RewindRequest)(nil),              // 40: holdfast.agent.v1.RewindRequest
+	(*SubmitToolResultRequest)(nil),    // 41: holdfast.agent.v1.SubmitToolResultRequest
+	(*ListPendingCallsRequest)(nil),    // 42: holdfast.agent.v1.ListPendingCallsRequest
+	(*GetUsageRequest)(nil),            // 43: holdfast.agent.v1.GetUsageRequest
+	(*ListUsageRequest)(nil),           // 44: holdfast.agent.v1.ListUsageRequest
+	(*QueryUsageRequest)(nil),          // 45: holdfast.agent.v1.QueryUsageRequest
+	(*RecordUsageRequest)(nil),         // 46: holdfast.agent.v1.RecordUsageRequest
+	(*CreateTokenRequest)(nil),         // 47: holdfast.agent.v1.CreateTokenRequest
+	(*ListKeysRequest)(nil),            // 48: holdfast.agent.v1.ListKeysRequest
+	(*StartResponse)(nil),              // 49: holdfast.agent.v1.StartResponse
+	(*StreamResponse)(nil),             // 50: holdfast.agent.v1.StreamResponse
+	(*GetRunResponse)(nil),             // 51: holdfast.agent.v1.GetRunResponse
+	(*ListRunsResponse)(nil),           // 52: holdfast.agent.v1.ListRunsResponse
+	(*WaitRunResponse)(nil),            // 53: holdfast.agent.v1.WaitRunResponse
+	(*ResumeResponse)(nil),             // 54: holdfast.agent.v1.ResumeResponse
+	(*CanResumeResponse)(nil),          // 55: holdfast.agent.v1.CanResumeResponse
+	(*InterruptResponse)(nil),          // 56: holdfast.agent.v1.InterruptResponse
+	(*AbortResponse)(nil),              // 57: holdfast.agent.v1.AbortResponse
+	(*GetResponse)(nil),                // 58: holdfast.agent.v1.GetResponse
+	(*GetSessionResponse)(nil),         // 59: holdfast.agent.v1.GetSessionResponse
+	(*ListSessionsResponse)(nil),       // 60: holdfast.agent.v1.ListSessionsResponse
+	(*UpdateSessionResponse)(nil),      // 61: holdfast.agent.v1.UpdateSessionResponse
+	(*MergeStateResponse)(nil),         // 62: holdfast.agent.v1.MergeStateResponse
+	(*SetStatusResponse)(nil),          // 63: holdfast.agent.v1.SetStatusResponse
+	(*PutSubSessionResponse)(nil),      // 64: holdfast.agent.v1.PutSubSessionResponse
+	(*ReadStoreResponse)(nil),          // 65: holdfast.agent.v1.ReadStoreResponse
+	(*DeleteStoreEntriesResponse)(nil), // 66: holdfast.agent.v1.DeleteStoreEntriesResponse
+	(*DeleteSessionResponse)(nil),      // 67: holdfast.agent.v1.DeleteSessionResponse
+	(*EraseUserResponse)(nil),          // 68: holdfast.agent.v1.EraseUserResponse
+	(*EraseTenantResponse)(nil),        // 69: holdfast.agent.v1.EraseTenantResponse
+	(*ListAuditEventsResponse)(nil),    // 70: holdfast.agent.v1.ListAuditEventsResponse
+	(*ListMessagesResponse)(nil),       // 71: holdfast.agent.v1.ListMessagesResponse
+	(*AppendMessagesResponse)(nil),     // 72: holdfast.agent.v1.AppendMessagesResponse
+	(*AddContextResponse)(nil),         // 73: holdfast.agent.v1.AddContextResponse
+	(*TruncateMessagesResponse)(nil),   // 74: holdfast.agent.v1.TruncateMessagesResponse
+	(*ListCheckpointsResponse)(nil),    // 75: holdfast.agent.v1.ListCheckpointsResponse
+	(*GetCheckpointResponse)(nil),      // 76: holdfast.agent.v1.GetCheckpointResponse
+	(*BranchResponse)(nil),             // 77: holdfast.agent.v1.BranchResponse
+	(*RewindResponse)(nil),             // 78: holdfast.agent.v1.RewindResponse
+	(*SubmitToolResultResponse)(nil),   // 79: holdfast.agent.v1.SubmitToolResultResponse
+	(*ListPendingCallsResponse)(nil),   // 80: holdfast.agent.v1.ListPendingCallsResponse
+	(*GetUsageResponse)(nil),           // 81: holdfast.agent.v1.GetUsageResponse
+	(*ListUsageResponse)(nil),          // 82: holdfast.agent.v1.ListUsageResponse
+	(*QueryUsageResponse)(nil),         // 83: holdfast.agent.v1.QueryUsageResponse
+	(*RecordUsageResponse)(nil),        // 84: holdfast.agent.v1.RecordUsageResponse
+	(*CreateTokenResponse)(nil),        // 85: holdfast.agent.v1.CreateTokenResponse
+	(*ListKeysResponse)(nil),           // 86: holdfast.agent.v1.ListKeysResponse
 }
 var file_holdfast_agent_v1_agent_proto_depIdxs = []int32{
 	9,  // 0: holdfast.agent.v1.ListAgentsResponse.agents:type_name -> holdfast.agent.v1.Agent
@@ -903,72 +909,76 @@ var file_holdfast_agent_v1_agent_proto_depIdxs = []int32{
 	24, // 16: holdfast.agent.v1.AgentService.MergeState:input_type -> holdfast.agent.v1.MergeStateRequest
 	25, // 17: holdfast.agent.v1.AgentService.SetStatus:input_type -> holdfast.agent.v1.SetStatusRequest
 	26, // 18: holdfast.agent.v1.AgentService.PutSubSession:input_type -> holdfast.agent.v1.PutSubSessionRequest
-	27, // 19: holdfast.agent.v1.AgentService.DeleteSession:input_type -> holdfast.agent.v1.DeleteSessionRequest
-	28, // 20: holdfast.agent.v1.AgentService.EraseUser:input_type -> holdfast.agent.v1.EraseUserRequest
-	29, // 21: holdfast.agent.v1.AgentService.EraseTenant:input_type -> holdfast.agent.v1.EraseTenantRequest
-	30, // 22: holdfast.agent.v1.AgentService.ListAuditEvents:input_type -> holdfast.agent.v1.ListAuditEventsRequest
-	31, // 23: holdfast.agent.v1.AgentService.ListMessages:input_type -> holdfast.agent.v1.ListMessagesRequest
-	32, // 24: holdfast.agent.v1.AgentService.AppendMessages:input_type -> holdfast.agent.v1.AppendMessagesRequest
-	33, // 25: holdfast.agent.v1.AgentService.AddContext:input_type -> holdfast.agent.v1.AddContextRequest
-	34, // 26: holdfast.agent.v1.AgentService.TruncateMessages:input_type -> holdfast.agent.v1.TruncateMessagesRequest
-	35, // 27: holdfast.agent.v1.AgentService.ListCheckpoints:input_type -> holdfast.agent.v1.ListCheckpointsRequest
-	36, // 28: holdfast.agent.v1.AgentService.GetCheckpoint:input_type -> holdfast.agent.v1.GetCheckpointRequest
-	37, // 29: holdfast.agent.v1.AgentService.Branch:input_type -> holdfast.agent.v1.BranchRequest
-	38, // 30: holdfast.agent.v1.AgentService.Rewind:input_type -> holdfast.agent.v1.RewindRequest
-	39, // 31: holdfast.agent.v1.AgentService.SubmitToolResult:input_type -> holdfast.agent.v1.SubmitToolResultRequest
-	40, // 32: holdfast.agent.v1.AgentService.ListPendingCalls:input_type -> holdfast.agent.v1.ListPendingCallsRequest
-	41, // 33: holdfast.agent.v1.AgentService.GetUsage:input_type -> holdfast.agent.v1.GetUsageRequest
-	42, // 34: holdfast.agent.v1.AgentService.ListUsage:input_type -> holdfast.agent.v1.ListUsageRequest
-	43, // 35: holdfast.agent.v1.AgentService.QueryUsage:input_type -> holdfast.agent.v1.QueryUsageRequest
-	44, // 36: holdfast.agent.v1.AgentService.RecordUsage:input_type -> holdfast.agent.v1.RecordUsageRequest
-	6,  // 37: holdfast.agent.v1.AgentService.ListAgents:input_type -> holdfast.agent.v1.ListAgentsRequest
-	0,  // 38: holdfast.agent.v1.AgentService.PutAgent:input_type -> holdfast.agent.v1.PutAgentRequest
-	2,  // 39: holdfast.agent.v1.AgentService.GetAgent:input_type -> holdfast.agent.v1.GetAgentRequest
-	4,  // 40: holdfast.agent.v1.AgentService.DeleteAgent:input_type -> holdfast.agent.v1.DeleteAgentRequest
-	45, // 41: holdfast.agent.v1.AgentService.CreateToken:input_type -> holdfast.agent.v1.CreateTokenRequest
-	46, // 42: holdfast.agent.v1.AgentService.ListKeys:input_type -> holdfast.agent.v1.ListKeysRequest
-	47, // 43: holdfast.agent.v1.AgentService.Start:output_type -> holdfast.agent.v1.StartResponse
-	48, // 44: holdfast.agent.v1.AgentService.Stream:output_type -> holdfast.agent.v1.StreamResponse
-	49, // 45: holdfast.agent.v1.AgentService.GetRun:output_type -> holdfast.agent.v1.GetRunResponse
-	50, // 46: holdfast.agent.v1.AgentService.ListRuns:output_type -> holdfast.agent.v1.ListRunsResponse
-	51, // 47: holdfast.agent.v1.AgentService.WaitRun:output_type -> holdfast.agent.v1.WaitRunResponse
-	52, // 48: holdfast.agent.v1.AgentService.Resume:output_type -> holdfast.agent.v1.ResumeResponse
-	53, // 49: holdfast.agent.v1.AgentService.CanResume:output_type -> holdfast.agent.v1.CanResumeResponse
-	54, // 50: holdfast.agent.v1.AgentService.Interrupt:output_type -> holdfast.agent.v1.InterruptResponse
-	55, // 51: holdfast.agent.v1.AgentService.Abort:output_type -> holdfast.agent.v1.AbortResponse
-	56, // 52: holdfast.agent.v1.AgentService.Get:output_type -> holdfast.agent.v1.GetResponse
-	57, // 53: holdfast.agent.v1.AgentService.GetSession:output_type -> holdfast.agent.v1.GetSessionResponse
-	58, // 54: holdfast.agent.v1.AgentService.ListSessions:output_type -> holdfast.agent.v1.ListSessionsResponse
-	59, // 55: holdfast.agent.v1.AgentService.UpdateSession:output_type -> holdfast.agent.v1.UpdateSessionResponse
-	60, // 56: holdfast.agent.v1.AgentService.MergeState:output_type -> holdfast.agent.v1.MergeStateResponse
-	61, // 57: holdfast.agent.v1.AgentService.SetStatus:output_type -> holdfast.agent.v1.SetStatusResponse
-	62, // 58: holdfast.agent.v1.AgentService.PutSubSession:output_type -> holdfast.agent.v1.PutSubSessionResponse
-	63, // 59: holdfast.agent.v1.AgentService.DeleteSession:output_type -> holdfast.agent.v1.DeleteSessionResponse
-	64, // 60: holdfast.agent.v1.AgentService.EraseUser:output_type -> holdfast.agent.v1.EraseUserResponse
-	65, // 61: holdfast.agent.v1.AgentService.EraseTenant:output_type -> holdfast.agent.v1.EraseTenantResponse
-	66, // 62: holdfast.agent.v1.AgentService.ListAuditEvents:output_type -> holdfast.agent.v1.ListAuditEventsResponse
-	67, // 63: holdfast.agent.v1.AgentService.ListMessages:output_type -> holdfast.agent.v1.ListMessagesResponse
-	68, // 64: holdfast.agent.v1.AgentService.AppendMessages:output_type -> holdfast.agent.v1.AppendMessagesResponse
-	69, // 65: holdfast.agent.v1.AgentService.AddContext:output_type -> holdfast.agent.v1.AddContextResponse
-	70, // 66: holdfast.agent.v1.AgentService.TruncateMessages:output_type -> holdfast.agent.v1.TruncateMessagesResponse
-	71, // 67: holdfast.agent.v1.AgentService.ListCheckpoints:output_type -> holdfast.agent.v1.ListCheckpointsResponse
-	72, // 68: holdfast.agent.v1.AgentService.GetCheckpoint:output_type -> holdfast.agent.v1.GetCheckpointResponse
-	73, // 69: holdfast.agent.v1.AgentService.Branch:output_type -> holdfast.agent.v1.BranchResponse
-	74, // 70: holdfast.agent.v1.AgentService.Rewind:output_type -> holdfast.agent.v1.RewindResponse
-	75, // 71: holdfast.agent.v1.AgentService.SubmitToolResult:output_type -> holdfast.agent.v1.SubmitToolResultResponse
-	76, // 72: holdfast.agent.v1.AgentService.ListPendingCalls:output_type -> holdfast.agent.v1.ListPendingCallsResponse
-	77, // 73: holdfast.agent.v1.AgentService.GetUsage:output_type -> holdfast.agent.v1.GetUsageResponse
-	78, // 74: holdfast.agent.v1.AgentService.ListUsage:output_type -> holdfast.agent.v1.ListUsageResponse
-	79, // 75: holdfast.agent.v1.AgentService.QueryUsage:output_type -> holdfast.agent.v1.QueryUsageResponse
-	80, // 76: holdfast.agent.v1.AgentService.RecordUsage:output_type -> holdfast.agent.v1.RecordUsageResponse
-	7,  // 77: holdfast.agent.v1.AgentService.ListAgents:output_type -> holdfast.agent.v1.ListAgentsResponse
-	1,  // 78: holdfast.agent.v1.AgentService.PutAgent:output_type -> holdfast.agent.v1.PutAgentResponse
-	3,  // 79: holdfast.agent.v1.AgentService.GetAgent:output_type -> holdfast.agent.v1.GetAgentResponse
-	5,  // 80: holdfast.agent.v1.AgentService.DeleteAgent:output_type -> holdfast.agent.v1.DeleteAgentResponse
-	81, // 81: holdfast.agent.v1.AgentService.CreateToken:output_type -> holdfast.agent.v1.CreateTokenResponse
-	82, // 82: holdfast.agent.v1.AgentService.ListKeys:output_type -> holdfast.agent.v1.ListKeysResponse
-	43, // [43:83] is the sub-list for method output_type
-	3,  // [3:43] is the sub-list for method input_type
+	27, // 19: holdfast.agent.v1.AgentService.ReadStore:input_type -> holdfast.agent.v1.ReadStoreRequest
+	28, // 20: holdfast.agent.v1.AgentService.DeleteStoreEntries:input_type -> holdfast.agent.v1.DeleteStoreEntriesRequest
+	29, // 21: holdfast.agent.v1.AgentService.DeleteSession:input_type -> holdfast.agent.v1.DeleteSessionRequest
+	30, // 22: holdfast.agent.v1.AgentService.EraseUser:input_type -> holdfast.agent.v1.EraseUserRequest
+	31, // 23: holdfast.agent.v1.AgentService.EraseTenant:input_type -> holdfast.agent.v1.EraseTenantRequest
+	32, // 24: holdfast.agent.v1.AgentService.ListAuditEvents:input_type -> holdfast.agent.v1.ListAuditEventsRequest
+	33, // 25: holdfast.agent.v1.AgentService.ListMessages:input_type -> holdfast.agent.v1.ListMessagesRequest
+	34, // 26: holdfast.agent.v1.AgentService.AppendMessages:input_type -> holdfast.agent.v1.AppendMessagesRequest
+	35, // 27: holdfast.agent.v1.AgentService.AddContext:input_type -> holdfast.agent.v1.AddContextRequest
+	36, // 28: holdfast.agent.v1.AgentService.TruncateMessages:input_type -> holdfast.agent.v1.TruncateMessagesRequest
+	37, // 29: holdfast.agent.v1.AgentService.ListCheckpoints:input_type -> holdfast.agent.v1.ListCheckpointsRequest
+	38, // 30: holdfast.agent.v1.AgentService.GetCheckpoint:input_type -> holdfast.agent.v1.GetCheckpointRequest
+	39, // 31: holdfast.agent.v1.AgentService.Branch:input_type -> holdfast.agent.v1.BranchRequest
+	40, // 32: holdfast.agent.v1.AgentService.Rewind:input_type -> holdfast.agent.v1.RewindRequest
+	41, // 33: holdfast.agent.v1.AgentService.SubmitToolResult:input_type -> holdfast.agent.v1.SubmitToolResultRequest
+	42, // 34: holdfast.agent.v1.AgentService.ListPendingCalls:input_type -> holdfast.agent.v1.ListPendingCallsRequest
+	43, // 35: holdfast.agent.v1.AgentService.GetUsage:input_type -> holdfast.agent.v1.GetUsageRequest
+	44, // 36: holdfast.agent.v1.AgentService.ListUsage:input_type -> holdfast.agent.v1.ListUsageRequest
+	45, // 37: holdfast.agent.v1.AgentService.QueryUsage:input_type -> holdfast.agent.v1.QueryUsageRequest
+	46, // 38: holdfast.agent.v1.AgentService.RecordUsage:input_type -> holdfast.agent.v1.RecordUsageRequest
+	6,  // 39: holdfast.agent.v1.AgentService.ListAgents:input_type -> holdfast.agent.v1.ListAgentsRequest
+	0,  // 40: holdfast.agent.v1.AgentService.PutAgent:input_type -> holdfast.agent.v1.PutAgentRequest
+	2,  // 41: holdfast.agent.v1.AgentService.GetAgent:input_type -> holdfast.agent.v1.GetAgentRequest
+	4,  // 42: holdfast.agent.v1.AgentService.DeleteAgent:input_type -> holdfast.agent.v1.DeleteAgentRequest
+	47, // 43: holdfast.agent.v1.AgentService.CreateToken:input_type -> holdfast.agent.v1.CreateTokenRequest
+	48, // 44: holdfast.agent.v1.AgentService.ListKeys:input_type -> holdfast.agent.v1.ListKeysRequest
+	49, // 45: holdfast.agent.v1.AgentService.Start:output_type -> holdfast.agent.v1.StartResponse
+	50, // 46: holdfast.agent.v1.AgentService.Stream:output_type -> holdfast.agent.v1.StreamResponse
+	51, // 47: holdfast.agent.v1.AgentService.GetRun:output_type -> holdfast.agent.v1.GetRunResponse
+	52, // 48: holdfast.agent.v1.AgentService.ListRuns:output_type -> holdfast.agent.v1.ListRunsResponse
+	53, // 49: holdfast.agent.v1.AgentService.WaitRun:output_type -> holdfast.agent.v1.WaitRunResponse
+	54, // 50: holdfast.agent.v1.AgentService.Resume:output_type -> holdfast.agent.v1.ResumeResponse
+	55, // 51: holdfast.agent.v1.AgentService.CanResume:output_type -> holdfast.agent.v1.CanResumeResponse
+	56, // 52: holdfast.agent.v1.AgentService.Interrupt:output_type -> holdfast.agent.v1.InterruptResponse
+	57, // 53: holdfast.agent.v1.AgentService.Abort:output_type -> holdfast.agent.v1.AbortResponse
+	58, // 54: holdfast.agent.v1.AgentService.Get:output_type -> holdfast.agent.v1.GetResponse
+	59, // 55: holdfast.agent.v1.AgentService.GetSession:output_type -> holdfast.agent.v1.GetSessionResponse
+	60, // 56: holdfast.agent.v1.AgentService.ListSessions:output_type -> holdfast.agent.v1.ListSessionsResponse
+	61, // 57: holdfast.agent.v1.AgentService.UpdateSession:output_type -> holdfast.agent.v1.UpdateSessionResponse
+	62, // 58: holdfast.agent.v1.AgentService.MergeState:output_type -> holdfast.agent.v1.MergeStateResponse
+	63, // 59: holdfast.agent.v1.AgentService.SetStatus:output_type -> holdfast.agent.v1.SetStatusResponse
+	64, // 60: holdfast.agent.v1.AgentService.PutSubSession:output_type -> holdfast.agent.v1.PutSubSessionResponse
+	65, // 61: holdfast.agent.v1.AgentService.ReadStore:output_type -> holdfast.agent.v1.ReadStoreResponse
+	66, // 62: holdfast.agent.v1.AgentService.DeleteStoreEntries:output_type -> holdfast.agent.v1.DeleteStoreEntriesResponse
+	67, // 63: holdfast.agent.v1.AgentService.DeleteSession:output_type -> holdfast.agent.v1.DeleteSessionResponse
+	68, // 64: holdfast.agent.v1.AgentService.EraseUser:output_type -> holdfast.agent.v1.EraseUserResponse
+	69, // 65: holdfast.agent.v1.AgentService.EraseTenant:output_type -> holdfast.agent.v1.EraseTenantResponse
+	70, // 66: holdfast.agent.v1.AgentService.ListAuditEvents:output_type -> holdfast.agent.v1.ListAuditEventsResponse
+	71, // 67: holdfast.agent.v1.AgentService.ListMessages:output_type -> holdfast.agent.v1.ListMessagesResponse
+	72, // 68: holdfast.agent.v1.AgentService.AppendMessages:output_type -> holdfast.agent.v1.AppendMessagesResponse
+	73, // 69: holdfast.agent.v1.AgentService.AddContext:output_type -> holdfast.agent.v1.AddContextResponse
+	74, // 70: holdfast.agent.v1.AgentService.TruncateMessages:output_type -> holdfast.agent.v1.TruncateMessagesResponse
+	75, // 71: holdfast.agent.v1.AgentService.ListCheckpoints:output_type -> holdfast.agent.v1.ListCheckpointsResponse
+	76, // 72: holdfast.agent.v1.AgentService.GetCheckpoint:output_type -> holdfast.agent.v1.GetCheckpointResponse
+	77, // 73: holdfast.agent.v1.AgentService.Branch:output_type -> holdfast.agent.v1.BranchResponse
+	78, // 74: holdfast.agent.v1.AgentService.Rewind:output_type -> holdfast.agent.v1.RewindResponse
+	79, // 75: holdfast.agent.v1.AgentService.SubmitToolResult:output_type -> holdfast.agent.v1.SubmitToolResultResponse
+	80, // 76: holdfast.agent.v1.AgentService.ListPendingCalls:output_type -> holdfast.agent.v1.ListPendingCallsResponse
+	81, // 77: holdfast.agent.v1.AgentService.GetUsage:output_type -> holdfast.agent.v1.GetUsageResponse
+	82, // 78: holdfast.agent.v1.AgentService.ListUsage:output_type -> holdfast.agent.v1.ListUsageResponse
+	83, // 79: holdfast.agent.v1.AgentService.QueryUsage:output_type -> holdfast.agent.v1.QueryUsageResponse
+	84, // 80: holdfast.agent.v1.AgentService.RecordUsage:output_type -> holdfast.agent.v1.RecordUsageResponse
+	7,  // 81: holdfast.agent.v1.AgentService.ListAgents:output_type -> holdfast.agent.v1.ListAgentsResponse
+	1,  // 82: holdfast.agent.v1.AgentService.PutAgent:output_type -> holdfast.agent.v1.PutAgentResponse
+	3,  // 83: holdfast.agent.v1.AgentService.GetAgent:output_type -> holdfast.agent.v1.GetAgentResponse
+	5,  // 84: holdfast.agent.v1.AgentService.DeleteAgent:output_type -> holdfast.agent.v1.DeleteAgentResponse
+	85, // 85: holdfast.agent.v1.AgentService.CreateToken:output_type -> holdfast.agent.v1.CreateTokenResponse
+	86, // 86: holdfast.agent.v1.AgentService.ListKeys:output_type -> holdfast.agent.v1.ListKeysResponse
+	45, // [45:87] is the sub-list for method output_type
+	3,  // [3:45] is the sub-list for method input_type
 	3,  // [3:3] is the sub-list for extension type_name
 	3,  // [3:3] is the sub-list for extension extendee
 	0,  // [0:3] is the sub-list for field type_name

@@ -19,46 +19,48 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	AgentService_Start_FullMethodName            = "/holdfast.agent.v1.AgentService/Start"
-	AgentService_Stream_FullMethodName           = "/holdfast.agent.v1.AgentService/Stream"
-	AgentService_GetRun_FullMethodName           = "/holdfast.agent.v1.AgentService/GetRun"
-	AgentService_ListRuns_FullMethodName         = "/holdfast.agent.v1.AgentService/ListRuns"
-	AgentService_WaitRun_FullMethodName          = "/holdfast.agent.v1.AgentService/WaitRun"
-	AgentService_Resume_FullMethodName           = "/holdfast.agent.v1.AgentService/Resume"
-	AgentService_CanResume_FullMethodName        = "/holdfast.agent.v1.AgentService/CanResume"
-	AgentService_Interrupt_FullMethodName        = "/holdfast.agent.v1.AgentService/Interrupt"
-	AgentService_Abort_FullMethodName            = "/holdfast.agent.v1.AgentService/Abort"
-	AgentService_Get_FullMethodName              = "/holdfast.agent.v1.AgentService/Get"
-	AgentService_GetSession_FullMethodName       = "/holdfast.agent.v1.AgentService/GetSession"
-	AgentService_ListSessions_FullMethodName     = "/holdfast.agent.v1.AgentService/ListSessions"
-	AgentService_UpdateSession_FullMethodName    = "/holdfast.agent.v1.AgentService/UpdateSession"
-	AgentService_MergeState_FullMethodName       = "/holdfast.agent.v1.AgentService/MergeState"
-	AgentService_SetStatus_FullMethodName        = "/holdfast.agent.v1.AgentService/SetStatus"
-	AgentService_PutSubSession_FullMethodName    = "/holdfast.agent.v1.AgentService/PutSubSession"
-	AgentService_DeleteSession_FullMethodName    = "/holdfast.agent.v1.AgentService/DeleteSession"
-	AgentService_EraseUser_FullMethodName        = "/holdfast.agent.v1.AgentService/EraseUser"
-	AgentService_EraseTenant_FullMethodName      = "/holdfast.agent.v1.AgentService/EraseTenant"
-	AgentService_ListAuditEvents_FullMethodName  = "/holdfast.agent.v1.AgentService/ListAuditEvents"
-	AgentService_ListMessages_FullMethodName     = "/holdfast.agent.v1.AgentService/ListMessages"
-	AgentService_AppendMessages_FullMethodName   = "/holdfast.agent.v1.AgentService/AppendMessages"
-	AgentService_AddContext_FullMethodName       = "/holdfast.agent.v1.AgentService/AddContext"
-	AgentService_TruncateMessages_FullMethodName = "/holdfast.agent.v1.AgentService/TruncateMessages"
-	AgentService_ListCheckpoints_FullMethodName  = "/holdfast.agent.v1.AgentService/ListCheckpoints"
-	AgentService_GetCheckpoint_FullMethodName    = "/holdfast.agent.v1.AgentService/GetCheckpoint"
-	AgentService_Branch_FullMethodName           = "/holdfast.agent.v1.AgentService/Branch"
-	AgentService_Rewind_FullMethodName           = "/holdfast.agent.v1.AgentService/Rewind"
-	AgentService_SubmitToolResult_FullMethodName = "/holdfast.agent.v1.AgentService/SubmitToolResult"
-	AgentService_ListPendingCalls_FullMethodName = "/holdfast.agent.v1.AgentService/ListPendingCalls"
-	AgentService_GetUsage_FullMethodName         = "/holdfast.agent.v1.AgentService/GetUsage"
-	AgentService_ListUsage_FullMethodName        = "/holdfast.agent.v1.AgentService/ListUsage"
-	AgentService_QueryUsage_FullMethodName       = "/holdfast.agent.v1.AgentService/QueryUsage"
-	AgentService_RecordUsage_FullMethodName      = "/holdfast.agent.v1.AgentService/RecordUsage"
-	AgentService_ListAgents_FullMethodName       = "/holdfast.agent.v1.AgentService/ListAgents"
-	AgentService_PutAgent_FullMethodName         = "/holdfast.agent.v1.AgentService/PutAgent"
-	AgentService_GetAgent_FullMethodName         = "/holdfast.agent.v1.AgentService/GetAgent"
-	AgentService_DeleteAgent_FullMethodName      = "/holdfast.agent.v1.AgentService/DeleteAgent"
-	AgentService_CreateToken_FullMethodName      = "/holdfast.agent.v1.AgentService/CreateToken"
-	AgentService_ListKeys_FullMethodName         = "/holdfast.agent.v1.AgentService/ListKeys"
+	AgentService_Start_FullMethodName              = "/holdfast.agent.v1.AgentService/Start"
+	AgentService_Stream_FullMethodName             = "/holdfast.agent.v1.AgentService/Stream"
+	AgentService_GetRun_FullMethodName             = "/holdfast.agent.v1.AgentService/GetRun"
+	AgentService_ListRuns_FullMethodName           = "/holdfast.agent.v1.AgentService/ListRuns"
+	AgentService_WaitRun_FullMethodName            = "/holdfast.agent.v1.AgentService/WaitRun"
+	AgentService_Resume_FullMethodName             = "/holdfast.agent.v1.AgentService/Resume"
+	AgentService_CanResume_FullMethodName          = "/holdfast.agent.v1.AgentService/CanResume"
+	AgentService_Interrupt_FullMethodName          = "/holdfast.agent.v1.AgentService/Interrupt"
+	AgentService_Abort_FullMethodName              = "/holdfast.agent.v1.AgentService/Abort"
+	AgentService_Get_FullMethodName                = "/holdfast.agent.v1.AgentService/Get"
+	AgentService_GetSession_FullMethodName         = "/holdfast.agent.v1.AgentService/GetSession"
+	AgentService_ListSessions_FullMethodName       = "/holdfast.agent.v1.AgentService/ListSessions"
+	AgentService_UpdateSession_FullMethodName      = "/holdfast.agent.v1.AgentService/UpdateSession"
+	AgentService_MergeState_FullMethodName         = "/holdfast.agent.v1.AgentService/MergeState"
+	AgentService_SetStatus_FullMethodName          = "/holdfast.agent.v1.AgentService/SetStatus"
+	AgentService_PutSubSession_FullMethodName      = "/holdfast.agent.v1.AgentService/PutSubSession"
+	AgentService_ReadStore_FullMethodName          = "/holdfast.agent.v1.AgentService/ReadStore"
+	AgentService_DeleteStoreEntries_FullMethodName = "/holdfast.agent.v1.AgentService/DeleteStoreEntries"
+	AgentService_DeleteSession_FullMethodName      = "/holdfast.agent.v1.AgentService/DeleteSession"
+	AgentService_EraseUser_FullMethodName          = "/holdfast.agent.v1.AgentService/EraseUser"
+	AgentService_EraseTenant_FullMethodName        = "/holdfast.agent.v1.AgentService/EraseTenant"
+	AgentService_ListAuditEvents_FullMethodName    = "/holdfast.agent.v1.AgentService/ListAuditEvents"
+	AgentService_ListMessages_FullMethodName       = "/holdfast.agent.v1.AgentService/ListMessages"
+	AgentService_AppendMessages_FullMethodName     = "/holdfast.agent.v1.AgentService/AppendMessages"
+	AgentService_AddContext_FullMethodName         = "/holdfast.agent.v1.AgentService/AddContext"
+	AgentService_TruncateMessages_FullMethodName   = "/holdfast.agent.v1.AgentService/TruncateMessages"
+	AgentService_ListCheckpoints_FullMethodName    = "/holdfast.agent.v1.AgentService/ListCheckpoints"
+	AgentService_GetCheckpoint_FullMethodName      = "/holdfast.agent.v1.AgentService/GetCheckpoint"
+	AgentService_Branch_FullMethodName             = "/holdfast.agent.v1.AgentService/Branch"
+	AgentService_Rewind_FullMethodName             = "/holdfast.agent.v1.AgentService/Rewind"
+	AgentService_SubmitToolResult_FullMethodName   = "/holdfast.agent.v1.AgentService/SubmitToolResult"
+	AgentService_ListPendingCalls_FullMethodName   = "/holdfast.agent.v1.AgentService/ListPendingCalls"
+	AgentService_GetUsage_FullMethodName           = "/holdfast.agent.v1.AgentService/GetUsage"
+	AgentService_ListUsage_FullMethodName          = "/holdfast.agent.v1.AgentService/ListUsage"
+	AgentService_QueryUsage_FullMethodName         = "/holdfast.agent.v1.AgentService/QueryUsage"
+	AgentService_RecordUsage_FullMethodName        = "/holdfast.agent.v1.AgentService/RecordUsage"
+	AgentService_ListAgents_FullMethodName         = "/holdfast.agent.v1.AgentService/ListAgents"
+	AgentService_PutAgent_FullMethodName           = "/holdfast.agent.v1.AgentService/PutAgent"
+	AgentService_GetAgent_FullMethodName           = "/holdfast.agent.v1.AgentService/GetAgent"
+	AgentService_DeleteAgent_FullMethodName        = "/holdfast.agent.v1.AgentService/DeleteAgent"
+	AgentService_CreateToken_FullMethodName        = "/holdfast.agent.v1.AgentService/CreateToken"
+	AgentService_ListKeys_FullMethodName           = "/holdfast.agent.v1.AgentService/ListKeys"
 )
 
 // AgentServiceClient is the client API for AgentService service.
@@ -155,6 +157,13 @@ type AgentServiceClient interface {
 	// this Holdfast does not become a remote one), CHILD_UNKNOWN (a local sub-session does not exist).
 	// INVALID_ARGUMENT: ID_INVALID, STATUS_INVALID.
 	PutSubSession(ctx context.Context, in *PutSubSessionRequest, opts ...grpc.CallOption) (*PutSubSessionResponse, error)
+	// ReadStore reads the private store of a session, which tools and methods write: the entries of the keys, or a range in
+	// the order of the keys' bytes. A page has at most 4 MiB, or one entry. Needs the scope operate. NOT_FOUND
+	// (SESSION_NOT_FOUND). INVALID_ARGUMENT: STORE_KEY_INVALID, LIMIT_INVALID.
+	ReadStore(ctx context.Context, in *ReadStoreRequest, opts ...grpc.CallOption) (*ReadStoreResponse, error)
+	// DeleteStoreEntries deletes keys of the private store of a session, if they exist. Needs the scope operate. NOT_FOUND
+	// (SESSION_NOT_FOUND). INVALID_ARGUMENT: STORE_KEY_INVALID.
+	DeleteStoreEntries(ctx context.Context, in *DeleteStoreEntriesRequest, opts ...grpc.CallOption) (*DeleteStoreEntriesResponse, error)
 	// DeleteSession deletes a session and all sessions below it, with their messages, checkpoints,
 	// calls and usage. Live runs lose their session and end. A repetition is NOT_FOUND
 	// (SESSION_NOT_FOUND). FAILED_PRECONDITION (FAMILY_TOO_LARGE): the tree has more sessions than the
@@ -436,6 +445,26 @@ func (c *agentServiceClient) PutSubSession(ctx context.Context, in *PutSubSessio
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(PutSubSessionResponse)
 	err := c.cc.Invoke(ctx, AgentService_PutSubSession_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentServiceClient) ReadStore(ctx context.Context, in *ReadStoreRequest, opts ...grpc.CallOption) (*ReadStoreResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReadStoreResponse)
+	err := c.cc.Invoke(ctx, AgentService_ReadStore_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentServiceClient) DeleteStoreEntries(ctx context.Context, in *DeleteStoreEntriesRequest, opts ...grpc.CallOption) (*DeleteStoreEntriesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeleteStoreEntriesResponse)
+	err := c.cc.Invoke(ctx, AgentService_DeleteStoreEntries_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -776,6 +805,13 @@ type AgentServiceServer interface {
 	// this Holdfast does not become a remote one), CHILD_UNKNOWN (a local sub-session does not exist).
 	// INVALID_ARGUMENT: ID_INVALID, STATUS_INVALID.
 	PutSubSession(context.Context, *PutSubSessionRequest) (*PutSubSessionResponse, error)
+	// ReadStore reads the private store of a session, which tools and methods write: the entries of the keys, or a range in
+	// the order of the keys' bytes. A page has at most 4 MiB, or one entry. Needs the scope operate. NOT_FOUND
+	// (SESSION_NOT_FOUND). INVALID_ARGUMENT: STORE_KEY_INVALID, LIMIT_INVALID.
+	ReadStore(context.Context, *ReadStoreRequest) (*ReadStoreResponse, error)
+	// DeleteStoreEntries deletes keys of the private store of a session, if they exist. Needs the scope operate. NOT_FOUND
+	// (SESSION_NOT_FOUND). INVALID_ARGUMENT: STORE_KEY_INVALID.
+	DeleteStoreEntries(context.Context, *DeleteStoreEntriesRequest) (*DeleteStoreEntriesResponse, error)
 	// DeleteSession deletes a session and all sessions below it, with their messages, checkpoints,
 	// calls and usage. Live runs lose their session and end. A repetition is NOT_FOUND
 	// (SESSION_NOT_FOUND). FAILED_PRECONDITION (FAMILY_TOO_LARGE): the tree has more sessions than the
@@ -941,6 +977,12 @@ func (UnimplementedAgentServiceServer) SetStatus(context.Context, *SetStatusRequ
 }
 func (UnimplementedAgentServiceServer) PutSubSession(context.Context, *PutSubSessionRequest) (*PutSubSessionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method PutSubSession not implemented")
+}
+func (UnimplementedAgentServiceServer) ReadStore(context.Context, *ReadStoreRequest) (*ReadStoreResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReadStore not implemented")
+}
+func (UnimplementedAgentServiceServer) DeleteStoreEntries(context.Context, *DeleteStoreEntriesRequest) (*DeleteStoreEntriesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeleteStoreEntries not implemented")
 }
 func (UnimplementedAgentServiceServer) DeleteSession(context.Context, *DeleteSessionRequest) (*DeleteSessionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteSession not implemented")
@@ -1312,6 +1354,42 @@ func _AgentService_PutSubSession_Handler(srv interface{}, ctx context.Context, d
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(AgentServiceServer).PutSubSession(ctx, req.(*PutSubSessionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AgentService_ReadStore_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReadStoreRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).ReadStore(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_ReadStore_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).ReadStore(ctx, req.(*ReadStoreRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AgentService_DeleteStoreEntries_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeleteStoreEntriesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).DeleteStoreEntries(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_DeleteStoreEntries_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).DeleteStoreEntries(ctx, req.(*DeleteStoreEntriesRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -1814,6 +1892,14 @@ var AgentService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "PutSubSession",
 			Handler:    _AgentService_PutSubSession_Handler,
+		},
+		{
+			MethodName: "ReadStore",
+			Handler:    _AgentService_ReadStore_Handler,
+		},
+		{
+			MethodName: "DeleteStoreEntries",
+			Handler:    _AgentService_DeleteStoreEntries_Handler,
 		},
 		{
 			MethodName: "DeleteSession",

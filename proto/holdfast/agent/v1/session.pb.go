@@ -1701,6 +1701,299 @@ func (*PutSubSessionResponse) Descriptor() ([]byte, []int) {
 	return file_holdfast_agent_v1_session_proto_rawDescGZIP(), []int{18}
 }
 
+type ReadStoreRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	SessionId string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// The entries to read, at most 1000. None reads the range.
+	Keys []string `protobuf:"bytes,2,rep,name=keys,proto3" json:"keys,omitempty"`
+	// Of the keys of the range.
+	Prefix string `protobuf:"bytes,3,opt,name=prefix,proto3" json:"prefix,omitempty"`
+	// The page begins after this key.
+	After string `protobuf:"bytes,4,opt,name=after,proto3" json:"after,omitempty"`
+	// 1 to 200; 0 means 50.
+	Limit int32 `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`
+	// Leaves the values out. They do not count for the size of the page.
+	KeysOnly      bool `protobuf:"varint,6,opt,name=keys_only,json=keysOnly,proto3" json:"keys_only,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadStoreRequest) Reset() {
+	*x = ReadStoreRequest{}
+	mi := &file_holdfast_agent_v1_session_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadStoreRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadStoreRequest) ProtoMessage() {}
+
+func (x *ReadStoreRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_agent_v1_session_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadStoreRequest.ProtoReflect.Descriptor instead.
+func (*ReadStoreRequest) Descriptor() ([]byte, []int) {
+	return file_holdfast_agent_v1_session_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *ReadStoreRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *ReadStoreRequest) GetKeys() []string {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *ReadStoreRequest) GetPrefix() string {
+	if x != nil {
+		return x.Prefix
+	}
+	return ""
+}
+
+func (x *ReadStoreRequest) GetAfter() string {
+	if x != nil {
+		return x.After
+	}
+	return ""
+}
+
+func (x *ReadStoreRequest) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *ReadStoreRequest) GetKeysOnly() bool {
+	if x != nil {
+		return x.KeysOnly
+	}
+	return false
+}
+
+type ReadStoreResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Entries []*StoreEntry          `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
+	// More entries follow the last one.
+	HasMore       bool `protobuf:"varint,2,opt,name=has_more,json=hasMore,proto3" json:"has_more,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadStoreResponse) Reset() {
+	*x = ReadStoreResponse{}
+	mi := &file_holdfast_agent_v1_session_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadStoreResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadStoreResponse) ProtoMessage() {}
+
+func (x *ReadStoreResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_agent_v1_session_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadStoreResponse.ProtoReflect.Descriptor instead.
+func (*ReadStoreResponse) Descriptor() ([]byte, []int) {
+	return file_holdfast_agent_v1_session_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *ReadStoreResponse) GetEntries() []*StoreEntry {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
+func (x *ReadStoreResponse) GetHasMore() bool {
+	if x != nil {
+		return x.HasMore
+	}
+	return false
+}
+
+// StoreEntry is a key of a private store.
+type StoreEntry struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Key   string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Value string                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
+	// The size of the key and the value in bytes.
+	Bytes         int64 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreEntry) Reset() {
+	*x = StoreEntry{}
+	mi := &file_holdfast_agent_v1_session_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreEntry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreEntry) ProtoMessage() {}
+
+func (x *StoreEntry) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_agent_v1_session_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreEntry.ProtoReflect.Descriptor instead.
+func (*StoreEntry) Descriptor() ([]byte, []int) {
+	return file_holdfast_agent_v1_session_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *StoreEntry) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *StoreEntry) GetValue() string {
+	if x != nil {
+		return x.Value
+	}
+	return ""
+}
+
+func (x *StoreEntry) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+type DeleteStoreEntriesRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	SessionId string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// At least one and at most 1000, each once.
+	Keys          []string `protobuf:"bytes,2,rep,name=keys,proto3" json:"keys,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteStoreEntriesRequest) Reset() {
+	*x = DeleteStoreEntriesRequest{}
+	mi := &file_holdfast_agent_v1_session_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteStoreEntriesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteStoreEntriesRequest) ProtoMessage() {}
+
+func (x *DeleteStoreEntriesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_agent_v1_session_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteStoreEntriesRequest.ProtoReflect.Descriptor instead.
+func (*DeleteStoreEntriesRequest) Descriptor() ([]byte, []int) {
+	return file_holdfast_agent_v1_session_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *DeleteStoreEntriesRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *DeleteStoreEntriesRequest) GetKeys() []string {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+type DeleteStoreEntriesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteStoreEntriesResponse) Reset() {
+	*x = DeleteStoreEntriesResponse{}
+	mi := &file_holdfast_agent_v1_session_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteStoreEntriesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteStoreEntriesResponse) ProtoMessage() {}
+
+func (x *DeleteStoreEntriesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_agent_v1_session_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteStoreEntriesResponse.ProtoReflect.Descriptor instead.
+func (*DeleteStoreEntriesResponse) Descriptor() ([]byte, []int) {
+	return file_holdfast_agent_v1_session_proto_rawDescGZIP(), []int{23}
+}
+
 type DeleteSessionRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	SessionId     string                 `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
@@ -1710,7 +2003,7 @@ type DeleteSessionRequest struct {
 
 func (x *DeleteSessionRequest) Reset() {
 	*x = DeleteSessionRequest{}
-	mi := &file_holdfast_agent_v1_session_proto_msgTypes[19]
+	mi := &file_holdfast_agent_v1_session_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1722,7 +2015,7 @@ func (x *DeleteSessionRequest) String() string {
 func (*DeleteSessionRequest) ProtoMessage() {}
 
 func (x *DeleteSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_session_proto_msgTypes[19]
+	mi := &file_holdfast_agent_v1_session_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1735,7 +2028,7 @@ func (x *DeleteSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSessionRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSessionRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_session_proto_rawDescGZIP(), []int{19}
+	return file_holdfast_agent_v1_session_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DeleteSessionRequest) GetSessionId() string {
@@ -1757,7 +2050,7 @@ type DeleteSessionResponse struct {
 
 func (x *DeleteSessionResponse) Reset() {
 	*x = DeleteSessionResponse{}
-	mi := &file_holdfast_agent_v1_session_proto_msgTypes[20]
+	mi := &file_holdfast_agent_v1_session_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1769,7 +2062,7 @@ func (x *DeleteSessionResponse) String() string {
 func (*DeleteSessionResponse) ProtoMessage() {}
 
 func (x *DeleteSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_agent_v1_session_proto_msgTypes[20]
+	mi := &file_holdfast_agent_v1_session_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1782,7 +2075,7 @@ func (x *DeleteSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSessionResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSessionResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_agent_v1_session_proto_rawDescGZIP(), []int{20}
+	return file_holdfast_agent_v1_session_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DeleteSessionResponse) GetDeleted() int32 {
@@ -2007,7 +2300,32 @@ const file_holdfast_agent_v1_session_proto_rawDesc = "" +
 	"\vsub_session\x18\x02 \x01(\v2\x1d.holdfast.agent.v1.SubSessionB\xd7\x01\xbaH\xd3\x01\xba\x01\xcf\x01\n" +
 	"\x0eSTATUS_INVALID\x12\x1fmust have a status of a session\x1a\x9b\x01this.status in ['active', 'completed', 'failed', 'interrupted', 'paused', 'suspended_client_tool', 'suspended_awaiting_children', 'suspended_step_partial']R\n" +
 	"subSession\"\x17\n" +
-	"\x15PutSubSessionResponse\"A\n" +
+	"\x15PutSubSessionResponse\"\xbe\x01\n" +
+	"\x10ReadStoreRequest\x12)\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x88\xea0\x80\x02R\tsessionId\x12\x12\n" +
+	"\x04keys\x18\x02 \x03(\tR\x04keys\x12\x16\n" +
+	"\x06prefix\x18\x03 \x01(\tR\x06prefix\x12\x14\n" +
+	"\x05after\x18\x04 \x01(\tR\x05after\x12 \n" +
+	"\x05limit\x18\x05 \x01(\x05B\n" +
+	"\xbaH\a\x1a\x05\x88\xea0\xc8\x01R\x05limit\x12\x1b\n" +
+	"\tkeys_only\x18\x06 \x01(\bR\bkeysOnly\"g\n" +
+	"\x11ReadStoreResponse\x127\n" +
+	"\aentries\x18\x01 \x03(\v2\x1d.holdfast.agent.v1.StoreEntryR\aentries\x12\x19\n" +
+	"\bhas_more\x18\x02 \x01(\bR\ahasMore\"P\n" +
+	"\n" +
+	"StoreEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x1a\n" +
+	"\x05value\x18\x02 \x01(\tB\x04\xe8\xe0\x18\x01R\x05value\x12\x14\n" +
+	"\x05bytes\x18\x03 \x01(\x03R\x05bytes\"\xa2\x01\n" +
+	"\x19DeleteStoreEntriesRequest\x12)\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x88\xea0\x80\x02R\tsessionId\x12Z\n" +
+	"\x04keys\x18\x02 \x03(\tBF\xbaHC\xba\x01@\n" +
+	"\x11STORE_KEY_INVALID\x12\x1amust have at least one key\x1a\x0fthis.size() > 0R\x04keys\"\x1c\n" +
+	"\x1aDeleteStoreEntriesResponse\"A\n" +
 	"\x14DeleteSessionRequest\x12)\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\n" +
@@ -2028,62 +2346,68 @@ func file_holdfast_agent_v1_session_proto_rawDescGZIP() []byte {
 	return file_holdfast_agent_v1_session_proto_rawDescData
 }
 
-var file_holdfast_agent_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_holdfast_agent_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_holdfast_agent_v1_session_proto_goTypes = []any{
-	(*GetRequest)(nil),            // 0: holdfast.agent.v1.GetRequest
-	(*GetResponse)(nil),           // 1: holdfast.agent.v1.GetResponse
-	(*Session)(nil),               // 2: holdfast.agent.v1.Session
-	(*SubSession)(nil),            // 3: holdfast.agent.v1.SubSession
-	(*GetSessionRequest)(nil),     // 4: holdfast.agent.v1.GetSessionRequest
-	(*GetSessionResponse)(nil),    // 5: holdfast.agent.v1.GetSessionResponse
-	(*ListSessionsRequest)(nil),   // 6: holdfast.agent.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),  // 7: holdfast.agent.v1.ListSessionsResponse
-	(*UpdateSessionRequest)(nil),  // 8: holdfast.agent.v1.UpdateSessionRequest
-	(*Tags)(nil),                  // 9: holdfast.agent.v1.Tags
-	(*Metadata)(nil),              // 10: holdfast.agent.v1.Metadata
-	(*UpdateSessionResponse)(nil), // 11: holdfast.agent.v1.UpdateSessionResponse
-	(*StateOp)(nil),               // 12: holdfast.agent.v1.StateOp
-	(*MergeStateRequest)(nil),     // 13: holdfast.agent.v1.MergeStateRequest
-	(*MergeStateResponse)(nil),    // 14: holdfast.agent.v1.MergeStateResponse
-	(*SetStatusRequest)(nil),      // 15: holdfast.agent.v1.SetStatusRequest
-	(*SetStatusResponse)(nil),     // 16: holdfast.agent.v1.SetStatusResponse
-	(*PutSubSessionRequest)(nil),  // 17: holdfast.agent.v1.PutSubSessionRequest
-	(*PutSubSessionResponse)(nil), // 18: holdfast.agent.v1.PutSubSessionResponse
-	(*DeleteSessionRequest)(nil),  // 19: holdfast.agent.v1.DeleteSessionRequest
-	(*DeleteSessionResponse)(nil), // 20: holdfast.agent.v1.DeleteSessionResponse
-	nil,                           // 21: holdfast.agent.v1.Session.MetadataEntry
-	nil,                           // 22: holdfast.agent.v1.ListSessionsRequest.MetadataEntry
-	nil,                           // 23: holdfast.agent.v1.Metadata.PairsEntry
-	(*PendingCall)(nil),           // 24: holdfast.agent.v1.PendingCall
-	(*QueuedReason)(nil),          // 25: holdfast.agent.v1.QueuedReason
-	(*Failure)(nil),               // 26: holdfast.agent.v1.Failure
-	(*Run)(nil),                   // 27: holdfast.agent.v1.Run
-	(*v1.Removed)(nil),            // 28: holdfast.event.v1.Removed
+	(*GetRequest)(nil),                 // 0: holdfast.agent.v1.GetRequest
+	(*GetResponse)(nil),                // 1: holdfast.agent.v1.GetResponse
+	(*Session)(nil),                    // 2: holdfast.agent.v1.Session
+	(*SubSession)(nil),                 // 3: holdfast.agent.v1.SubSession
+	(*GetSessionRequest)(nil),          // 4: holdfast.agent.v1.GetSessionRequest
+	(*GetSessionResponse)(nil),         // 5: holdfast.agent.v1.GetSessionResponse
+	(*ListSessionsRequest)(nil),        // 6: holdfast.agent.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),       // 7: holdfast.agent.v1.ListSessionsResponse
+	(*UpdateSessionRequest)(nil),       // 8: holdfast.agent.v1.UpdateSessionRequest
+	(*Tags)(nil),                       // 9: holdfast.agent.v1.Tags
+	(*Metadata)(nil),                   // 10: holdfast.agent.v1.Metadata
+	(*UpdateSessionResponse)(nil),      // 11: holdfast.agent.v1.UpdateSessionResponse
+	(*StateOp)(nil),                    // 12: holdfast.agent.v1.StateOp
+	(*MergeStateRequest)(nil),          // 13: holdfast.agent.v1.MergeStateRequest
+	(*MergeStateResponse)(nil),         // 14: holdfast.agent.v1.MergeStateResponse
+	(*SetStatusRequest)(nil),           // 15: holdfast.agent.v1.SetStatusRequest
+	(*SetStatusResponse)(nil),          // 16: holdfast.agent.v1.SetStatusResponse
+	(*PutSubSessionRequest)(nil),       // 17: holdfast.agent.v1.PutSubSessionRequest
+	(*PutSubSessionResponse)(nil),      // 18: holdfast.agent.v1.PutSubSessionResponse
+	(*ReadStoreRequest)(nil),           // 19: holdfast.agent.v1.ReadStoreRequest
+	(*ReadStoreResponse)(nil),          // 20: holdfast.agent.v1.ReadStoreResponse
+	(*StoreEntry)(nil),                 // 21: holdfast.agent.v1.StoreEntry
+	(*DeleteStoreEntriesRequest)(nil),  // 22: holdfast.agent.v1.DeleteStoreEntriesRequest
+	(*DeleteStoreEntriesResponse)(nil), // 23: holdfast.agent.v1.DeleteStoreEntriesResponse
+	(*DeleteSessionRequest)(nil),       // 24: holdfast.agent.v1.DeleteSessionRequest
+	(*DeleteSessionResponse)(nil),      // 25: holdfast.agent.v1.DeleteSessionResponse
+	nil,                                // 26: holdfast.agent.v1.Session.MetadataEntry
+	nil,                                // 27: holdfast.agent.v1.ListSessionsRequest.MetadataEntry
+	nil,                                // 28: holdfast.agent.v1.Metadata.PairsEntry
+	(*PendingCall)(nil),                // 29: holdfast.agent.v1.PendingCall
+	(*QueuedReason)(nil),               // 30: holdfast.agent.v1.QueuedReason
+	(*Failure)(nil),                    // 31: holdfast.agent.v1.Failure
+	(*Run)(nil),                        // 32: holdfast.agent.v1.Run
+	(*v1.Removed)(nil),                 // 33: holdfast.event.v1.Removed
 }
 var file_holdfast_agent_v1_session_proto_depIdxs = []int32{
-	24, // 0: holdfast.agent.v1.GetResponse.pending_calls:type_name -> holdfast.agent.v1.PendingCall
-	25, // 1: holdfast.agent.v1.GetResponse.queued_reason:type_name -> holdfast.agent.v1.QueuedReason
-	21, // 2: holdfast.agent.v1.Session.metadata:type_name -> holdfast.agent.v1.Session.MetadataEntry
-	26, // 3: holdfast.agent.v1.Session.failure:type_name -> holdfast.agent.v1.Failure
+	29, // 0: holdfast.agent.v1.GetResponse.pending_calls:type_name -> holdfast.agent.v1.PendingCall
+	30, // 1: holdfast.agent.v1.GetResponse.queued_reason:type_name -> holdfast.agent.v1.QueuedReason
+	26, // 2: holdfast.agent.v1.Session.metadata:type_name -> holdfast.agent.v1.Session.MetadataEntry
+	31, // 3: holdfast.agent.v1.Session.failure:type_name -> holdfast.agent.v1.Failure
 	2,  // 4: holdfast.agent.v1.GetSessionResponse.session:type_name -> holdfast.agent.v1.Session
-	27, // 5: holdfast.agent.v1.GetSessionResponse.run:type_name -> holdfast.agent.v1.Run
-	27, // 6: holdfast.agent.v1.GetSessionResponse.waiting:type_name -> holdfast.agent.v1.Run
-	24, // 7: holdfast.agent.v1.GetSessionResponse.pending_calls:type_name -> holdfast.agent.v1.PendingCall
+	32, // 5: holdfast.agent.v1.GetSessionResponse.run:type_name -> holdfast.agent.v1.Run
+	32, // 6: holdfast.agent.v1.GetSessionResponse.waiting:type_name -> holdfast.agent.v1.Run
+	29, // 7: holdfast.agent.v1.GetSessionResponse.pending_calls:type_name -> holdfast.agent.v1.PendingCall
 	3,  // 8: holdfast.agent.v1.GetSessionResponse.sub_sessions:type_name -> holdfast.agent.v1.SubSession
-	22, // 9: holdfast.agent.v1.ListSessionsRequest.metadata:type_name -> holdfast.agent.v1.ListSessionsRequest.MetadataEntry
+	27, // 9: holdfast.agent.v1.ListSessionsRequest.metadata:type_name -> holdfast.agent.v1.ListSessionsRequest.MetadataEntry
 	2,  // 10: holdfast.agent.v1.ListSessionsResponse.sessions:type_name -> holdfast.agent.v1.Session
 	9,  // 11: holdfast.agent.v1.UpdateSessionRequest.tags:type_name -> holdfast.agent.v1.Tags
 	10, // 12: holdfast.agent.v1.UpdateSessionRequest.metadata:type_name -> holdfast.agent.v1.Metadata
-	23, // 13: holdfast.agent.v1.Metadata.pairs:type_name -> holdfast.agent.v1.Metadata.PairsEntry
+	28, // 13: holdfast.agent.v1.Metadata.pairs:type_name -> holdfast.agent.v1.Metadata.PairsEntry
 	12, // 14: holdfast.agent.v1.MergeStateRequest.ops:type_name -> holdfast.agent.v1.StateOp
-	26, // 15: holdfast.agent.v1.SetStatusRequest.failure:type_name -> holdfast.agent.v1.Failure
+	31, // 15: holdfast.agent.v1.SetStatusRequest.failure:type_name -> holdfast.agent.v1.Failure
 	3,  // 16: holdfast.agent.v1.PutSubSessionRequest.sub_session:type_name -> holdfast.agent.v1.SubSession
-	28, // 17: holdfast.agent.v1.DeleteSessionResponse.removed:type_name -> holdfast.event.v1.Removed
-	18, // [18:18] is the sub-list for method output_type
-	18, // [18:18] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	21, // 17: holdfast.agent.v1.ReadStoreResponse.entries:type_name -> holdfast.agent.v1.StoreEntry
+	33, // 18: holdfast.agent.v1.DeleteSessionResponse.removed:type_name -> holdfast.event.v1.Removed
+	19, // [19:19] is the sub-list for method output_type
+	19, // [19:19] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_agent_v1_session_proto_init() }
@@ -2112,7 +2436,7 @@ func file_holdfast_agent_v1_session_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_agent_v1_session_proto_rawDesc), len(file_holdfast_agent_v1_session_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   24,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -68,6 +68,11 @@ const (
 	// AgentServicePutSubSessionProcedure is the fully-qualified name of the AgentService's
 	// PutSubSession RPC.
 	AgentServicePutSubSessionProcedure = "/holdfast.agent.v1.AgentService/PutSubSession"
+	// AgentServiceReadStoreProcedure is the fully-qualified name of the AgentService's ReadStore RPC.
+	AgentServiceReadStoreProcedure = "/holdfast.agent.v1.AgentService/ReadStore"
+	// AgentServiceDeleteStoreEntriesProcedure is the fully-qualified name of the AgentService's
+	// DeleteStoreEntries RPC.
+	AgentServiceDeleteStoreEntriesProcedure = "/holdfast.agent.v1.AgentService/DeleteStoreEntries"
 	// AgentServiceDeleteSessionProcedure is the fully-qualified name of the AgentService's
 	// DeleteSession RPC.
 	AgentServiceDeleteSessionProcedure = "/holdfast.agent.v1.AgentService/DeleteSession"
@@ -212,6 +217,13 @@ type AgentServiceClient interface {
 	// this Holdfast does not become a remote one), CHILD_UNKNOWN (a local sub-session does not exist).
 	// INVALID_ARGUMENT: ID_INVALID, STATUS_INVALID.
 	PutSubSession(context.Context, *v1.PutSubSessionRequest) (*v1.PutSubSessionResponse, error)
+	// ReadStore reads the private store of a session, which tools and methods write: the entries of the keys, or a range in
+	// the order of the keys' bytes. A page has at most 4 MiB, or one entry. Needs the scope operate. NOT_FOUND
+	// (SESSION_NOT_FOUND). INVALID_ARGUMENT: STORE_KEY_INVALID, LIMIT_INVALID.
+	ReadStore(context.Context, *v1.ReadStoreRequest) (*v1.ReadStoreResponse, error)
+	// DeleteStoreEntries deletes keys of the private store of a session, if they exist. Needs the scope operate. NOT_FOUND
+	// (SESSION_NOT_FOUND). INVALID_ARGUMENT: STORE_KEY_INVALID.
+	DeleteStoreEntries(context.Context, *v1.DeleteStoreEntriesRequest) (*v1.DeleteStoreEntriesResponse, error)
 	// DeleteSession deletes a session and all sessions below it, with their messages, checkpoints,
 	// calls and usage. Live runs lose their session and end. A repetition is NOT_FOUND
 	// (SESSION_NOT_FOUND). FAILED_PRECONDITION (FAMILY_TOO_LARGE): the tree has more sessions than the
@@ -429,6 +441,18 @@ func NewAgentServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(agentServiceMethods.ByName("PutSubSession")),
 			connect.WithClientOptions(opts...),
 		),
+		readStore: connect.NewClient[v1.ReadStoreRequest, v1.ReadStoreResponse](
+			httpClient,
+			baseURL+AgentServiceReadStoreProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("ReadStore")),
+			connect.WithClientOptions(opts...),
+		),
+		deleteStoreEntries: connect.NewClient[v1.DeleteStoreEntriesRequest, v1.DeleteStoreEntriesResponse](
+			httpClient,
+			baseURL+AgentServiceDeleteStoreEntriesProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("DeleteStoreEntries")),
+			connect.WithClientOptions(opts...),
+		),
 		deleteSession: connect.NewClient[v1.DeleteSessionRequest, v1.DeleteSessionResponse](
 			httpClient,
 			baseURL+AgentServiceDeleteSessionProcedure,
@@ -578,46 +602,48 @@ func NewAgentServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 
 // agentServiceClient implements AgentServiceClient.
 type agentServiceClient struct {
-	start            *connect.Client[v1.StartRequest, v1.StartResponse]
-	stream           *connect.Client[v1.StreamRequest, v1.StreamResponse]
-	getRun           *connect.Client[v1.GetRunRequest, v1.GetRunResponse]
-	listRuns         *connect.Client[v1.ListRunsRequest, v1.ListRunsResponse]
-	waitRun          *connect.Client[v1.WaitRunRequest, v1.WaitRunResponse]
-	resume           *connect.Client[v1.ResumeRequest, v1.ResumeResponse]
-	canResume        *connect.Client[v1.CanResumeRequest, v1.CanResumeResponse]
-	interrupt        *connect.Client[v1.InterruptRequest, v1.InterruptResponse]
-	abort            *connect.Client[v1.AbortRequest, v1.AbortResponse]
-	get              *connect.Client[v1.GetRequest, v1.GetResponse]
-	getSession       *connect.Client[v1.GetSessionRequest, v1.GetSessionResponse]
-	listSessions     *connect.Client[v1.ListSessionsRequest, v1.ListSessionsResponse]
-	updateSession    *connect.Client[v1.UpdateSessionRequest, v1.UpdateSessionResponse]
-	mergeState       *connect.Client[v1.MergeStateRequest, v1.MergeStateResponse]
-	setStatus        *connect.Client[v1.SetStatusRequest, v1.SetStatusResponse]
-	putSubSession    *connect.Client[v1.PutSubSessionRequest, v1.PutSubSessionResponse]
-	deleteSession    *connect.Client[v1.DeleteSessionRequest, v1.DeleteSessionResponse]
-	eraseUser        *connect.Client[v1.EraseUserRequest, v1.EraseUserResponse]
-	eraseTenant      *connect.Client[v1.EraseTenantRequest, v1.EraseTenantResponse]
-	listAuditEvents  *connect.Client[v1.ListAuditEventsRequest, v1.ListAuditEventsResponse]
-	listMessages     *connect.Client[v1.ListMessagesRequest, v1.ListMessagesResponse]
-	appendMessages   *connect.Client[v1.AppendMessagesRequest, v1.AppendMessagesResponse]
-	addContext       *connect.Client[v1.AddContextRequest, v1.AddContextResponse]
-	truncateMessages *connect.Client[v1.TruncateMessagesRequest, v1.TruncateMessagesResponse]
-	listCheckpoints  *connect.Client[v1.ListCheckpointsRequest, v1.ListCheckpointsResponse]
-	getCheckpoint    *connect.Client[v1.GetCheckpointRequest, v1.GetCheckpointResponse]
-	branch           *connect.Client[v1.BranchRequest, v1.BranchResponse]
-	rewind           *connect.Client[v1.RewindRequest, v1.RewindResponse]
-	submitToolResult *connect.Client[v1.SubmitToolResultRequest, v1.SubmitToolResultResponse]
-	listPendingCalls *connect.Client[v1.ListPendingCallsRequest, v1.ListPendingCallsResponse]
-	getUsage         *connect.Client[v1.GetUsageRequest, v1.GetUsageResponse]
-	listUsage        *connect.Client[v1.ListUsageRequest, v1.ListUsageResponse]
-	queryUsage       *connect.Client[v1.QueryUsageRequest, v1.QueryUsageResponse]
-	recordUsage      *connect.Client[v1.RecordUsageRequest, v1.RecordUsageResponse]
-	listAgents       *connect.Client[v1.ListAgentsRequest, v1.ListAgentsResponse]
-	putAgent         *connect.Client[v1.PutAgentRequest, v1.PutAgentResponse]
-	getAgent         *connect.Client[v1.GetAgentRequest, v1.GetAgentResponse]
-	deleteAgent      *connect.Client[v1.DeleteAgentRequest, v1.DeleteAgentResponse]
-	createToken      *connect.Client[v1.CreateTokenRequest, v1.CreateTokenResponse]
-	listKeys         *connect.Client[v1.ListKeysRequest, v1.ListKeysResponse]
+	start              *connect.Client[v1.StartRequest, v1.StartResponse]
+	stream             *connect.Client[v1.StreamRequest, v1.StreamResponse]
+	getRun             *connect.Client[v1.GetRunRequest, v1.GetRunResponse]
+	listRuns           *connect.Client[v1.ListRunsRequest, v1.ListRunsResponse]
+	waitRun            *connect.Client[v1.WaitRunRequest, v1.WaitRunResponse]
+	resume             *connect.Client[v1.ResumeRequest, v1.ResumeResponse]
+	canResume          *connect.Client[v1.CanResumeRequest, v1.CanResumeResponse]
+	interrupt          *connect.Client[v1.InterruptRequest, v1.InterruptResponse]
+	abort              *connect.Client[v1.AbortRequest, v1.AbortResponse]
+	get                *connect.Client[v1.GetRequest, v1.GetResponse]
+	getSession         *connect.Client[v1.GetSessionRequest, v1.GetSessionResponse]
+	listSessions       *connect.Client[v1.ListSessionsRequest, v1.ListSessionsResponse]
+	updateSession      *connect.Client[v1.UpdateSessionRequest, v1.UpdateSessionResponse]
+	mergeState         *connect.Client[v1.MergeStateRequest, v1.MergeStateResponse]
+	setStatus          *connect.Client[v1.SetStatusRequest, v1.SetStatusResponse]
+	putSubSession      *connect.Client[v1.PutSubSessionRequest, v1.PutSubSessionResponse]
+	readStore          *connect.Client[v1.ReadStoreRequest, v1.ReadStoreResponse]
+	deleteStoreEntries *connect.Client[v1.DeleteStoreEntriesRequest, v1.DeleteStoreEntriesResponse]
+	deleteSession      *connect.Client[v1.DeleteSessionRequest, v1.DeleteSessionResponse]
+	eraseUser          *connect.Client[v1.EraseUserRequest, v1.EraseUserResponse]
+	eraseTenant        *connect.Client[v1.EraseTenantRequest, v1.EraseTenantResponse]
+	listAuditEvents    *connect.Client[v1.ListAuditEventsRequest, v1.ListAuditEventsResponse]
+	listMessages       *connect.Client[v1.ListMessagesRequest, v1.ListMessagesResponse]
+	appendMessages     *connect.Client[v1.AppendMessagesRequest, v1.AppendMessagesResponse]
+	addContext         *connect.Client[v1.AddContextRequest, v1.AddContextResponse]
+	truncateMessages   *connect.Client[v1.TruncateMessagesRequest, v1.TruncateMessagesResponse]
+	listCheckpoints    *connect.Client[v1.ListCheckpointsRequest, v1.ListCheckpointsResponse]
+	getCheckpoint      *connect.Client[v1.GetCheckpointRequest, v1.GetCheckpointResponse]
+	branch             *connect.Client[v1.BranchRequest, v1.BranchResponse]
+	rewind             *connect.Client[v1.RewindRequest, v1.RewindResponse]
+	submitToolResult   *connect.Client[v1.SubmitToolResultRequest, v1.SubmitToolResultResponse]
+	listPendingCalls   *connect.Client[v1.ListPendingCallsRequest, v1.ListPendingCallsResponse]
+	getUsage           *connect.Client[v1.GetUsageRequest, v1.GetUsageResponse]
+	listUsage          *connect.Client[v1.ListUsageRequest, v1.ListUsageResponse]
+	queryUsage         *connect.Client[v1.QueryUsageRequest, v1.QueryUsageResponse]
+	recordUsage        *connect.Client[v1.RecordUsageRequest, v1.RecordUsageResponse]
+	listAgents         *connect.Client[v1.ListAgentsRequest, v1.ListAgentsResponse]
+	putAgent           *connect.Client[v1.PutAgentRequest, v1.PutAgentResponse]
+	getAgent           *connect.Client[v1.GetAgentRequest, v1.GetAgentResponse]
+	deleteAgent        *connect.Client[v1.DeleteAgentRequest, v1.DeleteAgentResponse]
+	createToken        *connect.Client[v1.CreateTokenRequest, v1.CreateTokenResponse]
+	listKeys           *connect.Client[v1.ListKeysRequest, v1.ListKeysResponse]
 }
 
 // Start calls holdfast.agent.v1.AgentService.Start.
@@ -754,6 +780,24 @@ func (c *agentServiceClient) SetStatus(ctx context.Context, req *v1.SetStatusReq
 // PutSubSession calls holdfast.agent.v1.AgentService.PutSubSession.
 func (c *agentServiceClient) PutSubSession(ctx context.Context, req *v1.PutSubSessionRequest) (*v1.PutSubSessionResponse, error) {
 	response, err := c.putSubSession.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ReadStore calls holdfast.agent.v1.AgentService.ReadStore.
+func (c *agentServiceClient) ReadStore(ctx context.Context, req *v1.ReadStoreRequest) (*v1.ReadStoreResponse, error) {
+	response, err := c.readStore.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// DeleteStoreEntries calls holdfast.agent.v1.AgentService.DeleteStoreEntries.
+func (c *agentServiceClient) DeleteStoreEntries(ctx context.Context, req *v1.DeleteStoreEntriesRequest) (*v1.DeleteStoreEntriesResponse, error) {
+	response, err := c.deleteStoreEntries.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -1057,6 +1101,13 @@ type AgentServiceHandler interface {
 	// this Holdfast does not become a remote one), CHILD_UNKNOWN (a local sub-session does not exist).
 	// INVALID_ARGUMENT: ID_INVALID, STATUS_INVALID.
 	PutSubSession(context.Context, *v1.PutSubSessionRequest) (*v1.PutSubSessionResponse, error)
+	// ReadStore reads the private store of a session, which tools and methods write: the entries of the keys, or a range in
+	// the order of the keys' bytes. A page has at most 4 MiB, or one entry. Needs the scope operate. NOT_FOUND
+	// (SESSION_NOT_FOUND). INVALID_ARGUMENT: STORE_KEY_INVALID, LIMIT_INVALID.
+	ReadStore(context.Context, *v1.ReadStoreRequest) (*v1.ReadStoreResponse, error)
+	// DeleteStoreEntries deletes keys of the private store of a session, if they exist. Needs the scope operate. NOT_FOUND
+	// (SESSION_NOT_FOUND). INVALID_ARGUMENT: STORE_KEY_INVALID.
+	DeleteStoreEntries(context.Context, *v1.DeleteStoreEntriesRequest) (*v1.DeleteStoreEntriesResponse, error)
 	// DeleteSession deletes a session and all sessions below it, with their messages, checkpoints,
 	// calls and usage. Live runs lose their session and end. A repetition is NOT_FOUND
 	// (SESSION_NOT_FOUND). FAILED_PRECONDITION (FAMILY_TOO_LARGE): the tree has more sessions than the
@@ -1270,6 +1321,18 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(agentServiceMethods.ByName("PutSubSession")),
 		connect.WithHandlerOptions(opts...),
 	)
+	agentServiceReadStoreHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceReadStoreProcedure,
+		svc.ReadStore,
+		connect.WithSchema(agentServiceMethods.ByName("ReadStore")),
+		connect.WithHandlerOptions(opts...),
+	)
+	agentServiceDeleteStoreEntriesHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceDeleteStoreEntriesProcedure,
+		svc.DeleteStoreEntries,
+		connect.WithSchema(agentServiceMethods.ByName("DeleteStoreEntries")),
+		connect.WithHandlerOptions(opts...),
+	)
 	agentServiceDeleteSessionHandler := connect.NewUnaryHandlerSimple(
 		AgentServiceDeleteSessionProcedure,
 		svc.DeleteSession,
@@ -1448,6 +1511,10 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 			agentServiceSetStatusHandler.ServeHTTP(w, r)
 		case AgentServicePutSubSessionProcedure:
 			agentServicePutSubSessionHandler.ServeHTTP(w, r)
+		case AgentServiceReadStoreProcedure:
+			agentServiceReadStoreHandler.ServeHTTP(w, r)
+		case AgentServiceDeleteStoreEntriesProcedure:
+			agentServiceDeleteStoreEntriesHandler.ServeHTTP(w, r)
 		case AgentServiceDeleteSessionProcedure:
 			agentServiceDeleteSessionHandler.ServeHTTP(w, r)
 		case AgentServiceEraseUserProcedure:
@@ -1567,6 +1634,14 @@ func (UnimplementedAgentServiceHandler) SetStatus(context.Context, *v1.SetStatus
 
 func (UnimplementedAgentServiceHandler) PutSubSession(context.Context, *v1.PutSubSessionRequest) (*v1.PutSubSessionResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.PutSubSession is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) ReadStore(context.Context, *v1.ReadStoreRequest) (*v1.ReadStoreResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.ReadStore is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) DeleteStoreEntries(context.Context, *v1.DeleteStoreEntriesRequest) (*v1.DeleteStoreEntriesResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.agent.v1.AgentService.DeleteStoreEntries is not implemented"))
 }
 
 func (UnimplementedAgentServiceHandler) DeleteSession(context.Context, *v1.DeleteSessionRequest) (*v1.DeleteSessionResponse, error) {
