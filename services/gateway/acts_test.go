@@ -25,6 +25,7 @@ type act struct {
 	on    condition                 // of the session before
 	as    string                    // the key; "web" if empty
 	body  string                    // or the frame
+	query string                    // of the path
 	entry string                    // the action
 	done  func(session string) bool // whether a frame is done; nil for one whose entry tells
 	kind  string                    // of its entry for hooks
@@ -90,11 +91,12 @@ var acts = map[string][]act{
 	"PUT /agents/{id}": {
 		{body: clerkBody, entry: "agent.stored"}, {as: "page", body: clerkBody, entry: auth.ScopeMissing},
 	},
-	"DELETE /agents/{id}":   {{none: "agent.deleted: the state service tests it with an agent that is there"}, {as: "page", entry: auth.ScopeMissing}},
-	"DELETE /sessions/{id}": {{on: isCompleted, as: "mia", entry: "session.deleted"}},
-	"DELETE /users/{id}":    {{as: "admin", entry: "user.erased"}, {as: "page", entry: auth.ScopeMissing}},
-	"DELETE /tenant":        {{as: "gone", entry: "tenant.erased"}},
-	"GET /audit/export":     {{as: "admin", entry: auth.AuditExported}},
+	"DELETE /agents/{id}":         {{none: "agent.deleted: the state service tests it with an agent that is there"}, {as: "page", entry: auth.ScopeMissing}},
+	"DELETE /sessions/{id}/store": {{on: isCompleted, query: "?keys=k", entry: "store.changed"}},
+	"DELETE /sessions/{id}":       {{on: isCompleted, as: "mia", entry: "session.deleted"}},
+	"DELETE /users/{id}":          {{as: "admin", entry: "user.erased"}, {as: "page", entry: auth.ScopeMissing}},
+	"DELETE /tenant":              {{as: "gone", entry: "tenant.erased"}},
+	"GET /audit/export":           {{as: "admin", entry: auth.AuditExported}},
 
 	"GET /sse ping":       {{none: "it is answered with a pong"}},
 	"GET /ws ping":        {{none: "it is answered with a pong"}},
@@ -119,33 +121,34 @@ var acts = map[string][]act{
 	"GET /agents/{agent}/{name} cf_agent_chat_messages": {{on: isCompleted, as: "mia", body: `{"type":"cf_agent_chat_messages","messages":[]}`, entry: "session.rewound"}},
 	"GET /agents/{agent}/{name} cf_agent_chat_clear":    {{on: isCompleted, as: "mia", body: `{"type":"cf_agent_chat_clear"}`, entry: "session.rewound"}},
 
-	"Start":            {{on: isCompleted, body: `{"sessionId":"ID","message":"hi"}`, entry: "run.started"}},
-	"Resume":           {{on: isInterrupted, as: "mia", body: actSession, entry: "run.resumed"}, {on: isFailed, body: `{"sessionId":"ID","mode":"RESUME_MODE_RETRY"}`, entry: "run.retried"}},
-	"Interrupt":        {{on: isLive, as: "mia", body: actSession, entry: "run.interrupted"}},
-	"Abort":            {{on: isLive, as: "mia", body: actSession, entry: "run.aborted"}},
-	"SubmitToolResult": {{on: isAsking, body: `{"sessionId":"ID","toolCallId":"c1","result":"1"}`, entry: "call.answered"}},
-	"Branch":           {{on: isCompleted, as: "mia", body: actFromPoint, entry: "session.branched"}},
-	"Rewind":           {{on: isCompleted, as: "mia", body: actFromPoint, entry: "session.rewound"}},
-	"UpdateSession":    {{on: isCompleted, body: `{"sessionId":"ID","title":"A title"}`, entry: "session.changed"}},
-	"MergeState":       {{on: isCompleted, body: `{"sessionId":"ID","ops":[{"key":"k","replace":"1"}]}`, entry: "state.changed"}},
-	"SetStatus":        {{on: isAsking, body: `{"sessionId":"ID","status":"paused"}`, entry: "session.status_set"}},
-	"PutSubSession":    {{on: isCompleted, body: `{"sessionId":"ID","subSession":{"sessionId":"far","status":"active","remote":true}}`, entry: "session.sub_session_put"}},
-	"RecordUsage":      {{on: isCompleted, body: `{"sessionId":"ID","usage":[{"custom":{"type":"host","name":"pages","value":3}}]}`, entry: "usage.recorded"}},
-	"DeleteSession":    {{on: isCompleted, as: "mia", body: actSession, entry: "session.deleted"}},
-	"AppendMessages":   {{on: isCompleted, body: `{"sessionId":"ID","messages":[{"role":"system","text":"Be brief."}]}`, entry: "messages.appended"}},
-	"AddContext":       {{on: isCompleted, body: `{"sessionId":"ID","rows":[{"kind":"notice","text":"It is noon."}]}`, entry: "messages.appended"}},
-	"TruncateMessages": {{on: isCompleted, body: `{"sessionId":"ID","count":1}`, entry: "session.rewound"}},
-	"EraseUser":        {{as: "admin", body: `{"userId":"ID"}`, entry: "user.erased"}},
-	"EraseTenant":      {{as: "gone", body: `{}`, entry: "tenant.erased"}},
-	"PutAgent":         {{body: `{"agentType":"ID","definition":"{model: anthropic/x}"}`, entry: "agent.stored"}},
-	"DeleteAgent":      {{none: "as DELETE /agents/{id}"}},
-	"CreateToken":      {{body: `{"subject":"ID"}`, entry: auth.TokenMinted}},
+	"Start":              {{on: isCompleted, body: `{"sessionId":"ID","message":"hi"}`, entry: "run.started"}},
+	"Resume":             {{on: isInterrupted, as: "mia", body: actSession, entry: "run.resumed"}, {on: isFailed, body: `{"sessionId":"ID","mode":"RESUME_MODE_RETRY"}`, entry: "run.retried"}},
+	"Interrupt":          {{on: isLive, as: "mia", body: actSession, entry: "run.interrupted"}},
+	"Abort":              {{on: isLive, as: "mia", body: actSession, entry: "run.aborted"}},
+	"SubmitToolResult":   {{on: isAsking, body: `{"sessionId":"ID","toolCallId":"c1","result":"1"}`, entry: "call.answered"}},
+	"Branch":             {{on: isCompleted, as: "mia", body: actFromPoint, entry: "session.branched"}},
+	"Rewind":             {{on: isCompleted, as: "mia", body: actFromPoint, entry: "session.rewound"}},
+	"UpdateSession":      {{on: isCompleted, body: `{"sessionId":"ID","title":"A title"}`, entry: "session.changed"}},
+	"MergeState":         {{on: isCompleted, body: `{"sessionId":"ID","ops":[{"key":"k","replace":"1"}]}`, entry: "state.changed"}},
+	"DeleteStoreEntries": {{on: isCompleted, body: `{"sessionId":"ID","keys":["k"]}`, entry: "store.changed"}},
+	"SetStatus":          {{on: isAsking, body: `{"sessionId":"ID","status":"paused"}`, entry: "session.status_set"}},
+	"PutSubSession":      {{on: isCompleted, body: `{"sessionId":"ID","subSession":{"sessionId":"far","status":"active","remote":true}}`, entry: "session.sub_session_put"}},
+	"RecordUsage":        {{on: isCompleted, body: `{"sessionId":"ID","usage":[{"custom":{"type":"host","name":"pages","value":3}}]}`, entry: "usage.recorded"}},
+	"DeleteSession":      {{on: isCompleted, as: "mia", body: actSession, entry: "session.deleted"}},
+	"AppendMessages":     {{on: isCompleted, body: `{"sessionId":"ID","messages":[{"role":"system","text":"Be brief."}]}`, entry: "messages.appended"}},
+	"AddContext":         {{on: isCompleted, body: `{"sessionId":"ID","rows":[{"kind":"notice","text":"It is noon."}]}`, entry: "messages.appended"}},
+	"TruncateMessages":   {{on: isCompleted, body: `{"sessionId":"ID","count":1}`, entry: "session.rewound"}},
+	"EraseUser":          {{as: "admin", body: `{"userId":"ID"}`, entry: "user.erased"}},
+	"EraseTenant":        {{as: "gone", body: `{}`, entry: "tenant.erased"}},
+	"PutAgent":           {{body: `{"agentType":"ID","definition":"{model: anthropic/x}"}`, entry: "agent.stored"}},
+	"DeleteAgent":        {{none: "as DELETE /agents/{id}"}},
+	"CreateToken":        {{body: `{"subject":"ID"}`, entry: auth.TokenMinted}},
 }
 
 // readingMethods are the methods of the Connect service that change nothing.
 var readingMethods = []string{
 	"CanResume", "Get", "GetAgent", "GetCheckpoint", "GetRun", "GetSession", "GetUsage", "ListAgents", "ListAuditEvents", "ListCheckpoints", "ListKeys", "ListMessages",
-	"ListPendingCalls", "ListRuns", "ListSessions", "ListUsage", "QueryUsage", "Stream", "WaitRun",
+	"ListPendingCalls", "ListRuns", "ListSessions", "ListUsage", "QueryUsage", "ReadStore", "Stream", "WaitRun",
 }
 
 // registeredActs returns what may change something: the registered routes but those of GET and HEAD, the frames of sockets, and the methods of
@@ -297,7 +300,7 @@ func (p *playedAct) play(t *testing.T, h *fixture, keys map[string]string) {
 	}
 	pattern, frame, isFrame := strings.Cut(pattern, " ")
 	if !isFrame {
-		answer := h.request(t, method, in.Replace(pattern), fill(p.body), "Authorization", credential, "Content-Type", "application/json", "Accept", "application/json")
+		answer := h.request(t, method, in.Replace(pattern)+p.query, fill(p.body), "Authorization", credential, "Content-Type", "application/json", "Accept", "application/json")
 		refused := p.entry == auth.ActionDenied || p.entry == auth.ScopeMissing || p.entry == auth.EntryRefused
 		if refused != (answer.StatusCode == http.StatusForbidden) || !refused && answer.StatusCode/100 != 2 {
 			t.Errorf("%s on a session that is %q: got %d %s", p.name, p.on, answer.StatusCode, text(t, answer))

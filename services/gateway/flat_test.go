@@ -158,6 +158,18 @@ func sessionExchanges() map[string][]exchange {
 			sent("/sessions/ended/status", `{"status":"failed"}`, http.StatusBadRequest, "FAILURE_MISSING"),
 			sent("/sessions/unknown/status", `{"status":"paused"}`, http.StatusNotFound, "SESSION_NOT_FOUND"),
 		},
+		"GET /sessions/{id}/store": {
+			{about: "a page", path: "/sessions/ended/store?prefix=a&after=a/1&limit=2&keysOnly=true", status: http.StatusOK},
+			{about: "named keys", path: "/sessions/ended/store?keys=a&keys=b", status: http.StatusOK},
+			{about: "an invalid key", path: "/sessions/ended/store?keys=" + strings.Repeat("k", 513), status: http.StatusBadRequest, code: "STORE_KEY_INVALID"},
+			{about: "an unknown session", path: "/sessions/unknown/store", status: http.StatusNotFound, code: "SESSION_NOT_FOUND"},
+		},
+		"DELETE /sessions/{id}/store": {
+			{about: "keys", path: "/sessions/ended/store?keys=a&keys=b", status: http.StatusOK},
+			{about: "no keys", path: "/sessions/ended/store", status: http.StatusBadRequest, code: "STORE_KEY_INVALID"},
+			{about: "a key twice", path: "/sessions/ended/store?keys=a&keys=a", status: http.StatusBadRequest, code: "STORE_WRITES_INVALID"},
+			{about: "an unknown session", path: "/sessions/unknown/store?keys=a", status: http.StatusNotFound, code: "SESSION_NOT_FOUND"},
+		},
 		"DELETE /sessions/{id}": {
 			{about: "a session", path: "/sessions/doomed", status: http.StatusOK},
 			{about: "a repetition", path: "/sessions/doomed", status: http.StatusNotFound, code: "SESSION_NOT_FOUND"},

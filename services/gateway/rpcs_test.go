@@ -103,6 +103,16 @@ var rpcCases = map[string]rpcCase{
 		},
 		invalid: &agentv1.MergeStateRequest{SessionId: "s1", Ops: []*agentv1.StateOp{{Key: longID, Op: &agentv1.StateOp_Delete{Delete: true}}}},
 	},
+	"ReadStore": {
+		good:    func(id, _, _ string) proto.Message { return &agentv1.ReadStoreRequest{SessionId: id, Prefix: "a/"} },
+		invalid: &agentv1.ReadStoreRequest{SessionId: longID},
+	},
+	"DeleteStoreEntries": {
+		good: func(id, _, _ string) proto.Message {
+			return &agentv1.DeleteStoreEntriesRequest{SessionId: id, Keys: []string{"a"}}
+		},
+		invalid: &agentv1.DeleteStoreEntriesRequest{SessionId: longID, Keys: []string{"a"}},
+	},
 	"SetStatus": {
 		good:    func(id, _, _ string) proto.Message { return &agentv1.SetStatusRequest{SessionId: id, Status: "paused"} },
 		invalid: &agentv1.SetStatusRequest{SessionId: longID, Status: "paused"},
@@ -417,6 +427,7 @@ func TestListsHaveUpTo200Entries(t *testing.T) {
 		"ListRuns":         func(n int32) proto.Message { return &agentv1.ListRunsRequest{SessionId: "s1", Limit: n} },
 		"ListMessages":     func(n int32) proto.Message { return &agentv1.ListMessagesRequest{SessionId: "s1", Limit: n} },
 		"ListCheckpoints":  func(n int32) proto.Message { return &agentv1.ListCheckpointsRequest{SessionId: "s1", Limit: n} },
+		"ReadStore":        func(n int32) proto.Message { return &agentv1.ReadStoreRequest{SessionId: "s1", Limit: n} },
 		"ListPendingCalls": func(n int32) proto.Message { return &agentv1.ListPendingCallsRequest{Limit: n} },
 		"ListUsage":        func(n int32) proto.Message { return &agentv1.ListUsageRequest{SessionId: "s1", Limit: n} },
 	} {

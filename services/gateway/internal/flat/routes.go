@@ -203,6 +203,16 @@ func sessionRoutes(s *api.Server, limits httpapi.Limits) []httpapi.Route {
 			},
 		}, limits, s.AddContext, nil),
 		route(definition{
+			method: http.MethodGet, pattern: "/sessions/{id}/store", name: "readStore", limits: pages,
+			summary: "Reads the private store of a session: the named keys, or a range in the order of the keys' bytes.",
+			faults:  httpapi.Faults{fault.NotFound: unknownSession, fault.Invalid: {"STORE_KEY_INVALID"}},
+		}, limits, s.ReadStore, nil),
+		route(definition{
+			method: http.MethodDelete, pattern: "/sessions/{id}/store", name: "deleteStoreEntries",
+			summary: "Deletes keys of the private store of a session.",
+			faults:  httpapi.Faults{fault.NotFound: unknownSession, fault.Invalid: {"STORE_WRITES_INVALID"}},
+		}, limits, s.DeleteStoreEntries, nil),
+		route(definition{
 			method: http.MethodDelete, pattern: "/sessions/{id}", name: "deleteSession",
 			summary: "Deletes a session and all sessions below it, with everything that belongs to them.",
 			faults:  httpapi.Faults{fault.NotFound: unknownSession, fault.Conflict: {"FAMILY_TOO_LARGE"}},

@@ -67,7 +67,9 @@ func (s *sessionService) WriteStore(ctx context.Context, r *statev1.WriteStoreRe
 	if err := s.admissions.checkBytes(ctx, command.Tenant, size); err != nil {
 		return nil, err
 	}
-	if _, err := run(ctx, s.runner, onSession(x, command.Key, withoutAnswer{command})); err != nil {
+	write := onSession(x, command.Key, withoutAnswer{command})
+	write.Intent = session.ActionStoreChanged
+	if _, err := run(ctx, s.runner, write); err != nil {
 		return nil, err
 	}
 	s.admissions.bytes.Add(command.Tenant, size)

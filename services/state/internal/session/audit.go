@@ -199,6 +199,8 @@ func (a Audit) recordEffect(s *Session, change *Change) bool {
 		detail["from"], detail["to"] = s.Status, change.Session.Status
 	case ActionSubSessionPut:
 		detail["subSession"] = change.Children[0].SessionID
+	case ActionStoreChanged:
+		detail["put"], detail["deleted"] = len(change.StorePuts), len(change.StoreDeletes)
 	case ActionUsageRecorded:
 		detail["entries"] = len(change.Usage)
 	default:
@@ -247,7 +249,7 @@ func sameProperties(a, b *Session) bool {
 	return a.Title == b.Title && a.OrganizationID == b.OrganizationID && slices.Equal(a.Tags, b.Tags) && maps.Equal(a.Metadata, b.Metadata)
 }
 
-// recordSession records new properties, a new owner, a new expiry, appended messages, a rewind, and writes of the custom state and of the private store. The
+// recordSession records new properties, a new owner, a new expiry, appended messages, a rewind, and a write of the custom state. The
 // rewind of an edit belongs to its message. An expiry that changes with the status belongs to the
 // command that changed the status.
 func (a Audit) recordSession(v *View, change *Change) {
@@ -269,9 +271,6 @@ func (a Audit) recordSession(v *View, change *Change) {
 			map[string]any{"messages": v.Session.MessageCount - change.Rewind.Messages})
 	case change.Rewind == nil && (change.NewState || len(change.StateWrite) > 0):
 		a.add(v.Session, change, ActionStateChanged, "session", id, OutcomeDone, map[string]any{"version": change.Session.StateVersion})
-	case len(change.StorePuts)+len(change.StoreDeletes) > 0:
-		a.add(v.Session, change, ActionStoreChanged, "session", id, OutcomeDone,
-			map[string]any{"put": len(change.StorePuts), "deleted": len(change.StoreDeletes)})
 	}
 }
 
