@@ -60,6 +60,10 @@ var every = map[string]func(context.Context, *client.Client) error{
 	"UpdateSession": func(ctx context.Context, c *client.Client) error {
 		return second(c.UpdateSession(ctx, &agentv1.UpdateSessionRequest{}))
 	},
+	"ReadStore": func(ctx context.Context, c *client.Client) error {
+		return second(c.ReadStore(ctx, &agentv1.ReadStoreRequest{}))
+	},
+	"DeleteStoreEntries": func(ctx context.Context, c *client.Client) error { return c.DeleteStoreEntries(ctx, "s", "k") },
 	"MergeState": func(ctx context.Context, c *client.Client) error {
 		return second(c.MergeState(ctx, &agentv1.MergeStateRequest{}))
 	},
@@ -128,7 +132,7 @@ func refusing() http.Handler {
 
 func TestReadsAreRepeatedInAnOutageAndWritesAreNot(t *testing.T) {
 	t.Parallel()
-	writes := []string{"Start", "Resume", "Interrupt", "Abort", "UpdateSession", "DeleteSession", "AppendMessages", "TruncateMessages", "Branch", "Rewind", "SubmitToolResult", "EraseUser", "EraseTenant", "CreateToken", "MergeState", "SetStatus", "RecordUsage"}
+	writes := []string{"Start", "Resume", "Interrupt", "Abort", "UpdateSession", "DeleteSession", "AppendMessages", "TruncateMessages", "Branch", "Rewind", "SubmitToolResult", "EraseUser", "EraseTenant", "CreateToken", "MergeState", "SetStatus", "RecordUsage", "DeleteStoreEntries"}
 	for name, method := range every {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -57,6 +57,19 @@ func (c *Client) ExpireSession(ctx context.Context, session string, at time.Time
 	return err
 }
 
+// ReadStore reads entries of the private store of a session, by pages of at most 4 MiB. Needs the scope operate. NotFound
+// (SESSION_NOT_FOUND), Invalid (STORE_KEY_INVALID, LIMIT_INVALID).
+func (c *Client) ReadStore(ctx context.Context, r *agentv1.ReadStoreRequest) (*agentv1.ReadStoreResponse, error) {
+	return callWithRetry(ctx, c, c.agents.ReadStore, r)
+}
+
+// DeleteStoreEntries deletes keys of the private store of a session, if they exist. Needs the scope operate. NotFound
+// (SESSION_NOT_FOUND), Invalid (STORE_KEY_INVALID, STORE_WRITES_INVALID).
+func (c *Client) DeleteStoreEntries(ctx context.Context, sessionID string, keys ...string) error {
+	_, err := call(ctx, c.agents.DeleteStoreEntries, &agentv1.DeleteStoreEntriesRequest{SessionId: sessionID, Keys: keys})
+	return err
+}
+
 // MergeState writes keys of the custom state, in order. The next run reads them; a live run keeps the state that it has
 // read. With an append and without a version, a repetition appends again. Needs the scope operate. NotFound
 // (SESSION_NOT_FOUND), Stale (VERSION_STALE), Invalid (STATE_INVALID), TooLarge (STATE_SIZE_EXCEEDED).

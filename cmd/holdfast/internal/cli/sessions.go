@@ -37,10 +37,10 @@ func Sessions(g *Gateway) *cobra.Command {
 		},
 	}
 	list, expire := listSessions(g), expireSession(g)
-	state, status := mergeState(g), setStatus(g)
-	g.AddFlags(list, show, remove, expire, state, status)
-	g.completeSession(show, remove, expire, state, status)
-	return Group("sessions", "List, show, change, expire and delete sessions", list, show, state, status, expire, remove)
+	state, store, status := mergeState(g), showStore(g), setStatus(g)
+	g.AddFlags(list, show, remove, expire, state, store, status)
+	g.completeSession(show, remove, expire, state, store, status)
+	return Group("sessions", "List, show, change, expire and delete sessions", list, show, state, store, status, expire, remove)
 }
 
 func expireSession(g *Gateway) *cobra.Command {
