@@ -77,8 +77,9 @@ func openWithMethods(t *testing.T, more ...func(*gateway.Config)) (h *fixture, l
 	serveExecutor(t, world, "executor", agent.Agent{Name: "demo", Model: "anthropic/none", Methods: counterMethods(ended), Tools: []agent.Tool{
 		agent.NewTool("lookup", "looks up", func(context.Context, *agent.Call, struct{}) (string, error) { return "", nil }),
 	}})
+	serveChecker(t, world)
 	return openOver(t, listen(t), world, func(c *gateway.Config) {
-		c.Executors = []string{"nobody", "stranger", "executor"}
+		c.Executors = []string{"nobody", "stranger", "executor", checker}
 		for _, f := range more {
 			f(c)
 		}
