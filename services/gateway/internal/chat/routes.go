@@ -32,7 +32,7 @@ type describedTool struct {
 	InputSchema    json.RawMessage `json:"inputSchema" required:"true" doc:"the JSON Schema of the arguments, of type object"`
 	OutputSchema   json.RawMessage `json:"outputSchema" doc:"the JSON Schema of the result"`
 	Strict         bool            `json:"strict" doc:"asks the provider to constrain the arguments to the schema"`
-	AnswerWithinMS int64           `json:"answerWithinMs" doc:"how long a call waits for its answer; no limit if missing"`
+	AnswerWithinMS int64           `json:"answerWithinMs" doc:"how long a call waits for its answer, at most a year; no limit if missing"`
 }
 
 // describedChatMessage describes a UIMessage of a request.

@@ -14,6 +14,9 @@ import (
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 )
 
+// longestAnswer bounds the wait for the answer to a call of a caller's tool.
+const longestAnswer = 365 * 24 * time.Hour
+
 // callerInput reads what a message brings to its turn. Invalid (CALLER_TOOLS_INVALID), TooLarge (CALLER_TOOLS_TOO_LARGE).
 func (x *reader) callerInput(in *eventv1.CallerInput) session.CallerInput {
 	x.atMost("CALLER_TOOLS_TOO_LARGE", "instructions", len(in.GetInstructions()), agent.MaxCallerInstructions)
@@ -30,8 +33,11 @@ func (x *reader) callerInput(in *eventv1.CallerInput) session.CallerInput {
 	out := session.CallerInput{Instructions: in.GetInstructions() != ""}
 	tools := make([]agent.Tool, len(in.GetTools()))
 	for i, t := range in.GetTools() {
+		number(x, "CALLER_TOOLS_INVALID", "answer_within_ms", t.GetAnswerWithinMs(), longestAnswer.Milliseconds(),
+			"give at most a year, or 0 for no limit")
 		tools[i] = agent.Tool{
-			Name: t.GetName(), Description: t.GetDescription(), InputSchema: rawJSON(t.GetInputSchema()), OutputSchema: rawJSON(t.GetOutputSchema()),
+			Name: t.GetName(), Description: t.GetDescription(),
+			InputSchema: rawJSON(t.GetInputSchema()), OutputSchema: rawJSON(t.GetOutputSchema()),
 			AnswerWithin: time.Duration(t.GetAnswerWithinMs()) * time.Millisecond, Client: true,
 		}
 		out.Tools = append(out.Tools, t.GetName())

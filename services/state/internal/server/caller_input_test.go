@@ -74,7 +74,8 @@ func TestTheToolsOfACallerAreCheckedLikeAnyTool(t *testing.T) {
 		{&eventv1.CallerTool{Name: "a", InputSchema: `{"type":"object"}`, OutputSchema: `{"type":3}`}, "tools[0].outputSchema"},
 		{&eventv1.CallerTool{Name: "a b", InputSchema: `{"type":"object"}`}, "tools[0].name"},
 		{&eventv1.CallerTool{Name: "subagent__a", InputSchema: `{"type":"object"}`}, "reserved"},
-		{&eventv1.CallerTool{Name: "a", InputSchema: `{"type":"object"}`, AnswerWithinMs: -1}, "tools[0].answerWithin"},
+		{&eventv1.CallerTool{Name: "a", InputSchema: `{"type":"object"}`, AnswerWithinMs: -1}, "answer_within_ms"},
+		{&eventv1.CallerTool{Name: "a", InputSchema: `{"type":"object"}`, AnswerWithinMs: longestAnswer.Milliseconds() + 1}, "answer_within_ms"},
 	} {
 		err := b.bringing(&eventv1.CallerInput{Tools: []*eventv1.CallerTool{c.tool}})
 		if f, _ := fault.From(err); f == nil || f.Reason != "CALLER_TOOLS_INVALID" || !strings.Contains(f.Detail, c.want) {
