@@ -1173,7 +1173,7 @@ export interface components {
         InputCallerTool: {
             /**
              * Format: int64
-             * @description How long a call waits for its answer, in milliseconds; 0 for no limit.
+             * @description How long a call waits for its answer, in milliseconds, at most a year; 0 for no limit.
              */
             answerWithinMs?: number;
             description?: string;
@@ -2007,7 +2007,7 @@ export interface components {
         Tool: {
             /**
              * Format: int64
-             * @description how long a call waits for its answer; no limit if missing
+             * @description how long a call waits for its answer, at most a year; no limit if missing
              */
             answerWithinMs?: number;
             description?: string;

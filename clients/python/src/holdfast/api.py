@@ -376,7 +376,7 @@ class HistoryPage(_HistoryPage, total=False):
 class InputCallerTool(TypedDict, total=False):
     """CallerTool is a tool that a caller brings."""
     answerWithinMs: int
-    """How long a call waits for its answer, in milliseconds; 0 for no limit."""
+    """How long a call waits for its answer, in milliseconds, at most a year; 0 for no limit."""
     description: str
     inputSchema: Any
     """The JSON Schema of the arguments, of type object."""
@@ -1180,7 +1180,7 @@ class _Tool(TypedDict):
 
 class Tool(_Tool, total=False):
     answerWithinMs: int
-    """how long a call waits for its answer; no limit if missing"""
+    """how long a call waits for its answer, at most a year; no limit if missing"""
     description: str
     outputSchema: Any
     """the JSON Schema of the result"""

@@ -286,7 +286,7 @@ type CallerTool struct {
 	OutputSchema string `protobuf:"bytes,4,opt,name=output_schema,json=outputSchema,proto3" json:"output_schema,omitempty"`
 	// Asks the provider to constrain the arguments to the schema, if it can.
 	Strict bool `protobuf:"varint,5,opt,name=strict,proto3" json:"strict,omitempty"`
-	// How long a call waits for its answer, in milliseconds; 0 for no limit.
+	// How long a call waits for its answer, in milliseconds, at most a year; 0 for no limit.
 	AnswerWithinMs int64 `protobuf:"varint,6,opt,name=answer_within_ms,json=answerWithinMs,proto3" json:"answer_within_ms,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
