@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -117,7 +118,7 @@ func TestACallerAnswersItsToolsAfterTheExecutorWasKilled(t *testing.T) {
 	run = next.GetRunId()
 	wait()
 	for text, want := range map[string][]string{
-		"show me": {"page_open,page_mark; Be brief.||Speak French.", "page_open,page_mark; Be brief.||Speak French.", "page_open,page_mark; Be brief.||Speak French."},
+		"show me": slices.Repeat([]string{"page_open,page_mark; Be brief.||Speak French."}, 3),
 		"thanks":  {"; Be brief."},
 	} {
 		var got []string
