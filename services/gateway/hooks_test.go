@@ -34,8 +34,9 @@ var entryKinds = map[string]gateway.EntryKind{
 
 // noEntries are the actions of other acts: they change what is stored, and not what an agent does.
 var noEntries = []string{
-	auth.AuditExported, auth.ScopeMissing, auth.TokenMinted, "messages.appended", "session.changed", "session.deleted", "session.expiry_set",
-	"session.owner_changed", "session.status_set", "session.sub_session_put", "state.changed", "store.changed", "tenant.erased", "usage.recorded", "user.erased",
+	auth.AuditExported, auth.ScopeMissing, auth.TokenMinted, "agent.stored", "messages.appended", "session.changed", "session.deleted",
+	"session.expiry_set", "session.owner_changed", "session.status_set", "session.sub_session_put", "state.changed", "store.changed",
+	"tenant.erased", "usage.recorded", "user.erased",
 }
 
 // hookLog has the entries that a hook has seen, by their session.
