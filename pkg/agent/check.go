@@ -227,6 +227,10 @@ func (t Tool) check(field string, p *problems) {
 	checkChoice(p, field+".approvers", t.Approvers, Others)
 	p.checkDuration(field+".timeout", t.Timeout)
 	p.checkDuration(field+".answerWithin", t.AnswerWithin)
+	p.checkDuration(field+".later", t.LaterWithin)
+	if t.LaterWithin > 0 && t.Execute == nil {
+		p.add(field+".later", "%q is not executed by the runtime, so it cannot answer later", t.Name)
+	}
 	t.checkAnswers(field, p)
 }
 

@@ -115,6 +115,9 @@ func StrictArguments() ToolOption { return func(t *Tool) { t.Strict = true } }
 // AnswerWithin limits the wait for a client or a human.
 func AnswerWithin(limit time.Duration) ToolOption { return func(t *Tool) { t.AnswerWithin = limit } }
 
+// LaterWithin lets the tool return Later, and limits the wait for the result: see Tool.LaterWithin.
+func LaterWithin(limit time.Duration) ToolOption { return func(t *Tool) { t.LaterWithin = limit } }
+
 // WithInputSchema replaces the schema of the input type, for rules that a Go type cannot express.
 func WithInputSchema(schema json.RawMessage) ToolOption {
 	return func(t *Tool) { t.InputSchema = schema }

@@ -66,9 +66,12 @@ type Tool struct {
 	Approvers ApproverRule
 	// AnswerWithin limits the wait for a client or a human; 0 means no limit.
 	AnswerWithin time.Duration
+	// LaterWithin lets Execute return Later: another system then posts the result to the URL in Call.Callback, within this
+	// time. 0 means that the tool never does. Only with Execute.
+	LaterWithin time.Duration
 	// Execute runs a call. The model receives a returned string as it is, any other value as JSON,
-	// and an error as a failed result, which does not fail the run. The calls of a step run
-	// concurrently.
+	// and an error as a failed result, which does not fail the run, unless it is Later. The calls of
+	// a step run concurrently.
 	Execute func(ctx context.Context, call *Call) (any, error)
 }
 
@@ -123,6 +126,8 @@ type Call struct {
 	Step int
 	// Input is the arguments, a JSON object.
 	Input json.RawMessage
+	// Callback is where another system may post the result. It is zero unless the tool has LaterWithin.
+	Callback Callback
 	// Host is the access to the run. It may be nil outside of a run, as in a test: then the state is
 	// empty and the other methods do nothing.
 	Host Host

@@ -34,6 +34,8 @@ type Config struct {
 
 	MethodCalls int `env:"HOLDFAST_EXECUTOR_METHOD_CALLS" envDefault:"256" doc:"calls of methods by clients at once"`
 
+	PublicURL string `env:"HOLDFAST_GATEWAY_PUBLIC_URL" doc:"address of the gateway for other systems, such as https://agents.example.com, in the URLs to which they post the results of calls; empty: no tool can answer later. One process without it uses the address on which it listens"`
+
 	MaxDepth  int `env:"HOLDFAST_EXECUTOR_MAX_DEPTH" envDefault:"8" doc:"the largest depth of a sub-agent in its tree, whose root has depth 0"`
 	MaxLosses int `env:"HOLDFAST_EXECUTOR_MAX_LOSSES" envDefault:"5" doc:"how often in a row executors may be lost with a run before the run fails"`
 

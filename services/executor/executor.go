@@ -240,6 +240,7 @@ func (c Config) worker() worker.Config {
 
 		TraceContent: c.TraceContent, TraceMetadata: c.TraceMetadata,
 		MaxResultBytes: c.MaxResultBytes,
+		PublicURL:      c.PublicURL,
 		MaxStateBytes:  c.MaxStateBytes,
 		MaxDeltaBytes:  c.MaxDeltaBytes,
 		MaxQueuedBytes: c.MaxQueuedBytes,

@@ -4,6 +4,7 @@
 package state
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -54,6 +55,8 @@ type Config struct {
 	Group       group.Config
 	Server      server.Config
 	Grants      grant.Config
+	// CallbackKeys empty means the secret of the grants.
+	CallbackKeys string `env:"HOLDFAST_CALLBACK_KEYS" secret:"true" doc:"secret that signs the URLs to which other systems post the results of calls, at least 32 bytes; several with commas between them: the first signs, all are accepted. Empty: HOLDFAST_GRANT_SECRET, and without both no tool can answer later. One process with a folder for its data makes one"`
 }
 
 // ProcessConfig is the configuration of a process with this service only.
@@ -113,7 +116,7 @@ type Service struct {
 // New opens the store and updates its schema. It starts nothing. It retries an unreachable
 // database for Config.OpenWithin.
 //
-// Invalid (CONFIG_INVALID, QUOTAS_INVALID), Unavailable (STORE_UNAVAILABLE).
+// Invalid (CONFIG_INVALID, GRANT_SECRET_INVALID, CALLBACK_KEYS_INVALID, QUOTAS_INVALID), Unavailable (STORE_UNAVAILABLE).
 func New(ctx context.Context, c Config, p Peers) (*Service, error) {
 	p = p.withDefaults()
 	if err := c.check(); err != nil {
@@ -121,6 +124,9 @@ func New(ctx context.Context, c Config, p Peers) (*Service, error) {
 	}
 	keys, err := c.Grants.Keys()
 	if err != nil {
+		return nil, err
+	}
+	if c.Server.Callbacks, err = grant.NewCallbackKeys(cmp.Or(c.CallbackKeys, c.Grants.Secret)); err != nil {
 		return nil, err
 	}
 	quotas, err := quota.Read(c.Quotas)

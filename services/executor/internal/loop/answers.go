@@ -102,7 +102,7 @@ func (a *answers) answeredIn(m agent.Message, superseded bool, pending []ClientC
 		case asked.Answer == nil, !j.has(call.ID) && (waits || !asked.isUndecided()):
 			waits = true
 		default:
-			t := a.taskFor(call, *asked.Answer, asked.Approval)
+			t := a.taskFor(call, *asked)
 			t.asked = asked
 			t.Decision = asked.decision()
 			work.tasks = append(work.tasks, t)
@@ -190,25 +190,29 @@ func (c *ClientCall) decision() *Decision {
 }
 
 // taskFor returns the task of an answered call.
-func (a *answers) taskFor(call agent.ToolCall, answer Answer, approval bool) *task {
-	switch {
+func (a *answers) taskFor(call agent.ToolCall, asked ClientCall) *task {
+	switch answer := *asked.Answer; {
+	case answer.TimedOut && asked.Callback:
+		return a.run.knownTask(call, errNoCallback)
 	case answer.TimedOut:
 		return a.run.knownTask(call, errTimedOut)
-	case answer.Error != "" && approval:
+	case answer.Error != "" && asked.Approval:
 		return a.run.knownTask(call, errNotExecuted+": "+answer.Error)
 	case answer.Error != "":
 		t := a.run.knownTask(call, answer.Error)
+		t.Result.PublicError = answer.Public
 		t.Result.Synthetic = strings.HasPrefix(answer.Error, callAbandoned)
 		return t
-	case !approval:
+	case !asked.Approval:
 		return a.clientResult(call, answer)
 	case answer.Approved:
 		return a.run.classify(call, true)
+	default:
+		return a.run.knownTask(call, refused(answer.Reason))
 	}
-	return a.run.knownTask(call, refused(answer.Reason))
 }
 
-// clientResult returns a call with the result from a client.
+// clientResult returns a call with the result from a client, a sub-agent or another system.
 func (a *answers) clientResult(call agent.ToolCall, answer Answer) *task {
 	tool := a.run.tools.tools[call.Name]
 	if tool != nil && len(tool.OutputSchema) > 0 {

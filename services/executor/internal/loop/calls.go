@@ -36,21 +36,19 @@ type task struct {
 	waits bool
 	// disabled means that the call has failed because its tool is disabled.
 	disabled bool
-	// awaits is the companion that answers the call, if any.
-	awaits *Awaited
 }
 
 // setEnd records the end of a call and reports whether a stop ended it.
 func (t *task) setEnd(end Ended) (stopped bool) {
 	switch {
+	case end.Awaits != nil:
+		t.class = classOpen
+		t.Awaits = end.Awaits
+		t.begun = true
+		return false
 	case t.Recorded:
 		end.Ops = t.Ops
 		end.Context = t.Context
-	case end.Awaits != nil:
-		t.class = classOpen
-		t.awaits = end.Awaits
-		t.begun = true
-		return false
 	case end.Stopped && t.Result != nil:
 		end = Ended{Result: *t.Result}
 	case end.Stopped:
@@ -211,15 +209,22 @@ func (c *calls) restore(results []Recorded) {
 		}
 	}
 	for _, t := range c.tasks {
-		if r, ok := recorded[t.ID]; ok {
-			t.Tool = nil
-			t.Result = &r.Result
-			t.Ops = r.Ops
-			t.Context = r.Context
-			t.Recorded = true
-			if t.class == classOpen {
-				t.class = classKnown
-			}
+		r, ok := recorded[t.ID]
+		if !ok {
+			continue
+		}
+		t.Tool = nil
+		t.Ops = r.Ops
+		t.Context = r.Context
+		t.Recorded = true
+		if r.Until != 0 {
+			t.Awaits = &Awaited{Until: r.Until}
+			t.class = classKnown
+			continue
+		}
+		t.Result = &r.Result
+		if t.class == classOpen {
+			t.class = classKnown
 		}
 	}
 	first := !slices.ContainsFunc(c.tasks, func(t *task) bool {
@@ -248,7 +253,7 @@ func (c *calls) finishingCall() *task {
 		if !t.finishes {
 			continue
 		}
-		if t.class == classKnown && t.Result.Success {
+		if t.class == classKnown && t.Result != nil && t.Result.Success {
 			return t
 		}
 		if first == nil && t.class == classLast {

@@ -212,6 +212,8 @@ func (r *replay) differs(whole *replay) string {
 		}
 	}
 	switch {
+	case len(got) > len(want) && isUnknown(got[len(want)]): // of a call that waits for a callback in the whole run
+		return ""
 	case len(got) != len(want):
 		return fmt.Sprintf("%d messages, want %d", len(got), len(want))
 	case !reflect.DeepEqual(r.world.outcome, whole.world.outcome):

@@ -56,6 +56,10 @@ func describe(effect loop.Effect) string {
 			if open.Approval {
 				kind = "approval"
 			}
+			if open.Until != 0 {
+				add("    leave %s open for a callback until %d", open.ID, open.Until)
+				continue
+			}
 			if open.Begun {
 				kind = fmt.Sprintf("answer of %s in %s, which has begun", open.SubAgent, open.SessionID)
 			} else if open.SubAgent != "" {
@@ -118,6 +122,8 @@ func requestText(e loop.CallModel) string {
 func callText(c loop.Call) string {
 	var text string
 	switch {
+	case c.Awaits != nil:
+		text = "recorded later"
 	case c.Recorded:
 		text = "recorded " + string(c.Result.Result) + c.Result.Error
 	case c.Result != nil && c.Result.Success:

@@ -27,7 +27,8 @@
 //	begin ──▶ RunCalls: answers ──▶ [RecordPlan ▶ RunCalls: approved ones] ──▶ finishing, Commit as above
 //	  └─────▶ Commit, suspended: only open calls
 //
-// A tool of the runtime may leave its call open too (Ended.Awaits): a companion that has begun already answers it.
+// A tool may leave its call open too (Ended.Awaits): a companion that has begun already answers it, or another system, which
+// posts the result. The latter is recorded before the commit. A call that needed approval is then opened a second time.
 //
 // A call of a sub-agent stays open like that of a client: the commit begins the session of the sub-agent, whose end
 // is the answer.

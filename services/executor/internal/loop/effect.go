@@ -91,8 +91,10 @@ type Call struct {
 	// Ops are the state writes of a recorded result, and Context its rows of context.
 	Ops     []agent.Op
 	Context []agent.ContextRow
-	// Recorded means that Result is from the journal.
+	// Recorded means that Result, or Awaits, is from the journal.
 	Recorded bool
+	// Awaits, if not nil, means that the call has run and has no result. Tool and Result are nil.
+	Awaits *Awaited
 	// Decision is the decision on the call's approval. Nil without an approval or without a decision.
 	Decision *Decision
 }
@@ -115,12 +117,19 @@ type Ended struct {
 	Stopped bool
 	// Begun means that the tool of a stopped call had begun.
 	Begun bool
-	// Awaits, if not nil, means that the call has no result: the session answers it. Result has its ids only.
+	// Awaits, if not nil, means that the call has no result: something else answers it. Result has its ids only.
 	Awaits *Awaited
 }
 
-// Awaited is the session of a companion, whose end answers a call.
-type Awaited struct{ SessionID, AgentType string }
+// Awaited is what answers a call that has run: the session of a companion, or a callback.
+type Awaited struct {
+	SessionID, AgentType string // of a companion; empty for a callback
+	// Until is when the callback's time is up, in milliseconds since the Unix epoch; 0 for a companion.
+	Until int64
+}
+
+// isCallback reports whether another system posts the result.
+func (a *Awaited) isCallback() bool { return a.Until != 0 }
 
 // Commit makes the step durable. Answer with Committed.
 type Commit struct {
@@ -143,7 +152,7 @@ type Commit struct {
 	Outcome *Outcome
 }
 
-// OpenCall is a call for a client or a sub-agent to answer.
+// OpenCall is a call for a client, a sub-agent or another system to answer.
 type OpenCall struct {
 	agent.ToolCall
 	// Approval requests a decision, otherwise a result. ApprovalID names the request, and Approvers who
@@ -157,6 +166,8 @@ type OpenCall struct {
 	Begun                        bool
 	// AnswerWithin is the time limit; 0 for none.
 	AnswerWithin Millis
+	// Until, if not 0, means that another system posts the result. It is as in Awaited.
+	Until int64
 }
 
 // Consumed is an applied answer.

@@ -68,19 +68,22 @@ func (e *ends) commit(tasks []*task, notes ...agent.Message) Commit {
 	}
 	for n, t := range tasks {
 		result := t.result()
-		if result == nil {
-			continue
+		if result != nil {
+			c.Messages = append(c.Messages, agent.Message{ID: e.run.messageID("tool", n), Role: agent.RoleTool, Parts: []agent.Part{*result}})
 		}
-		c.Messages = append(c.Messages, agent.Message{ID: e.run.messageID("tool", n), Role: agent.RoleTool, Parts: []agent.Part{*result}})
-		if t.asked == nil {
+		if t.asked == nil || result == nil && t.Awaits == nil {
 			continue
 		}
 		c.Consumed = append(c.Consumed, Consumed{t.ID, t.asked.Revision})
-		if t.Decision != nil {
+		decision := t.Decision
+		if t.asked.Callback && t.asked.ApprovalID != "" { // the call had been approved before it ran
+			decision = &Decision{ApprovalID: t.asked.ApprovalID, Approved: true}
+		}
+		if decision != nil && result != nil {
 			if c.Decisions == nil {
 				c.Decisions = map[string]Decision{}
 			}
-			c.Decisions[t.ID] = *t.Decision
+			c.Decisions[t.ID] = *decision
 		}
 	}
 	var rows []agent.ContextRow

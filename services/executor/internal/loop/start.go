@@ -69,19 +69,21 @@ type Journal struct {
 	Results []Recorded
 }
 
-// Recorded is the recorded end of a call.
+// Recorded is the recorded end of a call. If Until is not 0, the call has no result: it awaits a callback, as in Awaited.
 type Recorded struct {
 	Result  agent.ToolResult
 	Ops     []agent.Op
 	Context []agent.ContextRow
+	Until   int64
 }
 
-// ClientCall is a call for a client or a sub-agent to answer, or answered by one.
+// ClientCall is a call for a client, a sub-agent or another system to answer, or answered by one.
 type ClientCall struct {
 	CallID     string
 	Tool       string
 	Approval   bool
 	SubAgent   bool
+	Callback   bool
 	ApprovalID string
 	Revision   int
 	// Answer is nil while the call is open.
@@ -93,8 +95,9 @@ type ClientCall struct {
 
 // Answer is the answer to a call: a result, an error, or a decision.
 type Answer struct {
-	Result   json.RawMessage // of a client tool or a sub-agent
-	Error    string          // the call was not executed, or the sub-agent has failed
+	Result   json.RawMessage // of a client tool, a sub-agent or a callback
+	Error    string          // the call was not executed, or the sub-agent or the other system has failed
+	Public   string          // Error for users; empty if they read Error
 	Approved bool            // for an approval
 	Reason   string
 	TimedOut bool // no answer in time

@@ -23,6 +23,8 @@ func (e *ends) stopCalls(s Stop) Effect {
 	}
 	for _, t := range w.tasks {
 		switch {
+		case t.end == nil && t.Awaits != nil:
+			t.fail(errStoppedUnderway)
 		case t.end != nil || t.Recorded:
 		case t.class == classKnown || t.Tool == nil && t.begun: // unchanged
 		case t.begun:

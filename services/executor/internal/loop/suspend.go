@@ -22,10 +22,14 @@ func (e *ends) suspend() Effect {
 }
 
 func (e *ends) openCall(t *task) OpenCall {
+	switch {
+	case t.Awaits != nil && t.Awaits.isCallback():
+		return OpenCall{ToolCall: t.ToolCall, Until: t.Awaits.Until}
+	case t.Awaits != nil:
+		return OpenCall{ToolCall: t.ToolCall, SubAgent: t.Awaits.AgentType, SessionID: t.Awaits.SessionID, Begun: true}
+	}
 	call := OpenCall{ToolCall: t.ToolCall, AnswerWithin: toMillis(t.Tool.AnswerWithin)}
 	switch {
-	case t.awaits != nil:
-		return OpenCall{ToolCall: t.ToolCall, SubAgent: t.awaits.AgentType, SessionID: t.awaits.SessionID, Begun: true}
 	case t.Tool.SubAgent != "":
 		call.SubAgent = t.Tool.SubAgent
 		call.SessionID = e.run.start.NewSessionID()

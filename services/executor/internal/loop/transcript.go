@@ -23,6 +23,8 @@ const (
 	errOutside          = "not executed: the tool is a client tool or a sub-agent now, and was not when this call was approved"
 	errRefused          = "a human has refused this call, so it was not made"
 	errTimedOut         = "no answer to this call arrived in time"
+	errNoCallback       = "callback_timeout: the system that took this call over has not sent its result in time, and it is not known whether " +
+		"the call took effect; check before you call it again"
 	errTooDeep          = "not executed: an agent at depth %d of its tree cannot call sub-agents; do the task without them"
 	errTooManySubAgents = "not executed: one step may call %d sub-agents; call the others in a later step"
 	errTooManyCalls     = errTooMany + "%d calls; make this one in a later reply"

@@ -217,6 +217,10 @@ func endsOf(e loop.RunCalls, args []string) []loop.Ended {
 			ends = append(ends, loop.Ended{Result: *call.Result, Ops: call.Ops, Context: call.Context})
 			continue
 		}
+		if call.Awaits != nil {
+			ends = append(ends, loop.Ended{Result: agent.ToolResult{CallID: call.ID, Name: call.Name}, Ops: call.Ops, Awaits: call.Awaits})
+			continue
+		}
 		end := loop.Ended{Result: agent.ToolResult{CallID: call.ID, Name: call.Name, Success: true, Result: json.RawMessage(`"done"`)}}
 		for _, arg := range args {
 			id, how, _ := strings.Cut(arg, "=")
@@ -237,6 +241,11 @@ func endsOf(e loop.RunCalls, args []string) []loop.Ended {
 				end = loop.Ended{Stopped: true}
 			case "begun":
 				end = loop.Ended{Stopped: true, Begun: true}
+			case "later":
+				end = loop.Ended{Result: agent.ToolResult{CallID: call.ID, Name: call.Name}, Awaits: &loop.Awaited{Until: 9000}}
+				if value != "" {
+					end.Ops = ops(value)
+				}
 			case "awaits":
 				end = loop.Ended{Result: agent.ToolResult{CallID: call.ID, Name: call.Name}, Awaits: &loop.Awaited{SessionID: value, AgentType: "critic"}}
 			default:

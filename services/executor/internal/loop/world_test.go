@@ -85,7 +85,11 @@ func (w *world) recordResult(end loop.Ended) {
 		panic("the plan does not have the call " + end.Result.CallID)
 	}
 	if !slices.ContainsFunc(j.Results, func(r loop.Recorded) bool { return r.Result.CallID == end.Result.CallID }) {
-		j.Results = append(j.Results, loop.Recorded{Result: end.Result, Ops: end.Ops, Context: end.Context})
+		r := loop.Recorded{Result: end.Result, Ops: end.Ops, Context: end.Context}
+		if end.Awaits != nil {
+			r.Until = end.Awaits.Until
+		}
+		j.Results = append(j.Results, r)
 	}
 }
 
@@ -100,7 +104,7 @@ func (w *world) recordEnds(e loop.RunCalls, ends []loop.Ended) {
 // recordEnd records the end of the i-th call if required. Calls end in order.
 func (w *world) recordEnd(e loop.RunCalls, i int, end loop.Ended) {
 	last := !slices.ContainsFunc(e.Calls[i+1:], func(c loop.Call) bool { return c.Tool != nil })
-	if end.Stopped || end.Awaits != nil || !e.Records(e.Calls[i], end, last) {
+	if end.Stopped || !e.Records(e.Calls[i], end, last) {
 		return
 	}
 	if !e.Planned {
@@ -121,7 +125,7 @@ func (w *world) commit(e loop.Commit) {
 			slices.ContainsFunc(e.Consumed, func(c loop.Consumed) bool { return c.CallID == a.CallID })
 	})
 	for _, call := range e.Suspend {
-		s.Calls = append(s.Calls, loop.ClientCall{CallID: call.ID, Tool: call.Name, Approval: call.Approval, ApprovalID: call.ApprovalID, SubAgent: call.SubAgent != ""})
+		s.Calls = append(s.Calls, loop.ClientCall{CallID: call.ID, Tool: call.Name, Approval: call.Approval, ApprovalID: call.ApprovalID, SubAgent: call.SubAgent != "", Callback: call.Until != 0})
 	}
 	w.outcome = e.Outcome
 }

@@ -79,7 +79,7 @@ type Outcome struct {
 	// Result is for the model. Its error texts are valid UTF-8 without zero characters.
 	Result agent.ToolResult
 	// Ops are the state writes of a successful call, Store its writes to the private store, and Context its rows of context.
-	// Usage is counted for every call.
+	// A call whose result comes by callback has Ops and Store, too. Usage is counted for every call.
 	Ops     []agent.Op
 	Store   []agent.StoreWrite
 	Context []agent.ContextRow
@@ -92,10 +92,12 @@ type Outcome struct {
 	Canceled bool
 }
 
-// Await is returned by tools of the runtime whose calls another session answers. The call stays open.
+// Await says what answers a call that stays open. Tools of the runtime return it for a session; agent.Later stands for a
+// callback.
 type Await struct {
 	SessionID string // below the session of the call
 	AgentType string
+	Until     int64 // of a callback, in milliseconds since the Unix epoch; 0 for a session
 }
 
 // end is the end of a tool.
@@ -109,7 +111,7 @@ type end struct {
 //
 //   - an error of the tool, a panic, a result that is not JSON, does not match the output schema or is too large: a failed result
 //   - the time limit: a synthetic failed result saying that the effect is unknown
-//   - too many abandoned calls of the tool: a synthetic failed result; the tool was not entered
+//   - too many abandoned calls of the tool, or no URL for a result by callback: a synthetic failed result; the tool was not entered
 //
 // When ctx ends, the call is Canceled unless the tool returns a value within a moment. After Execute the call's Host
 // accepts nothing more. Wait waits for the tools still running.
@@ -117,6 +119,13 @@ func (r *Runner) Execute(ctx context.Context, t agent.Tool, call *agent.Call, sc
 	key := call.AgentType + "/" + t.Name
 	if n := r.abandonedCalls(key); n >= cmp.Or(r.MaxAbandoned, defaultAbandoned) {
 		result := failed(t, call, fmt.Sprintf("the tool is not run: %d earlier calls of it have not ended although their time is up", n))
+		result.Synthetic = true
+		return Outcome{Result: result}
+	}
+	if t.LaterWithin > 0 && call.Callback.URL == "" {
+		r.Log.WarnContext(ctx, "a tool that answers later has no callback URL: set HOLDFAST_GATEWAY_PUBLIC_URL for the executor, and "+
+			"HOLDFAST_CALLBACK_KEYS or HOLDFAST_GRANT_SECRET for the state service", "tool", t.Name, "call", call.ID)
+		result := failed(t, call, "not executed: its result would come by callback, and the operator has not configured callbacks")
 		result.Synthetic = true
 		return Outcome{Result: result}
 	}
@@ -152,6 +161,8 @@ func (r *Runner) Execute(ctx context.Context, t agent.Tool, call *agent.Call, sc
 	case ended && last.result.Success:
 		outcome.Ops, outcome.Store = ops, stored
 		outcome.Context = host.rows // End has closed the host
+	case ended && last.awaits != nil && last.awaits.Until != 0:
+		outcome.Ops, outcome.Store = ops, stored
 	case ctx.Err() != nil:
 		outcome.Canceled = true
 	case inner.Err() != nil && !timeTaken.Load():
@@ -188,6 +199,10 @@ func (r *Runner) enterTool(ctx context.Context, t agent.Tool, call *agent.Call, 
 		ends <- last
 	}()
 	value, err := t.Execute(ctx, call)
+	if errors.Is(err, agent.Later) {
+		last = later(t, call)
+		return
+	}
 	if err != nil {
 		last.result = failed(t, call, err.Error())
 		last.result.PublicError = sanitize(agent.PublicText(err), maxErrorBytes)
@@ -199,6 +214,17 @@ func (r *Runner) enterTool(ctx context.Context, t agent.Tool, call *agent.Call, 
 		return
 	}
 	last.result = r.result(t, call, value, maxBytes)
+}
+
+// later returns the end of a call whose result comes by callback.
+func later(t agent.Tool, call *agent.Call) end {
+	if t.LaterWithin <= 0 {
+		return end{result: failed(t, call, "the tool has answered later, and does not declare within which time (LaterWithin)")}
+	}
+	return end{
+		result: agent.ToolResult{CallID: call.ID, Name: t.Name},
+		awaits: &Await{Until: call.Callback.Expires.UnixMilli()},
+	}
 }
 
 func failed(t agent.Tool, call *agent.Call, reason string) agent.ToolResult {

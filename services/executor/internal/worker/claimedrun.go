@@ -3,6 +3,7 @@ package worker
 import (
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -18,7 +19,9 @@ type claimedRun struct {
 	ref     *statev1.RunRef // the run, and the epoch and the grant of the claim
 	session *statev1.Session
 	run     *statev1.Run
-	lead    time.Duration // how far the executor's clock is ahead of the state service's
+	// callbackKey signs the URLs for results of the session's calls; empty if the state service has no secret.
+	callbackKey []byte
+	lead        time.Duration // how far the executor's clock is ahead of the state service's
 }
 
 // stateTime returns the time by the clock of the state service. All deadlines are measured by it, so a wrong clock of an
@@ -27,9 +30,22 @@ func (c claimedRun) stateTime(now time.Time) time.Time { return now.Add(-c.lead)
 
 func newClaimedRun(claim *statev1.Claim) claimedRun {
 	session, run := claim.GetSession(), claim.GetRun()
-	return claimedRun{session: session, run: run, ref: &statev1.RunRef{
+	return claimedRun{session: session, run: run, callbackKey: claim.GetCallbackKey(), ref: &statev1.RunRef{
 		Tenant: session.GetTenant(), SessionId: session.GetSessionId(), RunId: run.GetRunId(), Epoch: claim.GetEpoch(), Grant: claim.GetGrant(),
 	}}
+}
+
+// callback returns where the result of a call may be posted from now on. public is the URL of the gateway. It is zero if
+// either is not configured.
+func (c claimedRun) callback(call loop.Call, public string, now time.Time) agent.Callback {
+	if len(c.callbackKey) == 0 || public == "" {
+		return agent.Callback{}
+	}
+	expires := c.stateTime(now).Add(call.Tool.LaterWithin).Truncate(time.Millisecond).UTC()
+	token := grant.SignCallback(c.callbackKey, grant.Callback{
+		Tenant: c.ref.GetTenant(), Session: c.ref.GetSessionId(), Run: c.ref.GetRunId(), Call: call.ID, Expires: expires,
+	})
+	return agent.Callback{URL: strings.TrimRight(public, "/") + "/callbacks/" + token, Expires: expires}
 }
 
 // granted returns the option with the grant, for calls whose requests have no field for it.

@@ -185,6 +185,7 @@ func toAsked(calls []*statev1.Call) []loop.ClientCall {
 		asked = append(asked, loop.ClientCall{
 			CallID: c.GetToolCallId(), Tool: c.GetToolName(),
 			Approval: c.GetKind() == statev1.CallKind_CALL_KIND_APPROVAL, SubAgent: isOfSubAgent(c),
+			Callback:   c.GetKind() == statev1.CallKind_CALL_KIND_CALLBACK,
 			ApprovalID: c.GetApprovalId(), Revision: int(c.GetRevision()), Answer: toAnswer(c, c.GetAnswer()),
 			Applied: c.GetConsumedAt() != 0, Late: toAnswer(c, c.GetLateAnswer()),
 		})
@@ -200,7 +201,8 @@ func toAnswer(c *statev1.Call, a *statev1.CallAnswer) *loop.Answer {
 		return subAgentAnswer(c, end)
 	}
 	return &loop.Answer{
-		Result: toJSON(a.GetResult()), Error: a.GetError(), Approved: a.GetApproval().GetApproved(), Reason: a.GetApproval().GetReason(),
+		Result: toJSON(a.GetResult()), Error: a.GetError(), Public: a.GetPublicError(),
+		Approved: a.GetApproval().GetApproved(), Reason: a.GetApproval().GetReason(),
 		TimedOut: a.GetSource() == statev1.AnswerSource_ANSWER_SOURCE_TIMEOUT,
 	}
 }
@@ -275,7 +277,7 @@ func toJournal(found *statev1.Journal, steps int32) (journal *loop.Journal, ops 
 			return nil, nil, err
 		}
 		journal.Results = append(journal.Results, loop.Recorded{
-			Result: toResult(result.GetResult()), Ops: ops, Context: toRows(result.GetContext()),
+			Result: toResult(result.GetResult()), Ops: ops, Context: toRows(result.GetContext()), Until: result.GetResult().GetLaterUntil(),
 		})
 	}
 	ops, err = toOps(found.GetOps())

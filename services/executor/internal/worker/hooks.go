@@ -312,13 +312,17 @@ func (h *callHooks) before(ctx context.Context) {
 	}
 }
 
-// after calls the hooks after the tool, in the order of the specification.
+// after calls the hooks after the tool, in the order of the specification. Those of the result are not called if the call
+// has none yet.
 func (h *callHooks) after(ctx context.Context, ran tool.Outcome) {
 	hooks := h.runner.hooks
 	h.add(ran.Ops)
 	if f := hooks.OnStateChange; f != nil && len(h.ops) > 0 {
 		written := slices.Clone(h.ops)
 		h.call(ctx, "OnStateChange", func(ctx context.Context, c *agent.HookCall) { f(ctx, c, written) })
+	}
+	if ran.Awaits != nil {
+		return
 	}
 	if f := hooks.OnMessage; f != nil && h.runner.messaged.add(h.toolCall.ID) {
 		message := agent.Message{Role: agent.RoleTool, Parts: []agent.Part{ran.Result}}

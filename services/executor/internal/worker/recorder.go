@@ -121,6 +121,9 @@ func (r *recorder) result(ctx context.Context, step int, o *outcome, decided *lo
 	record := func() error {
 		result := fromResult(o.Result)
 		result.Approval = fromDecision(decided)
+		if o.Awaits != nil {
+			result.LaterUntil = o.Awaits.Until
+		}
 		return r.call(ctx, func(ctx context.Context) error {
 			_, err := r.worker.peers.Work.RecordResult(ctx, &statev1.RecordResultRequest{
 				Run: r.claimed.ref, Step: int32(step),
@@ -139,7 +142,7 @@ func (r *recorder) result(ctx context.Context, step int, o *outcome, decided *lo
 	if err != nil {
 		return fmt.Errorf("record the result of call %s: %w", o.Result.CallID, err)
 	}
-	r.journal.add(loop.Recorded{Result: o.Result, Ops: o.Ops, Context: o.Context})
+	r.journal.add(o.asRecorded())
 	return nil
 }
 
@@ -223,6 +226,9 @@ func (r *recorder) addCalls(ctx context.Context, request *statev1.CommitStepRequ
 				SessionId: c.SessionID, AgentType: c.SubAgent, ToolCallId: c.ID, TimeoutMs: r.claimed.remaining(now), Messages: userMessage(c.Message),
 				Traceparent: r.traceOfCall(ctx, c.ToolCall),
 			})
+		case c.Until != 0:
+			open.Kind = statev1.CallKind_CALL_KIND_CALLBACK
+			open.DeadlineAt = c.Until
 		case c.Approval:
 			open.Kind = statev1.CallKind_CALL_KIND_APPROVAL
 			open.ApprovalId = c.ApprovalID
@@ -262,7 +268,7 @@ func (r *recorder) commit(ctx context.Context, request *statev1.CommitStepReques
 // stepID returns an id for the step of the open calls: the id of their message. Calls of an earlier
 // step keep their step's id.
 func (r *recorder) stepID(e loop.Commit) string {
-	if len(e.Suspend) == 0 && r.openStep != "" {
+	if (len(e.Suspend) == 0 || e.Answering) && r.openStep != "" {
 		return r.openStep
 	}
 	for _, m := range e.Messages {

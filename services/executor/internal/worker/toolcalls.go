@@ -31,11 +31,21 @@ func (o *outcome) fail(problem string) {
 	o.Result = agent.ToolResult{CallID: o.Result.CallID, Name: o.Result.Name, Synthetic: true, Error: problem}
 	o.Ops, o.Store = nil, nil
 	o.Context = nil
+	o.Awaits = nil
 	for _, u := range o.usage {
 		if t := u.GetTool(); t != nil {
 			t.Success = false
 		}
 	}
+}
+
+// asRecorded returns the end of the call as the journal has it.
+func (o *outcome) asRecorded() loop.Recorded {
+	r := loop.Recorded{Result: o.Result, Ops: o.Ops, Context: o.Context}
+	if o.Awaits != nil {
+		r.Until = o.Awaits.Until
+	}
+	return r
 }
 
 // toolCaller runs the calls of steps: their tools, with the hooks around them. It records and shows the results.
@@ -126,6 +136,9 @@ func (t *toolCaller) runCall(ctx, tools context.Context, e *callBatch, c loop.Ca
 	switch {
 	case c.Result != nil:
 		o.Result, o.Ops, o.recorded = *c.Result, c.Ops, c.Recorded
+	case c.Awaits != nil:
+		o.Result.CallID, o.Result.Name = c.ID, c.Name
+		o.Awaits, o.Ops, o.recorded = c.Awaits, c.Ops, c.Recorded
 	case canceledByStop(tools):
 		o.Stopped = true
 		return o, nil
@@ -139,7 +152,7 @@ func (t *toolCaller) runCall(ctx, tools context.Context, e *callBatch, c loop.Ca
 			return o, nil
 		case o.Stopped:
 			return o, context.Cause(tools) // the result of an interrupted call is meaningless
-		case o.Awaits != nil:
+		case o.Awaits != nil && o.Awaits.Until == 0:
 			return o, nil
 		}
 	}
@@ -161,7 +174,7 @@ func (t *toolCaller) record(ctx context.Context, e *callBatch, c loop.Call, o *o
 	case c.Recorded:
 		return nil
 	case !e.Records(c, o.Ended, last):
-		t.recorder.journal.add(loop.Recorded{Result: o.Result, Ops: o.Ops, Context: o.Context})
+		t.recorder.journal.add(o.asRecorded())
 		return nil
 	}
 	if err := t.ensurePlan(ctx, e); err != nil {
@@ -198,7 +211,11 @@ func (t *toolCaller) runTool(ctx context.Context, e *callBatch, c loop.Call) (o 
 	hooks.before(ctx)
 	t.worker.peers.Passed(ctx, PointCallBegins)
 	begin := t.worker.peers.Now()
-	ran := t.worker.tools.Execute(ctx, *c.Tool, t.claimed.toolCall(e.Step, c), tool.Scope{
+	call := t.claimed.toolCall(e.Step, c)
+	if c.Tool.LaterWithin > 0 {
+		call.Callback = t.claimed.callback(c, t.worker.config.PublicURL, begin)
+	}
+	ran := t.worker.tools.Execute(ctx, *c.Tool, call, tool.Scope{
 		State: hooks.state, ResultBytes: min(t.worker.config.MaxResultBytes, maxStepResults/len(e.Calls)),
 		StateSchema: t.hooks.stateSchema, StateBytes: t.worker.config.MaxStateBytes, Store: t.recorder.storeReader(),
 		Emit: t.view.emitter(int32(e.Step)), AdmitRow: t.admitRow,
@@ -206,13 +223,13 @@ func (t *toolCaller) runTool(ctx context.Context, e *callBatch, c loop.Call) (o 
 	took := t.worker.peers.Now().Sub(begin)
 	o = outcome{Ended: loop.Ended{Result: ran.Result, Stopped: ran.Canceled, Begun: ran.Begun}}
 	if ran.Awaits != nil {
-		o.Awaits = &loop.Awaited{SessionID: ran.Awaits.SessionID, AgentType: ran.Awaits.AgentType}
+		o.Awaits = &loop.Awaited{SessionID: ran.Awaits.SessionID, AgentType: ran.Awaits.AgentType, Until: ran.Awaits.Until}
 	}
 	t.worker.meters.calledTool(ctx, t.claimed.run.GetAgentType(), c.Name, o, took)
-	if o.Awaits != nil {
+	if o.Awaits != nil && o.Awaits.Until == 0 {
 		return o
 	}
-	o.usage = append(o.usage, toolUsage(c.Name, ran.Result.Success, took.Milliseconds()))
+	o.usage = append(o.usage, toolUsage(c.Name, ran.Result.Success || o.Awaits != nil, took.Milliseconds()))
 	for _, u := range ran.Usage {
 		o.usage = append(o.usage, customUsage("tool", u.Kind, u.Name, u.Value))
 	}

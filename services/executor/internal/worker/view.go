@@ -196,7 +196,7 @@ func (v *view) showDecision(ctx context.Context, number int32, callID string, d 
 	return v.show(ctx, number, step.Decision(callID, fromDecision(d)))
 }
 
-// showEnd shows the writes and the end of a call, once.
+// showEnd shows the writes and the end of a call, once. A call without a result has no end.
 func (v *view) showEnd(ctx context.Context, number int32, e loop.Ended) error {
 	if !v.ended.add(e.Result.CallID) {
 		return nil
@@ -206,6 +206,9 @@ func (v *view) showEnd(ctx context.Context, number int32, e loop.Ended) error {
 	writes, err := v.write(e.Ops)
 	if err != nil {
 		return err
+	}
+	if e.Awaits != nil {
+		return v.show(ctx, number, writes...)
 	}
 	return v.show(ctx, number, append(writes, v.subAgents.ends(fromResult(e.Result))...)...)
 }

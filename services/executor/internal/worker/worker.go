@@ -33,6 +33,7 @@ type Config struct {
 	ParallelCalls     int           // calls of one step at once
 	MaxCalls          int           // of one reply; 0 is loop.DefaultMaxCalls
 	MaxResultBytes    int           // of one tool result
+	PublicURL         string        // of the gateway, for results by callback; empty for none
 	MaxDeltaBytes     int           // of one delta in the stream
 	MaxQueuedBytes    int           // of pending chunks
 	StreamPatience    time.Duration // how long a run waits for the stream tier before it continues without it

@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-run/holdfast/pkg/agent"
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/grant"
 	"github.com/holdfast-run/holdfast/pkg/rpc"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/scheduler"
@@ -32,13 +33,14 @@ func (s *workService) ClaimRuns(stream grpc.BidiStreamingServer[statev1.ClaimRun
 	if x.err != nil {
 		return x.err
 	}
-	return s.scheduler.Serve(stream.Context(), executor, claimStream{stream, s.grants})
+	return s.scheduler.Serve(stream.Context(), executor, claimStream{stream, s.grants, s.callbacks})
 }
 
 // claimStream implements scheduler.Stream.
 type claimStream struct {
 	grpc.BidiStreamingServer[statev1.ClaimRunsRequest, statev1.ClaimRunsResponse]
-	grants *grants
+	grants    *grants
+	callbacks grant.CallbackKeys
 }
 
 // Credits implements scheduler.Stream.
@@ -58,6 +60,7 @@ func (s claimStream) SendClaim(c scheduler.Claim) error {
 		return err
 	}
 	claim.Grant = s.grants.sign(c.Change.Session, c.Ref())
+	claim.CallbackKey = s.callbacks.Of(c.Change.Session.Tenant, c.Change.Session.SessionID)
 	work := &statev1.ClaimRunsResponse{Work: &statev1.ClaimRunsResponse_Execute{Execute: claim}}
 	size := proto.Size(work)
 	if n := len(claim.GetMessages()); size > maxClaimBytes && n > 1 {

@@ -118,11 +118,13 @@ func readCalls(x *reader, calls []*statev1.Call) []session.Call {
 		case idProblem(row.ToolName) != "":
 			x.refuse(reason, "the tool_name of calls[%d] %s", i, idProblem(row.ToolName))
 		case !known:
-			x.refuse(reason, "calls[%d] is no call of a client tool, approval or sub-agent", i)
+			x.refuse(reason, "calls[%d] is no call of a client tool, approval, sub-agent or callback", i)
 		case (row.Kind == session.Approval) != (row.ApprovalID != ""):
 			x.refuse(reason, "calls[%d]: an approval has an approval_id, any other call has none", i)
 		case !ruled || row.Approvers != session.ApproversAny && row.Kind != session.Approval:
 			x.refuse(reason, "calls[%d] has the approvers %s; give a known rule, to an approval only", i, c.GetApprovers())
+		case row.Kind == session.Callback && row.DeadlineAt == 0:
+			x.refuse(reason, "calls[%d] waits for a callback and has no deadline; give that of its URL", i)
 		case row.DeadlineAt < 0:
 			x.refuse(reason, "calls[%d] has the deadline %d; give a time, or 0 for none", i, row.DeadlineAt)
 		case len(row.Input) > x.limits.MessageBytes:

@@ -3,6 +3,7 @@ package server
 import (
 	"time"
 
+	"github.com/holdfast-run/holdfast/pkg/grant"
 	"github.com/holdfast-run/holdfast/services/state/internal/quota"
 	"github.com/holdfast-run/holdfast/services/state/internal/scheduler"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
@@ -17,6 +18,7 @@ type Config struct {
 	// session earlier. 0 disables expiry.
 	SuspendedTTL   time.Duration `env:"HOLDFAST_STATE_SUSPENDED_TTL" envDefault:"720h" doc:"how long a suspended session waits before it expires; 0 for ever"`
 	Quotas         *quota.File   // nil for none
+	Callbacks      grant.CallbackKeys
 	FileGrace      time.Duration `env:"HOLDFAST_STATE_FILE_GRACE" envDefault:"24h" doc:"how long a file is kept before a message refers to it, and twice the time that storing one may take"`
 	AuditRetention time.Duration `env:"HOLDFAST_STATE_AUDIT_RETENTION" envDefault:"9600h" doc:"how long entries of the audit log are kept; 0 for ever"`
 	Limits         Limits

@@ -82,6 +82,7 @@ var callKindOut = map[session.CallKind]statev1.CallKind{
 	session.ClientTool: statev1.CallKind_CALL_KIND_CLIENT_TOOL,
 	session.Approval:   statev1.CallKind_CALL_KIND_APPROVAL,
 	session.SubAgent:   statev1.CallKind_CALL_KIND_SUB_AGENT,
+	session.Callback:   statev1.CallKind_CALL_KIND_CALLBACK,
 }
 
 var callKindIn = inverse(callKindOut)

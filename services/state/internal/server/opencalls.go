@@ -99,7 +99,7 @@ func readCallQuery(x *reader, r *statev1.ListOpenCallsRequest) store.CallQuery {
 	q.ToolName = x.optionalID("tool_name", r.GetToolName())
 	if r.GetKind() != statev1.CallKind_CALL_KIND_UNSPECIFIED {
 		if q.Kind = callKindIn[r.GetKind()]; q.Kind == "" || q.Kind == session.SubAgent {
-			x.refuse("KIND_INVALID", "%s is not a kind of call that clients answer", r.GetKind())
+			x.refuse("KIND_INVALID", "%s is not a kind of call that waits for the outside", r.GetKind())
 		}
 	}
 	if r.GetCursor() != "" {

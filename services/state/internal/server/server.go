@@ -64,9 +64,10 @@ func New(c Config, s store.Store, keys grant.Keys, now func() time.Time, newID f
 		},
 		work: &workService{
 			grants: grants, registry: s, stored: s, runner: r, scheduler: r.scheduler, suspects: suspects, suspendedTTL: c.SuspendedTTL, clock: clock,
+			callbacks: c.Callbacks,
 		},
 		checkpoints: &checkpointService{store: s, runner: r, admissions: admissions},
-		calls:       &callService{store: s, lister: s, runner: r},
+		calls:       &callService{store: s, lister: s, runner: r, callbacks: c.Callbacks, now: now},
 		usage:       &usageService{store: s, accounts: s, runner: r},
 		memories:    &memoryService{store: s, runner: r},
 		stored:      &storedAgentService{store: s, runner: r},

@@ -2,8 +2,13 @@ package server
 
 import (
 	"context"
+	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
+	"github.com/holdfast-run/holdfast/pkg/grant"
+	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
 	"github.com/holdfast-run/holdfast/services/state/internal/session"
 	"github.com/holdfast-run/holdfast/services/state/internal/store"
@@ -25,9 +30,11 @@ var continuations = map[session.Continuation]statev1.SubmitCallResponse_Continua
 // callService implements statev1.CallServiceServer.
 type callService struct {
 	statev1.UnimplementedCallServiceServer
-	store  store.Reader
-	lister store.Lister
-	runner *runner
+	store     store.Reader
+	lister    store.Lister
+	runner    *runner
+	callbacks grant.CallbackKeys
+	now       func() time.Time
 }
 
 // SubmitCall implements statev1.CallServiceServer.
@@ -35,6 +42,13 @@ func (s *callService) SubmitCall(ctx context.Context, r *statev1.SubmitCallReque
 	x := s.runner.read(r)
 	requested := x.key(r)
 	a := x.answer(r.GetToolCallId(), r.GetAnswer())
+	var token grant.Callback
+	if r.GetCallbackToken() != "" {
+		var err error
+		if token, err = s.verify(r); err != nil {
+			return nil, err // before anything else is said about the request
+		}
+	}
 	x.fail(a.Refusal)
 	if x.err != nil {
 		return nil, x.err
@@ -45,7 +59,9 @@ func (s *callService) SubmitCall(ctx context.Context, r *statev1.SubmitCallReque
 	}
 	// The call is unknown to the family of the session, or was deleted meanwhile, alone or with its session.
 	missing := func() (*statev1.SubmitCallResponse, error) {
-		_, err := run(ctx, s.runner, onSession(x, requested, session.ExplainMissingCall{Key: requested, CallID: a.CallID}))
+		_, err := run(ctx, s.runner, onSession(x, requested, session.ExplainMissingCall{
+			Key: requested, CallID: a.CallID, OfRun: token.Run, IsLater: isLater,
+		}))
 		return nil, err
 	}
 	owner, known := owners[a.CallID]
@@ -54,7 +70,8 @@ func (s *callService) SubmitCall(ctx context.Context, r *statev1.SubmitCallReque
 	}
 	submit := session.Submit{
 		Key: session.Key{Tenant: requested.Tenant, SessionID: owner}, By: x.by, CallID: a.CallID, Kind: a.Kind, ApprovalID: a.ApprovalID,
-		Approves: a.Approves, Response: a.Response, NewRunID: x.ids.run(), MaxUnread: x.limits.StepBytes, Now: x.now,
+		Approves: a.Approves, Callback: token.Run != "" || r.GetOperates(), OfRun: token.Run, Response: a.Response,
+		NewRunID: x.ids.run(), MaxUnread: x.limits.StepBytes, Now: x.now,
 	}
 	command := onFamily(x, submit.Key, submit)
 	command.HandsOver = true
@@ -69,6 +86,22 @@ func (s *callService) SubmitCall(ctx context.Context, r *statev1.SubmitCallReque
 	}
 	return &statev1.SubmitCallResponse{
 		Outcome: submitOutcomes[submitted.Status], Continuation: continuations[submitted.Continuation],
-		RunId: submitted.RunID, OwnerSessionId: owner,
+		RunId: submitted.RunID, OwnerSessionId: owner, Repeated: submitted.Repeated,
 	}, nil
+}
+
+// verify returns the content of the request's token. NotFound (CALLBACK_UNKNOWN): it is not of this service, or of another
+// call. Conflict (CALLBACK_EXPIRED).
+func (s *callService) verify(r *statev1.SubmitCallRequest) (grant.Callback, error) {
+	token, err := s.callbacks.Verify(r.GetCallbackToken(), s.now())
+	if err == nil && (token.Tenant != r.GetTenant() || token.Session != r.GetSessionId() || token.Call != r.GetToolCallId() || token.Run == "") {
+		return token, fault.New(fault.NotFound, "CALLBACK_UNKNOWN", "the token is of another call")
+	}
+	return token, err
+}
+
+// isLater reports whether a recorded result only says that the result comes by callback.
+func isLater(body []byte) bool {
+	part := &eventv1.ToolResultPart{}
+	return proto.Unmarshal(body, part) == nil && part.GetLaterUntil() > 0
 }

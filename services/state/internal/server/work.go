@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/holdfast-run/holdfast/pkg/grant"
 	"github.com/holdfast-run/holdfast/pkg/position"
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
 	statev1 "github.com/holdfast-run/holdfast/proto/holdfast/state/v1"
@@ -25,6 +26,7 @@ type workService struct {
 	suspects     *sweep.Suspects
 	suspendedTTL time.Duration
 	clock        clock
+	callbacks    grant.CallbackKeys
 }
 
 // RecordPlan implements statev1.WorkServiceServer.

@@ -40,7 +40,7 @@ const (
 	ActionAgentStored  AuditAction = "agent.stored"
 	ActionAgentDeleted AuditAction = "agent.deleted"
 
-	ActionAnswered    AuditAction = "call.answered"       // for the session's user, by another actor
+	ActionAnswered    AuditAction = "call.answered"       // for the session's user, by another actor; or by callback
 	ActionChanged     AuditAction = "session.changed"     // for the session's user, by another actor
 	ActionCreated     AuditAction = "session.created"     // for a user, by another actor
 	ActionStarted     AuditAction = "run.started"         // for the session's user, by another actor
@@ -152,7 +152,7 @@ func (a Audit) recordRun(v *View, change *Change) {
 	}
 }
 
-// recordAnswers records approvals and denials, and results given by others than the session's user.
+// recordAnswers records approvals and denials, results by callback, and results given by others than the session's user.
 func (a Audit) recordAnswers(v *View, change *Change) {
 	for _, call := range change.Calls {
 		before, known := v.callBefore(call.CallID)
@@ -168,7 +168,7 @@ func (a Audit) recordAnswers(v *View, change *Change) {
 		}
 		action := ActionDenied
 		switch {
-		case call.Kind != Approval && !a.actsFor(v.Session.UserID):
+		case call.Kind != Approval && call.Kind != Callback && !a.actsFor(v.Session.UserID):
 			continue
 		case call.Kind != Approval:
 			action = ActionAnswered

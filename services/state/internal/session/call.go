@@ -1,7 +1,7 @@
 package session
 
-// Call is a call that is answered from outside: a client tool, the approval of a server tool, or
-// a sub-agent, whose end is the answer. One row holds the open call, its owner, its answer and
+// Call is a call that is answered from outside: a client tool, the approval of a server tool, a
+// sub-agent, whose end is the answer, or a tool whose result comes by callback. One row holds the open call, its owner, its answer and
 // the consumed answer, so readers never see one without the others.
 type Call struct {
 	CallID     string // unique in the family
@@ -46,6 +46,7 @@ const (
 	ClientTool CallKind = "client_tool"
 	Approval   CallKind = "approval"
 	SubAgent   CallKind = "sub_agent" // Call.ChildID answers it; see Family
+	Callback   CallKind = "callback"  // another system posts the result
 )
 
 // AnswerKind is the source of an answer.

@@ -36,35 +36,42 @@ func (c Commit) callIDs() []string {
 
 // changeCalls adds the new, consumed and reported calls of the step to the change.
 func (c Commit) changeCalls(v *View, change *Change) (err error) {
-	if change.NewCalls, err = c.newCalls(v); err != nil {
-		return err
-	}
 	if change.Calls, err = c.consumedCalls(v); err != nil {
 		return err
 	}
 	change.Calls = append(change.Calls, c.reportedCalls(v)...)
-	return nil
+	change.NewCalls, err = c.newCalls(v, change.Calls)
+	return err
 }
 
 // newCalls gives Conflict (CALL_EXISTS) if the family or the request itself already uses
-// an id.
-func (c Commit) newCalls(v *View) ([]Call, error) {
+// an id. A call that has run after its approval, and whose result comes by callback, is
+// opened again in its row: one of the consumed calls.
+func (c Commit) newCalls(v *View, consumed []Call) (opened []Call, err error) {
 	taken := map[string]bool{}
 	for _, call := range v.NamedCalls {
 		taken[call.CallID] = true
 	}
-	calls := slices.Clone(c.Calls)
-	for i := range calls {
-		call := &calls[i]
+	for _, call := range c.Calls {
+		call.SessionID, call.RunID, call.Step, call.CreatedAt = v.Session.SessionID, c.RunID, c.Step, c.Now
+		call.StartedBy, call.Author = v.Run.StartedBy, v.Run.Author
+		approved := slices.IndexFunc(consumed, func(of Call) bool {
+			return of.CallID == call.CallID && of.Kind == Approval && of.ConsumedStep == c.Step && call.Kind == Callback
+		})
+		if approved >= 0 {
+			call.ApprovalID = consumed[approved].ApprovalID // for the result, which shows the decision
+			call.Revision, call.Approvers = consumed[approved].Revision, consumed[approved].Approvers
+			consumed[approved] = call
+			continue
+		}
 		if taken[call.CallID] {
 			return nil, fault.New(fault.Conflict, "CALL_EXISTS",
 				"the session's family has a call %q already; use another id", call.CallID)
 		}
 		taken[call.CallID] = true
-		call.SessionID, call.RunID, call.Step, call.CreatedAt = v.Session.SessionID, c.RunID, c.Step, c.Now
-		call.StartedBy, call.Author = v.Run.StartedBy, v.Run.Author
+		opened = append(opened, call)
 	}
-	return calls, nil
+	return opened, nil
 }
 
 func (c Commit) consumedCalls(v *View) ([]Call, error) {

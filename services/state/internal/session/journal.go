@@ -62,9 +62,12 @@ func (j *Journal) usage() []Usage {
 	return usage
 }
 
-// mayOpen reports whether the step in flight may open the call: it is planned and has no result.
-func (j *Journal) mayOpen(callID string) bool {
-	return j != nil && slices.Contains(j.CallIDs, callID) && !j.hasResult(callID)
+// mayOpen reports whether the step in flight may open the call: it is planned, and has no result yet. isLater is as in
+// ExplainMissingCall.
+func (j *Journal) mayOpen(callID string, isLater func(body []byte) bool) bool {
+	return j != nil && slices.Contains(j.CallIDs, callID) && !slices.ContainsFunc(j.Results, func(r Result) bool {
+		return r.CallID == callID && (isLater == nil || !isLater(r.Body))
+	})
 }
 
 // bytes returns the size of a result in a claim.

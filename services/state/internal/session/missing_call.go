@@ -16,6 +16,9 @@ import (
 type ExplainMissingCall struct {
 	Key    // the session known to the caller
 	CallID string
+	OfRun  string // as in Submit; empty for any run
+	// IsLater reports whether a recorded result only says that the result comes later. Nil if none does.
+	IsLater func(body []byte) bool
 }
 
 // Need lists the rows for Decide.
@@ -28,16 +31,24 @@ func (c ExplainMissingCall) Decide(v *View) (*Change, struct{}, error) {
 	switch {
 	case v.Session == nil:
 		return nil, struct{}{}, CallNotFound(c.CallID)
-	case len(v.NamedCalls) > 0: // it was opened in the meantime
+	case len(v.NamedCalls) > 0 && (c.OfRun == "" || v.opened(c.CallID, c.OfRun)): // it was opened in the meantime
 		return nil, struct{}{}, callNotOpen(c.CallID)
 	case v.Session.Status == Failed:
 		return nil, struct{}{}, v.Session.conflict("OWNER_NOT_CONTINUABLE",
 			"session %q has failed and its calls were dropped; start a run with a message instead", c.SessionID)
-	case v.Live != nil && (v.Journal == nil || v.Journal.mayOpen(c.CallID)), slices.ContainsFunc(v.Children, Child.mayOpen):
+	case c.OfRun != "" && (v.Live == nil || v.Live.RunID != c.OfRun):
+		return nil, struct{}{}, CallNotFound(c.CallID)
+	case v.Live != nil && (v.Journal == nil || v.Journal.mayOpen(c.CallID, c.IsLater)), slices.ContainsFunc(v.Children, Child.mayOpen):
 		return nil, struct{}{}, callNotOpen(c.CallID)
 	default:
 		return nil, struct{}{}, CallNotFound(c.CallID)
 	}
+}
+
+// opened reports whether the run has opened the call for a callback.
+func (v *View) opened(callID, run string) bool {
+	call, known := v.ownCall(callID)
+	return known && call.Kind == Callback && call.RunID == run
 }
 
 // mayOpen reports whether the child, or a session below it, may open calls.

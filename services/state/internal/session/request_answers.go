@@ -59,7 +59,7 @@ func (c RunRequest) refuseEarlyAnswers(v *View) error {
 		case family[answer.CallID]:
 		case v.Live == nil:
 			return &IncompleteViewError{[]Target{{Key: c.Key, Need: Need{Live: true, Journal: true}}}}
-		case v.Journal.mayOpen(answer.CallID):
+		case v.Journal.mayOpen(answer.CallID, nil):
 			return callNotOpen(answer.CallID)
 		default:
 			unknown = answer.CallID

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bytes"
 	"slices"
 
 	"github.com/holdfast-run/holdfast/pkg/fault"
@@ -23,6 +24,8 @@ type Submit struct {
 	Kind       CallKind // empty for a failed call, which fits both kinds
 	ApprovalID string   // of an approval
 	Approves   bool     // it approves the call
+	Callback   bool     // it may answer a Callback call
+	OfRun      string   // if not empty, it may only answer the Callback call that this run has opened
 	Response   []byte
 	NewRunID   string // of a continuation
 	MaxUnread  int    // bytes of the session's unread answers, since one claim carries them; 0 for any
@@ -58,6 +61,7 @@ type Submitted struct {
 	Continuation Continuation
 	RunID        string // of the continuing run; empty for none
 	Call         Call   // after the command
+	Repeated     bool   // with AlreadyCompleted: the call's answer is equal to this one
 }
 
 // Need lists the rows for Decide.
@@ -74,10 +78,12 @@ func (c Submit) Decide(v *View) (*Change, Submitted, error) {
 	if !c.By.Reaches(v.Session) && !(known && call.isOpenTo(v.Session, c.By)) {
 		return nil, Submitted{}, SessionNotFound(c.Key)
 	}
-	if !known {
+	if !known || c.OfRun != "" && (call.Kind != Callback || call.RunID != c.OfRun) {
 		return nil, Submitted{}, CallNotFound(c.CallID)
 	}
-	answer := Answer{CallID: c.CallID, Kind: c.Kind, ApprovalID: c.ApprovalID, Approves: c.Approves, Response: c.Response}
+	answer := Answer{
+		CallID: c.CallID, Kind: c.Kind, ApprovalID: c.ApprovalID, Approves: c.Approves, Callback: c.Callback, Response: c.Response,
+	}
 	if !answer.matches(call) {
 		return nil, Submitted{}, answer.mismatch(call)
 	}
@@ -95,7 +101,8 @@ func (c Submit) Decide(v *View) (*Change, Submitted, error) {
 		)
 	}
 	if !changed {
-		return nil, withContinuation(v, nil, Submitted{Status: status, Call: call}), nil
+		repeated := status == AlreadyCompleted && bytes.Equal(call.Response, c.Response)
+		return nil, withContinuation(v, nil, Submitted{Status: status, Call: call, Repeated: repeated}), nil
 	}
 	change := &Change{Calls: []Call{call}}
 	if err := change.checkUnread(v, c.MaxUnread); err != nil {
@@ -128,18 +135,30 @@ type Answer struct {
 	Kind       CallKind // as in Submit
 	ApprovalID string
 	Approves   bool // it approves the call
+	Callback   bool // as in Submit
 	Response   []byte
 	Refusal    error // the fault if the answer would be applied; nil for none. Submit ignores it
 }
 
 func (a Answer) matches(call Call) bool {
-	if call.Kind == SubAgent {
+	switch {
+	case call.Kind == SubAgent:
 		return false // its child answers it
+	case call.Kind == Callback:
+		return a.Callback && a.Kind != Approval
 	}
 	return a.Kind == "" || a.Kind == call.Kind && a.ApprovalID == call.ApprovalID
 }
 
 func (a Answer) mismatch(call Call) error {
+	if call.Kind == Callback && a.Kind != Approval {
+		return fault.New(
+			fault.Invalid,
+			"KIND_MISMATCH",
+			"call %q waits for a result that another system posts to its callback URL; only a caller with the scope operate may answer it instead",
+			call.CallID,
+		)
+	}
 	return fault.New(
 		fault.Invalid,
 		"KIND_MISMATCH",

@@ -98,7 +98,7 @@ func isValidRun(r *session.Run) bool {
 
 func isValidCall(c *session.Call) bool {
 	switch c.Kind {
-	case session.ClientTool, session.Approval, session.SubAgent:
+	case session.ClientTool, session.Approval, session.SubAgent, session.Callback:
 	default:
 		return false
 	}
