@@ -31,6 +31,8 @@ const (
 	CallKind_CALL_KIND_CLIENT_TOOL CallKind = 1
 	// It waits for a decision.
 	CallKind_CALL_KIND_APPROVAL CallKind = 2
+	// Another system posts its result. SubmitToolResult takes an answer from callers with the scope operate.
+	CallKind_CALL_KIND_CALLBACK CallKind = 4
 )
 
 // Enum value maps for CallKind.
@@ -39,11 +41,13 @@ var (
 		0: "CALL_KIND_UNSPECIFIED",
 		1: "CALL_KIND_CLIENT_TOOL",
 		2: "CALL_KIND_APPROVAL",
+		4: "CALL_KIND_CALLBACK",
 	}
 	CallKind_value = map[string]int32{
 		"CALL_KIND_UNSPECIFIED": 0,
 		"CALL_KIND_CLIENT_TOOL": 1,
 		"CALL_KIND_APPROVAL":    2,
+		"CALL_KIND_CALLBACK":    4,
 	}
 )
 
@@ -188,7 +192,7 @@ func (SubmitToolResultResponse_Continuation) EnumDescriptor() ([]byte, []int) {
 	return file_holdfast_agent_v1_call_proto_rawDescGZIP(), []int{5, 1}
 }
 
-// PendingCall is a call that waits for SubmitToolResult.
+// PendingCall is a call that waits for an answer: SubmitToolResult, or a result by callback.
 type PendingCall struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	ToolCallId string                 `protobuf:"bytes,1,opt,name=tool_call_id,json=toolCallId,proto3" json:"tool_call_id,omitempty"`
@@ -210,7 +214,9 @@ type PendingCall struct {
 	// "others" if the one that started the run may not approve the call; empty otherwise.
 	Approvers string `protobuf:"bytes,11,opt,name=approvers,proto3" json:"approvers,omitempty"`
 	// Who started the run of the call, as in Run.
-	StartedBy     string `protobuf:"bytes,12,opt,name=started_by,json=startedBy,proto3" json:"started_by,omitempty"`
+	StartedBy string `protobuf:"bytes,12,opt,name=started_by,json=startedBy,proto3" json:"started_by,omitempty"`
+	// What the call waits for.
+	Kind          CallKind `protobuf:"varint,13,opt,name=kind,proto3,enum=holdfast.agent.v1.CallKind" json:"kind,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -329,13 +335,20 @@ func (x *PendingCall) GetStartedBy() string {
 	return ""
 }
 
+func (x *PendingCall) GetKind() CallKind {
+	if x != nil {
+		return x.Kind
+	}
+	return CallKind_CALL_KIND_UNSPECIFIED
+}
+
 type ListPendingCallsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The owner of the session that waits.
 	UserId    string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	AgentType string `protobuf:"bytes,2,opt,name=agent_type,json=agentType,proto3" json:"agent_type,omitempty"`
 	ToolName  string `protobuf:"bytes,3,opt,name=tool_name,json=toolName,proto3" json:"tool_name,omitempty"`
-	// Unspecified for both.
+	// Unspecified for all.
 	Kind CallKind `protobuf:"varint,4,opt,name=kind,proto3,enum=holdfast.agent.v1.CallKind" json:"kind,omitempty"`
 	// The `next_cursor` of the previous page.
 	Cursor string `protobuf:"bytes,5,opt,name=cursor,proto3" json:"cursor,omitempty"`
@@ -710,7 +723,7 @@ var File_holdfast_agent_v1_call_proto protoreflect.FileDescriptor
 
 const file_holdfast_agent_v1_call_proto_rawDesc = "" +
 	"\n" +
-	"\x1choldfast/agent/v1/call.proto\x12\x11holdfast.agent.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1dholdfast/agent/v1/rules.proto\x1a\x1fholdfast/event/v1/options.proto\"\x85\x03\n" +
+	"\x1choldfast/agent/v1/call.proto\x12\x11holdfast.agent.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1dholdfast/agent/v1/rules.proto\x1a\x1fholdfast/event/v1/options.proto\"\xb6\x03\n" +
 	"\vPendingCall\x12 \n" +
 	"\ftool_call_id\x18\x01 \x01(\tR\n" +
 	"toolCallId\x12\x1b\n" +
@@ -731,7 +744,8 @@ const file_holdfast_agent_v1_call_proto_rawDesc = "" +
 	" \x01(\tR\x06userId\x12\x1c\n" +
 	"\tapprovers\x18\v \x01(\tR\tapprovers\x12\x1d\n" +
 	"\n" +
-	"started_by\x18\f \x01(\tR\tstartedBy\"\xbe\x02\n" +
+	"started_by\x18\f \x01(\tR\tstartedBy\x12/\n" +
+	"\x04kind\x18\r \x01(\x0e2\x1b.holdfast.agent.v1.CallKindR\x04kind\"\xc1\x02\n" +
 	"\x17ListPendingCallsRequest\x12#\n" +
 	"\auser_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x90\xea0\x80\x02R\x06userId\x12)\n" +
@@ -739,9 +753,9 @@ const file_holdfast_agent_v1_call_proto_rawDesc = "" +
 	"agent_type\x18\x02 \x01(\tB\n" +
 	"\xbaH\ar\x05\x90\xea0\x80\x02R\tagentType\x12'\n" +
 	"\ttool_name\x18\x03 \x01(\tB\n" +
-	"\xbaH\ar\x05\x90\xea0\x80\x02R\btoolName\x12p\n" +
-	"\x04kind\x18\x04 \x01(\x0e2\x1b.holdfast.agent.v1.CallKindB?\xbaH<\xba\x019\n" +
-	"\fKIND_INVALID\x12\x16must be a kind of call\x1a\x11this in [0, 1, 2]R\x04kind\x12\x16\n" +
+	"\xbaH\ar\x05\x90\xea0\x80\x02R\btoolName\x12s\n" +
+	"\x04kind\x18\x04 \x01(\x0e2\x1b.holdfast.agent.v1.CallKindBB\xbaH?\xba\x01<\n" +
+	"\fKIND_INVALID\x12\x16must be a kind of call\x1a\x14this in [0, 1, 2, 4]R\x04kind\x12\x16\n" +
 	"\x06cursor\x18\x05 \x01(\tR\x06cursor\x12 \n" +
 	"\x05limit\x18\x06 \x01(\x05B\n" +
 	"\xbaH\a\x1a\x05\x88\xea0\xc8\x01R\x05limit\"q\n" +
@@ -780,11 +794,12 @@ const file_holdfast_agent_v1_call_proto_rawDesc = "" +
 	"\x11CONTINUATION_NONE\x10\x01\x12\x18\n" +
 	"\x14CONTINUATION_NEW_RUN\x10\x02\x12\x19\n" +
 	"\x15CONTINUATION_LIVE_RUN\x10\x03\x12\x1f\n" +
-	"\x1bCONTINUATION_CALLER_RESUMES\x10\x04*X\n" +
+	"\x1bCONTINUATION_CALLER_RESUMES\x10\x04*v\n" +
 	"\bCallKind\x12\x19\n" +
 	"\x15CALL_KIND_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15CALL_KIND_CLIENT_TOOL\x10\x01\x12\x16\n" +
-	"\x12CALL_KIND_APPROVAL\x10\x02BBZ@github.com/holdfast-run/holdfast/proto/holdfast/agent/v1;agentv1b\x06proto3"
+	"\x12CALL_KIND_APPROVAL\x10\x02\x12\x16\n" +
+	"\x12CALL_KIND_CALLBACK\x10\x04\"\x04\b\x03\x10\x03BBZ@github.com/holdfast-run/holdfast/proto/holdfast/agent/v1;agentv1b\x06proto3"
 
 var (
 	file_holdfast_agent_v1_call_proto_rawDescOnce sync.Once
@@ -812,16 +827,17 @@ var file_holdfast_agent_v1_call_proto_goTypes = []any{
 	(*SubmitToolResultResponse)(nil),           // 8: holdfast.agent.v1.SubmitToolResultResponse
 }
 var file_holdfast_agent_v1_call_proto_depIdxs = []int32{
-	0, // 0: holdfast.agent.v1.ListPendingCallsRequest.kind:type_name -> holdfast.agent.v1.CallKind
-	3, // 1: holdfast.agent.v1.ListPendingCallsResponse.calls:type_name -> holdfast.agent.v1.PendingCall
-	7, // 2: holdfast.agent.v1.SubmitToolResultRequest.approval:type_name -> holdfast.agent.v1.ApprovalResponse
-	1, // 3: holdfast.agent.v1.SubmitToolResultResponse.status:type_name -> holdfast.agent.v1.SubmitToolResultResponse.Status
-	2, // 4: holdfast.agent.v1.SubmitToolResultResponse.continuation:type_name -> holdfast.agent.v1.SubmitToolResultResponse.Continuation
-	5, // [5:5] is the sub-list for method output_type
-	5, // [5:5] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	0, // 0: holdfast.agent.v1.PendingCall.kind:type_name -> holdfast.agent.v1.CallKind
+	0, // 1: holdfast.agent.v1.ListPendingCallsRequest.kind:type_name -> holdfast.agent.v1.CallKind
+	3, // 2: holdfast.agent.v1.ListPendingCallsResponse.calls:type_name -> holdfast.agent.v1.PendingCall
+	7, // 3: holdfast.agent.v1.SubmitToolResultRequest.approval:type_name -> holdfast.agent.v1.ApprovalResponse
+	1, // 4: holdfast.agent.v1.SubmitToolResultResponse.status:type_name -> holdfast.agent.v1.SubmitToolResultResponse.Status
+	2, // 5: holdfast.agent.v1.SubmitToolResultResponse.continuation:type_name -> holdfast.agent.v1.SubmitToolResultResponse.Continuation
+	6, // [6:6] is the sub-list for method output_type
+	6, // [6:6] is the sub-list for method input_type
+	6, // [6:6] is the sub-list for extension type_name
+	6, // [6:6] is the sub-list for extension extendee
+	0, // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_agent_v1_call_proto_init() }

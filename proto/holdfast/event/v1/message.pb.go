@@ -678,7 +678,10 @@ type ToolResultPart struct {
 	// The decision on the call's approval, if there was one. A rejected call has not run.
 	Approval *ApprovalVerdict `protobuf:"bytes,7,opt,name=approval,proto3" json:"approval,omitempty"`
 	// What clients see in place of `error`, which is for the model. Empty: they see `error`.
-	PublicError   string `protobuf:"bytes,8,opt,name=public_error,json=publicError,proto3" json:"public_error,omitempty"`
+	PublicError string `protobuf:"bytes,8,opt,name=public_error,json=publicError,proto3" json:"public_error,omitempty"`
+	// In the journal of a step only: the call has no result yet. It comes by callback until this time, in milliseconds since
+	// the Unix epoch; 0 for a result.
+	LaterUntil    int64 `protobuf:"varint,9,opt,name=later_until,json=laterUntil,proto3" json:"later_until,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -767,6 +770,13 @@ func (x *ToolResultPart) GetPublicError() string {
 		return x.PublicError
 	}
 	return ""
+}
+
+func (x *ToolResultPart) GetLaterUntil() int64 {
+	if x != nil {
+		return x.LaterUntil
+	}
+	return 0
 }
 
 type ApprovalVerdict struct {
@@ -1027,7 +1037,7 @@ const file_holdfast_event_v1_message_proto_rawDesc = "" +
 	"toolCallId\x12\x1b\n" +
 	"\ttool_name\x18\x02 \x01(\tR\btoolName\x12\"\n" +
 	"\targuments\x18\x03 \x01(\tB\x04\xe8\xe0\x18\x01R\targuments\x12\x18\n" +
-	"\adynamic\x18\x04 \x01(\bR\adynamic\"\x9e\x02\n" +
+	"\adynamic\x18\x04 \x01(\bR\adynamic\"\xbf\x02\n" +
 	"\x0eToolResultPart\x12 \n" +
 	"\ftool_call_id\x18\x01 \x01(\tR\n" +
 	"toolCallId\x12\x1b\n" +
@@ -1037,7 +1047,9 @@ const file_holdfast_event_v1_message_proto_rawDesc = "" +
 	"\x05error\x18\x05 \x01(\tR\x05error\x12\x1c\n" +
 	"\tsynthetic\x18\x06 \x01(\bR\tsynthetic\x12>\n" +
 	"\bapproval\x18\a \x01(\v2\".holdfast.event.v1.ApprovalVerdictR\bapproval\x12!\n" +
-	"\fpublic_error\x18\b \x01(\tR\vpublicError\"f\n" +
+	"\fpublic_error\x18\b \x01(\tR\vpublicError\x12\x1f\n" +
+	"\vlater_until\x18\t \x01(\x03R\n" +
+	"laterUntil\"f\n" +
 	"\x0fApprovalVerdict\x12\x1f\n" +
 	"\vapproval_id\x18\x01 \x01(\tR\n" +
 	"approvalId\x12\x1a\n" +

@@ -314,7 +314,7 @@ type ListOpenCallsRequest struct {
 	UserId    string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	AgentType string `protobuf:"bytes,3,opt,name=agent_type,json=agentType,proto3" json:"agent_type,omitempty"`
 	ToolName  string `protobuf:"bytes,4,opt,name=tool_name,json=toolName,proto3" json:"tool_name,omitempty"`
-	// CLIENT_TOOL or APPROVAL; unspecified for both.
+	// CLIENT_TOOL, APPROVAL or CALLBACK; unspecified for all.
 	Kind CallKind `protobuf:"varint,5,opt,name=kind,proto3,enum=holdfast.state.v1.CallKind" json:"kind,omitempty"`
 	// The `next` of the previous page.
 	Cursor string `protobuf:"bytes,6,opt,name=cursor,proto3" json:"cursor,omitempty"`
@@ -816,8 +816,13 @@ type SubmitCallRequest struct {
 	SessionId  string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	ToolCallId string `protobuf:"bytes,3,opt,name=tool_call_id,json=toolCallId,proto3" json:"tool_call_id,omitempty"`
 	// The service sets its source.
-	Answer        *CallAnswer `protobuf:"bytes,4,opt,name=answer,proto3" json:"answer,omitempty"`
-	Caller        *Caller     `protobuf:"bytes,50,opt,name=caller,proto3" json:"caller,omitempty"`
+	Answer *CallAnswer `protobuf:"bytes,4,opt,name=answer,proto3" json:"answer,omitempty"`
+	// The token of the URL to which the answer was posted. It is the right to answer this call, and
+	// no other. The caller needs no right of its own then.
+	CallbackToken string `protobuf:"bytes,5,opt,name=callback_token,json=callbackToken,proto3" json:"callback_token,omitempty"`
+	// The caller may answer a call that waits for a callback. SubmitCalls cannot.
+	Operates      bool    `protobuf:"varint,6,opt,name=operates,proto3" json:"operates,omitempty"`
+	Caller        *Caller `protobuf:"bytes,50,opt,name=caller,proto3" json:"caller,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -880,6 +885,20 @@ func (x *SubmitCallRequest) GetAnswer() *CallAnswer {
 	return nil
 }
 
+func (x *SubmitCallRequest) GetCallbackToken() string {
+	if x != nil {
+		return x.CallbackToken
+	}
+	return ""
+}
+
+func (x *SubmitCallRequest) GetOperates() bool {
+	if x != nil {
+		return x.Operates
+	}
+	return false
+}
+
 func (x *SubmitCallRequest) GetCaller() *Caller {
 	if x != nil {
 		return x.Caller
@@ -894,8 +913,10 @@ type SubmitCallResponse struct {
 	RunId        string                          `protobuf:"bytes,3,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	// The session of the call.
 	OwnerSessionId string `protobuf:"bytes,4,opt,name=owner_session_id,json=ownerSessionId,proto3" json:"owner_session_id,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// With OUTCOME_ALREADY_COMPLETED: the call's answer is equal to this one.
+	Repeated      bool `protobuf:"varint,5,opt,name=repeated,proto3" json:"repeated,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SubmitCallResponse) Reset() {
@@ -954,6 +975,13 @@ func (x *SubmitCallResponse) GetOwnerSessionId() string {
 		return x.OwnerSessionId
 	}
 	return ""
+}
+
+func (x *SubmitCallResponse) GetRepeated() bool {
+	if x != nil {
+		return x.Repeated
+	}
+	return false
 }
 
 var File_holdfast_state_v1_call_proto protoreflect.FileDescriptor
@@ -1017,20 +1045,23 @@ const file_holdfast_state_v1_call_proto_rawDesc = "" +
 	"\x19OUTCOME_ALREADY_COMPLETED\x10\x02\x12%\n" +
 	"!OUTCOME_LATE_ANSWER_AFTER_TIMEOUT\x10\x03\x12\x1d\n" +
 	"\x19OUTCOME_UNKNOWN_TOOL_CALL\x10\x04\x12!\n" +
-	"\x1dOUTCOME_OWNER_NOT_CONTINUABLE\x10\x05\"\xd6\x01\n" +
+	"\x1dOUTCOME_OWNER_NOT_CONTINUABLE\x10\x05\"\x99\x02\n" +
 	"\x11SubmitCallRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x02 \x01(\tR\tsessionId\x12 \n" +
 	"\ftool_call_id\x18\x03 \x01(\tR\n" +
 	"toolCallId\x125\n" +
-	"\x06answer\x18\x04 \x01(\v2\x1d.holdfast.state.v1.CallAnswerR\x06answer\x121\n" +
-	"\x06caller\x182 \x01(\v2\x19.holdfast.state.v1.CallerR\x06caller\"\x95\x04\n" +
+	"\x06answer\x18\x04 \x01(\v2\x1d.holdfast.state.v1.CallAnswerR\x06answer\x12%\n" +
+	"\x0ecallback_token\x18\x05 \x01(\tR\rcallbackToken\x12\x1a\n" +
+	"\boperates\x18\x06 \x01(\bR\boperates\x121\n" +
+	"\x06caller\x182 \x01(\v2\x19.holdfast.state.v1.CallerR\x06caller\"\xb1\x04\n" +
 	"\x12SubmitCallResponse\x12G\n" +
 	"\aoutcome\x18\x01 \x01(\x0e2-.holdfast.state.v1.SubmitCallResponse.OutcomeR\aoutcome\x12V\n" +
 	"\fcontinuation\x18\x02 \x01(\x0e22.holdfast.state.v1.SubmitCallResponse.ContinuationR\fcontinuation\x12\x15\n" +
 	"\x06run_id\x18\x03 \x01(\tR\x05runId\x12(\n" +
-	"\x10owner_session_id\x18\x04 \x01(\tR\x0eownerSessionId\"~\n" +
+	"\x10owner_session_id\x18\x04 \x01(\tR\x0eownerSessionId\x12\x1a\n" +
+	"\brepeated\x18\x05 \x01(\bR\brepeated\"~\n" +
 	"\aOutcome\x12\x17\n" +
 	"\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10OUTCOME_ACCEPTED\x10\x01\x12\x1d\n" +

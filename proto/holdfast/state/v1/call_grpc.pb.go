@@ -40,7 +40,10 @@ type CallServiceClient interface {
 	//     plan, or its step has no plan yet, or the run is of a session below. Send the same
 	//     answer again.
 	//   - INVALID_ARGUMENT (KIND_MISMATCH): the answer is of the other kind, or for another
-	//     approval. Nothing is stored.
+	//     approval, or the call waits for a callback, and the request has neither a token nor
+	//     operates. Nothing is stored.
+	//   - NOT_FOUND (CALLBACK_UNKNOWN): the callback_token is not of this service, or of another
+	//     call. FAILED_PRECONDITION (CALLBACK_EXPIRED): its time is up.
 	//   - FAILED_PRECONDITION (OWNER_NOT_CONTINUABLE): the session of the call has ended; or
 	//     it failed, and the call ended with it.
 	//   - PERMISSION_DENIED (APPROVER_REFUSED): the call needs the approval of somebody else. See
@@ -129,7 +132,10 @@ type CallServiceServer interface {
 	//     plan, or its step has no plan yet, or the run is of a session below. Send the same
 	//     answer again.
 	//   - INVALID_ARGUMENT (KIND_MISMATCH): the answer is of the other kind, or for another
-	//     approval. Nothing is stored.
+	//     approval, or the call waits for a callback, and the request has neither a token nor
+	//     operates. Nothing is stored.
+	//   - NOT_FOUND (CALLBACK_UNKNOWN): the callback_token is not of this service, or of another
+	//     call. FAILED_PRECONDITION (CALLBACK_EXPIRED): its time is up.
 	//   - FAILED_PRECONDITION (OWNER_NOT_CONTINUABLE): the session of the call has ended; or
 	//     it failed, and the call ended with it.
 	//   - PERMISSION_DENIED (APPROVER_REFUSED): the call needs the approval of somebody else. See

@@ -402,6 +402,8 @@ const (
 	CallKind_CALL_KIND_APPROVAL    CallKind = 2
 	// The end of a sub-session answers the call. SubSession.parent_tool_call_id names it.
 	CallKind_CALL_KIND_SUB_AGENT CallKind = 3
+	// The tool has answered "later": another system posts the result to the URL that the tool was given.
+	CallKind_CALL_KIND_CALLBACK CallKind = 4
 )
 
 // Enum value maps for CallKind.
@@ -411,12 +413,14 @@ var (
 		1: "CALL_KIND_CLIENT_TOOL",
 		2: "CALL_KIND_APPROVAL",
 		3: "CALL_KIND_SUB_AGENT",
+		4: "CALL_KIND_CALLBACK",
 	}
 	CallKind_value = map[string]int32{
 		"CALL_KIND_UNSPECIFIED": 0,
 		"CALL_KIND_CLIENT_TOOL": 1,
 		"CALL_KIND_APPROVAL":    2,
 		"CALL_KIND_SUB_AGENT":   3,
+		"CALL_KIND_CALLBACK":    4,
 	}
 )
 
@@ -2241,8 +2245,8 @@ func (*StateOp_Append) isStateOp_Op() {}
 
 func (*StateOp_Delete) isStateOp_Op() {}
 
-// Call is a call answered from outside the runtime: a client tool, or the approval of a
-// server tool.
+// Call is a call answered from outside the runtime: a client tool, the approval of a server
+// tool, or a tool whose result comes by callback.
 type Call struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Unique in the family of the session.
@@ -2479,8 +2483,10 @@ type CallAnswer struct {
 	//	*CallAnswer_Error
 	//	*CallAnswer_Approval
 	//	*CallAnswer_Child
-	Answer        isCallAnswer_Answer `protobuf_oneof:"answer"`
-	Source        AnswerSource        `protobuf:"varint,4,opt,name=source,proto3,enum=holdfast.state.v1.AnswerSource" json:"source,omitempty"`
+	Answer isCallAnswer_Answer `protobuf_oneof:"answer"`
+	Source AnswerSource        `protobuf:"varint,4,opt,name=source,proto3,enum=holdfast.state.v1.AnswerSource" json:"source,omitempty"`
+	// What clients see in place of `error`, which is for the model. Empty: they see `error`.
+	PublicError   string `protobuf:"bytes,6,opt,name=public_error,json=publicError,proto3" json:"public_error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2563,6 +2569,13 @@ func (x *CallAnswer) GetSource() AnswerSource {
 		return x.Source
 	}
 	return AnswerSource_ANSWER_SOURCE_UNSPECIFIED
+}
+
+func (x *CallAnswer) GetPublicError() string {
+	if x != nil {
+		return x.PublicError
+	}
+	return ""
 }
 
 type isCallAnswer_Answer interface {
@@ -3171,14 +3184,15 @@ const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"started_by\x18\x14 \x01(\tR\tstartedBy\x12\x1f\n" +
 	"\vanswered_by\x18\x15 \x01(\tR\n" +
 	"answeredBy\x12$\n" +
-	"\x0esub_session_id\x18\x16 \x01(\tR\fsubSessionId\"\xf7\x01\n" +
+	"\x0esub_session_id\x18\x16 \x01(\tR\fsubSessionId\"\x9a\x02\n" +
 	"\n" +
 	"CallAnswer\x12\x18\n" +
 	"\x06result\x18\x01 \x01(\tH\x00R\x06result\x12\x16\n" +
 	"\x05error\x18\x02 \x01(\tH\x00R\x05error\x12?\n" +
 	"\bapproval\x18\x03 \x01(\v2!.holdfast.state.v1.ApprovalAnswerH\x00R\bapproval\x123\n" +
 	"\x05child\x18\x05 \x01(\v2\x1b.holdfast.state.v1.ChildEndH\x00R\x05child\x127\n" +
-	"\x06source\x18\x04 \x01(\x0e2\x1f.holdfast.state.v1.AnswerSourceR\x06sourceB\b\n" +
+	"\x06source\x18\x04 \x01(\x0e2\x1f.holdfast.state.v1.AnswerSourceR\x06source\x12!\n" +
+	"\fpublic_error\x18\x06 \x01(\tR\vpublicErrorB\b\n" +
 	"\x06answer\"\xd6\x01\n" +
 	"\bChildEnd\x12\x1d\n" +
 	"\n" +
@@ -3260,12 +3274,13 @@ const file_holdfast_state_v1_model_proto_rawDesc = "" +
 	"\x14STOP_KIND_AGENT_GONE\x10\x03*<\n" +
 	"\tApprovers\x12\x19\n" +
 	"\x15APPROVERS_UNSPECIFIED\x10\x00\x12\x14\n" +
-	"\x10APPROVERS_OTHERS\x10\x01*q\n" +
+	"\x10APPROVERS_OTHERS\x10\x01*\x89\x01\n" +
 	"\bCallKind\x12\x19\n" +
 	"\x15CALL_KIND_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15CALL_KIND_CLIENT_TOOL\x10\x01\x12\x16\n" +
 	"\x12CALL_KIND_APPROVAL\x10\x02\x12\x17\n" +
-	"\x13CALL_KIND_SUB_AGENT\x10\x03*\x98\x01\n" +
+	"\x13CALL_KIND_SUB_AGENT\x10\x03\x12\x16\n" +
+	"\x12CALL_KIND_CALLBACK\x10\x04*\x98\x01\n" +
 	"\fAnswerSource\x12\x1d\n" +
 	"\x19ANSWER_SOURCE_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14ANSWER_SOURCE_CLIENT\x10\x01\x12\x19\n" +

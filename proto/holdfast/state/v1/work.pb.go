@@ -330,7 +330,9 @@ type Claim struct {
 	ClaimedAt int64 `protobuf:"varint,9,opt,name=claimed_at,json=claimedAt,proto3" json:"claimed_at,omitempty"`
 	// The agents of the sessions above, the parent's first; empty for a root. An executor needs them for hooks of an agent that
 	// are for its sub-agents. Empty from a service of an earlier release.
-	AgentsAbove   []string `protobuf:"bytes,20,rep,name=agents_above,json=agentsAbove,proto3" json:"agents_above,omitempty"`
+	AgentsAbove []string `protobuf:"bytes,20,rep,name=agents_above,json=agentsAbove,proto3" json:"agents_above,omitempty"`
+	// Signs the URLs to which results of the session's calls are posted: see package grant. Empty if the service has no secret.
+	CallbackKey   []byte `protobuf:"bytes,10,opt,name=callback_key,json=callbackKey,proto3" json:"callback_key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -431,6 +433,13 @@ func (x *Claim) GetClaimedAt() int64 {
 func (x *Claim) GetAgentsAbove() []string {
 	if x != nil {
 		return x.AgentsAbove
+	}
+	return nil
+}
+
+func (x *Claim) GetCallbackKey() []byte {
+	if x != nil {
+		return x.CallbackKey
 	}
 	return nil
 }
@@ -1755,7 +1764,7 @@ const file_holdfast_state_v1_work_proto_rawDesc = "" +
 	"\x11ClaimRunsResponse\x124\n" +
 	"\aexecute\x18\x01 \x01(\v2\x18.holdfast.state.v1.ClaimH\x00R\aexecute\x123\n" +
 	"\x04stop\x18\x03 \x01(\v2\x1d.holdfast.state.v1.StoppedRunH\x00R\x04stopB\x06\n" +
-	"\x04workJ\x04\b\x02\x10\x03\"\xaa\x03\n" +
+	"\x04workJ\x04\b\x02\x10\x03\"\xcd\x03\n" +
 	"\x05Claim\x124\n" +
 	"\asession\x18\x01 \x01(\v2\x1a.holdfast.state.v1.SessionR\asession\x12(\n" +
 	"\x03run\x18\x02 \x01(\v2\x16.holdfast.state.v1.RunR\x03run\x12\x14\n" +
@@ -1767,7 +1776,9 @@ const file_holdfast_state_v1_work_proto_rawDesc = "" +
 	"\x05grant\x18\b \x01(\fR\x05grant\x12\x1d\n" +
 	"\n" +
 	"claimed_at\x18\t \x01(\x03R\tclaimedAt\x12!\n" +
-	"\fagents_above\x18\x14 \x03(\tR\vagentsAbove\"d\n" +
+	"\fagents_above\x18\x14 \x03(\tR\vagentsAbove\x12!\n" +
+	"\fcallback_key\x18\n" +
+	" \x01(\fR\vcallbackKey\"d\n" +
 	"\x10HeartbeatRequest\x12\x1f\n" +
 	"\vexecutor_id\x18\x01 \x01(\tR\n" +
 	"executorId\x12/\n" +
