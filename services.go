@@ -35,6 +35,9 @@ type services struct {
 
 // open opens the services and starts nothing. Those that it has opened are closed on release, clients before servers.
 func (r *Runtime) open(ctx context.Context) (err error) {
+	if err := r.configureCallbacks(); err != nil {
+		return err
+	}
 	r.network = rpc.NewProcess()
 	if r.state, err = state.New(ctx, r.settings.State, state.Peers{Log: r.log, Meter: otel.Meter("holdfast.state")}); err != nil {
 		return fmt.Errorf("open state: %w", err)

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -130,6 +132,30 @@ func (c *Chat) Answer(tool string, result any) {
 		_, err := c.system.Client.SubmitResult(c.system.T.Context(), call, result)
 		return err
 	})
+}
+
+// PostResult posts the result of a call to its callback URL, as another system does after the tool has returned agent.Later,
+// and waits for what follows. The result is a value for encoding/json. With the name of its tool, Answer does the same for
+// an operator.
+func (c *Chat) PostResult(url string, result any) {
+	c.system.T.Helper()
+	body, err := json.Marshal(map[string]any{"result": result})
+	c.system.must(err)
+	for begin := time.Now(); ; time.Sleep(answerPause) {
+		request, err := http.NewRequestWithContext(c.system.T.Context(), http.MethodPost, url, bytes.NewReader(body))
+		c.system.must(err)
+		response, err := c.system.http.Do(request)
+		c.system.must(err)
+		text, err := io.ReadAll(response.Body)
+		c.system.must(errors.Join(err, response.Body.Close()))
+		if response.StatusCode == http.StatusOK {
+			break
+		}
+		if response.StatusCode != http.StatusServiceUnavailable || time.Since(begin) > answerLimit {
+			c.system.T.Fatalf("the post of a result: %d %s", response.StatusCode, text)
+		}
+	}
+	c.Wait()
 }
 
 // answerPause is the time between two attempts at an answer, on the fake clock, and answerLimit bounds them.

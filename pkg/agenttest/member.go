@@ -39,6 +39,7 @@ func (s *System) join() {
 	s.must(config.Load(&c, []string{
 		"HOLDFAST_EXECUTOR_HEARTBEAT_INTERVAL=10m", "HOLDFAST_EXECUTOR_MODEL_TIMEOUT=24h",
 		"HOLDFAST_EXECUTOR_STATE_ADDRESS=" + stateAddress, "HOLDFAST_EXECUTOR_STREAM_ADDRESS=" + streamAddress,
+		"HOLDFAST_GATEWAY_PUBLIC_URL=" + gatewayURL,
 	}))
 	ctx, stop := context.WithCancel(s.T.Context())
 	m := &member{network: &cuttable{Network: s.network}, stop: stop, ended: make(chan struct{})}

@@ -40,6 +40,7 @@ type System struct {
 
 	config  Config
 	agents  []agent.Agent
+	http    *http.Client // of the gateway
 	network *rpc.Memory
 	log     *slog.Logger
 	close   func()
@@ -63,7 +64,7 @@ func open(t *testing.T, c Config, agents []agent.Agent, crash int) *System {
 		Gateway gateway.Config
 	}
 	s.must(config.Load(&services, []string{
-		"HOLDFAST_STATE_STORE=memory", "HOLDFAST_STREAM_BUS=memory", "HOLDFAST_GATEWAY_INSECURE_NO_AUTH=true",
+		"HOLDFAST_STATE_STORE=memory", "HOLDFAST_CALLBACK_KEYS=" + callbackKeys, "HOLDFAST_STREAM_BUS=memory", "HOLDFAST_GATEWAY_INSECURE_NO_AUTH=true",
 		// Frequent ticks would only slow down days on a fake clock.
 		"HOLDFAST_STATE_SILENT_AFTER=1h", "HOLDFAST_STATE_SWEEP_EVERY=1m", "HOLDFAST_STATE_CLAIM_POLL=1m",
 		"HOLDFAST_STATE_STOP_POLL=10m", "HOLDFAST_STATE_EXPIRE_EVERY=1h", "HOLDFAST_STREAM_CHECK=10m",
@@ -82,7 +83,8 @@ func open(t *testing.T, c Config, agents []agent.Agent, crash int) *System {
 	s.run(base, "state", s.serve(stateAddress, keeper), keeper.Run)
 	s.run(base, "stream", s.serve(streamAddress, live), live.Run)
 	s.run(front, "gateway", public.Run, func(ctx context.Context) error { return public.ServeWithin(ctx, time.Second) })
-	s.Client = client.New(client.Config{URL: "http://127.0.0.1", HTTP: &http.Client{Transport: transport}})
+	s.http = &http.Client{Transport: transport}
+	s.Client = client.New(client.Config{URL: gatewayURL, HTTP: s.http})
 	s.close = func() {
 		s.stopMembers()
 		transport.CloseIdleConnections()
@@ -96,6 +98,12 @@ func open(t *testing.T, c Config, agents []agent.Agent, crash int) *System {
 	s.awaitAgents()
 	return s
 }
+
+// gatewayURL is the gateway's address for the client, and in the URLs of callbacks. callbackKeys sign those.
+const (
+	gatewayURL   = "http://127.0.0.1"
+	callbackKeys = "the secret of callbacks within one test"
+)
 
 // awaitPause is the time between two polls for the agents, on the fake clock.
 const awaitPause = time.Second

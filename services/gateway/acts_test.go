@@ -73,6 +73,7 @@ var acts = map[string][]act{
 	"POST /chat/{id}/abort":              {{on: isLive, as: "mia", entry: "run.aborted"}},
 	"POST /chat/{id}/interrupt":          {{on: isLive, as: "mia", entry: "run.interrupted"}},
 	"POST /chat/{id}/submit-tool-result": {{on: isAsking, body: actResult, entry: "call.answered"}, {on: isAsking, body: actApproval, entry: "call.approved"}},
+	"POST /callbacks/{token}":            {{none: "it needs the URL of a call; TestAPostIsInTheAuditLog looks at its entry"}},
 	"POST /submit-tool-result": {
 		{on: isAsking, body: actResult, entry: "call.answered"}, {on: isAsking, as: "mia", body: actApproval, entry: "call.approved"}, {on: isAsking, as: "mia", body: actDenial, entry: "call.denied"},
 		{on: isAsking, as: "mia", body: actOfOthers, entry: auth.ActionDenied}, {on: isAsking, as: "page", body: actApproval, entry: auth.ScopeMissing},

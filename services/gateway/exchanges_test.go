@@ -23,6 +23,7 @@ func exchanges(t *testing.T, h *fixture) map[string][]exchange {
 	for name, list := range map[string]map[string][]exchange{
 		"chat": chatExchanges(t, h), "views": viewExchanges(), "stops": stopExchanges(), "streams": streamExchanges(), "instances": instanceExchanges(),
 		"files": fileExchanges(t, h), "flat": flatExchanges(t, h, ended.Checkpoint()), "agents": agentExchanges(t, h),
+		"callbacks": callbackExchanges(t, h),
 	} {
 		for route, exchanges := range list {
 			if rows[route] != nil {

@@ -192,7 +192,7 @@ func (s *Service) build(origins auth.Origins) error {
 		return fmt.Errorf("build the Connect service: %w", err)
 	}
 	limits := s.limits(s.config.MaxBodyBytes, "send less, or raise HOLDFAST_GATEWAY_MAX_BODY_BYTES")
-	own := slices.Concat(s.chatRoutes(p), s.agentRoutes(p), s.streamRoutes(p), s.viewRoutes(p), p.stops.Routes(), p.answers.Routes(),
+	own := slices.Concat(s.chatRoutes(p), s.agentRoutes(p), s.streamRoutes(p), s.viewRoutes(p), p.stops.Routes(), p.answers.Routes(), p.callbacks.Routes(),
 		p.files.Routes(), p.export.Routes(), s.health().Routes(), openapi.Routes(), page.Routes(), flat.Routes(methods, limits))
 	routes, err := s.programRoutes(own, mounts)
 	if err != nil {
@@ -212,18 +212,19 @@ func (s *Service) build(origins auth.Origins) error {
 
 // parts are shared by several handlers.
 type parts struct {
-	runs     statev1.RunServiceClient
-	calls    statev1.CallServiceClient
-	sessions *conversation.Reader
-	follower *follow.Follower
-	stops    *stop.Stops
-	answers  *submit.Answers
-	policy   retry.Policy
-	hub      *live.Hub
-	chats    *chat.Chat
-	files    *files.Files
-	eraser   *erasure.Eraser
-	export   *audit.Export
+	runs      statev1.RunServiceClient
+	calls     statev1.CallServiceClient
+	sessions  *conversation.Reader
+	follower  *follow.Follower
+	stops     *stop.Stops
+	answers   *submit.Answers
+	callbacks *submit.Callbacks
+	policy    retry.Policy
+	hub       *live.Hub
+	chats     *chat.Chat
+	files     *files.Files
+	eraser    *erasure.Eraser
+	export    *audit.Export
 }
 
 func (s *Service) parts() *parts {
@@ -255,6 +256,9 @@ func (s *Service) parts() *parts {
 		answers: &submit.Answers{
 			Calls: calls, Policy: policy, Limits: s.limits(c.MaxBodyBytes, "send a smaller result, or raise HOLDFAST_GATEWAY_MAX_BODY_BYTES"),
 		},
+	}
+	p.callbacks = &submit.Callbacks{
+		Calls: statev1.NewCallServiceClient(s.state), Callers: s.callers, Policy: policy, Limits: p.answers.Limits,
 	}
 	p.chats = s.newChat(p)
 	return p

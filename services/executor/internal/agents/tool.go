@@ -229,6 +229,7 @@ func (ts *tools) read(v value, what string) placedTool {
 		SetState   json.RawMessage
 		Callbacks  []string
 		StoreReads []string
+		Later      time.Duration
 		behaviour
 	}
 	name, _ := v.field("name").text()
@@ -240,7 +241,7 @@ func (ts *tools) read(v value, what string) placedTool {
 	if name == "" && !s.wrong["name"] && v.kind() == "object" {
 		s.mistakeAt("name", "the tool has no name")
 	}
-	t := agent.Tool{Name: f.Name, Description: f.Description, InputSchema: f.InputSchema, OutputSchema: f.OutputSchema, Client: f.Client}
+	t := agent.Tool{Name: f.Name, Description: f.Description, InputSchema: f.InputSchema, OutputSchema: f.OutputSchema, Client: f.Client, LaterWithin: f.Later}
 	if t.InputSchema == nil {
 		t.InputSchema = json.RawMessage(anyInput)
 	}

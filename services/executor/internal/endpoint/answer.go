@@ -12,6 +12,8 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/holdfast-run/holdfast/pkg/agent"
 )
 
 // Limits of an answer.
@@ -107,7 +109,7 @@ func (c *Client) attempt(ctx context.Context, body []byte, take func(ctx context
 		return take(ctx, line)
 	})
 	silence.Stop()
-	if err != nil {
+	if err != nil && !errors.Is(err, agent.Later) {
 		if _, cut := errors.AsType[*cutError](err); cut && answering.Err() != nil {
 			err = &cutError{context.Cause(answering)}
 		}
@@ -123,7 +125,7 @@ func (c *Client) attempt(ctx context.Context, body []byte, take func(ctx context
 		_ = response.Body.Close()
 		release()
 	})
-	return result, nil
+	return result, err
 }
 
 // accept returns an error for an answer that has no lines.

@@ -35,7 +35,7 @@ func (b Binding) Tool(t agent.Tool, callbacks, storeReads []string) agent.Tool {
 	for _, name := range callbacks {
 		switch name {
 		case "execute":
-			t.Execute = b.execute(t.Repeatable(), storeReads)
+			t.Execute = b.execute(t.Repeatable(), t.LaterWithin > 0, storeReads)
 		case "approval":
 			t.ApproveWhen = b.approval
 		}
@@ -43,8 +43,8 @@ func (b Binding) Tool(t agent.Tool, callbacks, storeReads []string) agent.Tool {
 	return t
 }
 
-// execute returns a function that runs the calls of a tool.
-func (b Binding) execute(repeatable bool, storeReads []string) func(ctx context.Context, call *agent.Call) (any, error) {
+// execute returns a function that runs the calls of a tool. later means that they may answer later.
+func (b Binding) execute(repeatable, later bool, storeReads []string) func(ctx context.Context, call *agent.Call) (any, error) {
 	return func(ctx context.Context, call *agent.Call) (any, error) {
 		limit := defaultLimit
 		if host, ok := call.Host.(*tool.Host); ok {
@@ -64,6 +64,7 @@ func (b Binding) execute(repeatable bool, storeReads []string) func(ctx context.
 		}
 		p := &pending{client: b.Client, request: request, limit: limit, repeatable: repeatable, sink: toolSink(call)}
 		p.sink.store = store
+		p.sink.later = later
 		p.reset = func() error {
 			store.Discard()
 			if host, ok := call.Host.(*tool.Host); ok {

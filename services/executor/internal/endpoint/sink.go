@@ -18,6 +18,7 @@ type sink struct {
 	send  func(ctx context.Context, value any) error
 	store *agent.Store
 	add   func(row agent.ContextRow) error
+	later bool // the call may answer later
 }
 
 // hostSink is the sink of a tool or a hook.
@@ -66,12 +67,15 @@ type storeOp struct {
 	Value json.RawMessage `json:"value"`
 }
 
-// take applies a line. A *cutError means that the line is not one for this call. Other errors are those of the host.
+// take applies a line. agent.Later ends the call: its result comes by callback. A *cutError means that the line is not one
+// for this call. Other errors are those of the host.
 func (s sink) take(ctx context.Context, line map[string]json.RawMessage) error {
 	for kind, text := range line {
 		switch {
 		case kind == "ping":
 			return nil
+		case kind == "later" && s.later:
+			return agent.Later
 		case kind == "event" && s.emit != nil:
 			var e event
 			if err := json.Unmarshal(text, &e); err != nil {

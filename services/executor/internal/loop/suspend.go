@@ -16,10 +16,13 @@ func (e *ends) suspend() Effect {
 	for _, t := range e.calls.open() {
 		c.Suspend = append(c.Suspend, e.openCall(t))
 	}
-	children := !slices.ContainsFunc(c.Suspend, func(o OpenCall) bool { return o.SubAgent == "" })
-	c.Outcome = suspended(children, ended)
+	asksClient := slices.ContainsFunc(c.Suspend, func(o OpenCall) bool { return o.SubAgent == "" && o.Until == 0 })
+	c.Outcome = suspended(asksClient || slices.ContainsFunc(e.answers.pending, ClientCall.asksClient), ended)
 	return c
 }
+
+// asksClient reports whether the call is open, for a client or a human.
+func (c ClientCall) asksClient() bool { return c.Answer == nil && !c.SubAgent && !c.Callback }
 
 func (e *ends) openCall(t *task) OpenCall {
 	switch {
@@ -57,12 +60,12 @@ func firstMessage(arguments json.RawMessage) string {
 // toMillis converts a time.Duration and rounds up: 0 means no limit.
 func toMillis[Duration ~int64](d Duration) Millis { return Millis((d + 999_999) / 1_000_000) }
 
-// suspended returns the outcome of a suspension. children means that all open calls wait for sub-agents, and ended that
-// other calls of the step have ended.
-func suspended(children, ended bool) *Outcome {
+// suspended returns the outcome of a suspension. asksClient means that one of the open calls waits for a client or a human:
+// the others wait for sub-agents and other systems. ended means that other calls of the step have ended.
+func suspended(asksClient, ended bool) *Outcome {
 	status := StatusSuspendedClientTool
 	switch {
-	case children:
+	case !asksClient:
 		status = StatusSuspendedChildren
 	case ended:
 		status = StatusSuspendedPartial
@@ -78,8 +81,7 @@ func stillSuspended(transcript []agent.Message, open []ClientCall) *Outcome {
 		waits := slices.ContainsFunc(calls, func(c agent.ToolCall) bool { return findClientCall(open, c.ID) != nil })
 		ended = ended || waits && slices.ContainsFunc(calls, func(c agent.ToolCall) bool { return answered[c.ID] })
 	}
-	children := !slices.ContainsFunc(open, func(c ClientCall) bool { return !c.SubAgent })
-	return suspended(children, ended)
+	return suspended(slices.ContainsFunc(open, ClientCall.asksClient), ended)
 }
 
 // findClientCall returns the question of a call, or nil.

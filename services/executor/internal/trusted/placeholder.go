@@ -1,6 +1,9 @@
 package trusted
 
-import "strings"
+import (
+	"strings"
+	"time"
+)
 
 // metadataPrefix begins the placeholders of the session's metadata. The rest is a key.
 const metadataPrefix = "session.metadata."
@@ -9,7 +12,7 @@ const metadataPrefix = "session.metadata."
 // template of a tool's call.
 const (
 	RunPlaceholders = "{{user.id}}, {{tenant}}, {{session.id}}, {{session.parentId}}, {{session.metadata.KEY}}, {{run.id}}, {{agent}}"
-	Placeholders    = RunPlaceholders + ", {{call.id}}, {{call.idempotencyKey}}"
+	Placeholders    = RunPlaceholders + ", {{call.id}}, {{call.idempotencyKey}}, {{callback.url}}, {{callback.expires}}"
 )
 
 // Placeholder returns the value that a placeholder stands for: empty if the context does not have it. It returns nil for an
@@ -20,6 +23,15 @@ func Placeholder(name string) func(c Context) string {
 		return func(c Context) string { return c.call().ID }
 	case "call.idempotencyKey":
 		return func(c Context) string { return c.call().IdempotencyKey }
+	case "callback.url":
+		return func(c Context) string { return c.callback().URL }
+	case "callback.expires":
+		return func(c Context) string {
+			if c.callback().URL == "" {
+				return ""
+			}
+			return c.callback().Expires.Format(time.RFC3339)
+		}
 	}
 	return RunPlaceholder(name)
 }
@@ -59,6 +71,14 @@ func RunPlaceholder(name string) func(c Context) string {
 		return func(c Context) string { return c.Session.Metadata[key] }
 	}
 	return nil
+}
+
+// callback returns where the result of the call may be posted, or the zero value.
+func (c Context) callback() Callback {
+	if back := c.call().Callback; back != nil {
+		return *back
+	}
+	return Callback{}
 }
 
 // call returns the call of a tool, or an empty one.

@@ -51,6 +51,14 @@ type Call struct {
 	IdempotencyKey string `json:"idempotencyKey"`
 	// Attempt counts the requests for the call; whoever makes them sets it.
 	Attempt int `json:"attempt,omitempty"`
+	// Callback is where another system may post the result; nil unless the tool may answer later.
+	Callback *Callback `json:"callback,omitempty"`
+}
+
+// Callback is the address for the result of one call, until a time in UTC.
+type Callback struct {
+	URL     string    `json:"url"`
+	Expires time.Time `json:"expires"`
 }
 
 // Of returns the context of a tool's call.
@@ -60,6 +68,9 @@ func Of(c *agent.Call) Context {
 		UserID: c.UserID, Tags: c.Tags, Metadata: c.Metadata, Turn: c.Turn, Step: c.Step,
 	})
 	context.Call = &Call{ID: c.ID, IdempotencyKey: c.IdempotencyKey}
+	if c.Callback.URL != "" {
+		context.Call.Callback = &Callback{URL: c.Callback.URL, Expires: c.Callback.Expires.UTC()}
+	}
 	return context
 }
 

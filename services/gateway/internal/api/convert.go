@@ -103,11 +103,15 @@ func addDetail(ctx context.Context, to *agentv1.Failure, from *statev1.Failure) 
 }
 
 func pendingCall(c *statev1.Call) *agentv1.PendingCall {
-	return &agentv1.PendingCall{
-		ToolCallId: c.GetToolCallId(), ToolName: c.GetToolName(), Input: c.GetInput(), ApprovalId: c.GetApprovalId(),
-		SessionId: c.GetSessionId(), DeadlineAt: c.GetDeadlineAt(), CreatedAt: c.GetCreatedAt(),
-		Approvers: conversation.ApproversOf(c), StartedBy: c.GetStartedBy(),
+	p := &agentv1.PendingCall{
+		ToolCallId: c.GetToolCallId(), ToolName: c.GetToolName(), Input: c.GetInput(), SessionId: c.GetSessionId(),
+		DeadlineAt: c.GetDeadlineAt(), CreatedAt: c.GetCreatedAt(), StartedBy: c.GetStartedBy(),
+		Kind: agentv1.CallKind(c.GetKind()), // the kinds have the same numbers
 	}
+	if c.GetKind() == statev1.CallKind_CALL_KIND_APPROVAL {
+		p.ApprovalId, p.Approvers = c.GetApprovalId(), conversation.ApproversOf(c)
+	}
+	return p
 }
 
 func subSession(s *statev1.SubSession) *agentv1.SubSession {

@@ -171,7 +171,7 @@ func (c *Chat) resumable(details *statev1.GetSessionResponse, run *statev1.Run, 
 	session, ended := details.GetSession(), run.GetCompletedAt()
 	newest := run.GetRunId() == details.GetCurrentRun().GetRunId()
 	switch {
-	case conversation.Executing(run) || conversation.Waiting(run) || newest && conversation.AwaitsSubAgents(details):
+	case conversation.Executing(run) || conversation.Waiting(run) || newest && conversation.AwaitsOthers(details):
 		return true
 	case conversation.NeverStarted(run):
 		return false

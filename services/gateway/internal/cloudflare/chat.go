@@ -59,7 +59,7 @@ func viewOf(now *statev1.GetSessionResponse) view {
 
 // isLive reports whether the session writes a message.
 func isLive(now *statev1.GetSessionResponse) bool {
-	return conversation.Executing(now.GetCurrentRun()) || conversation.AwaitsSubAgents(now)
+	return conversation.Executing(now.GetCurrentRun()) || conversation.AwaitsOthers(now)
 }
 
 // conversation reads the newest conversation and encodes it.

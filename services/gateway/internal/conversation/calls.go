@@ -1,6 +1,7 @@
 package conversation
 
 import (
+	"cmp"
 	"slices"
 
 	eventv1 "github.com/holdfast-run/holdfast/proto/holdfast/event/v1"
@@ -8,15 +9,17 @@ import (
 	"github.com/holdfast-run/holdfast/services/gateway/internal/uistream"
 )
 
-// ClientCalls returns the calls of client tools and approvals.
+// ClientCalls returns the calls of client tools and approvals, and those for callbacks.
 func ClientCalls(calls []*statev1.Call) []*statev1.Call {
 	return slices.DeleteFunc(slices.Clone(calls), isOfSubAgent)
 }
 
 func isOfSubAgent(c *statev1.Call) bool { return c.GetKind() == statev1.CallKind_CALL_KIND_SUB_AGENT }
 
-// OpenCalls returns the calls of client tools and approvals without an answer: the session's own,
-// and for a root those of the sessions below it.
+func isForCallback(c *statev1.Call) bool { return c.GetKind() == statev1.CallKind_CALL_KIND_CALLBACK }
+
+// OpenCalls returns the calls of client tools and approvals, and those for callbacks, without an answer: the session's
+// own, and for a root those of the sessions below it.
 func OpenCalls(s *statev1.GetSessionResponse) []*statev1.Call {
 	return slices.DeleteFunc(ClientCalls(s.GetCalls()), func(c *statev1.Call) bool { return c.GetAnswer() != nil || c.GetRunId() == "" })
 }
@@ -25,22 +28,39 @@ func OpenCalls(s *statev1.GetSessionResponse) []*statev1.Call {
 // executing: not each sub-agent that is awaited awaits something itself. A companion that waits for
 // a client is not awaited.
 func AwaitsSubAgents(root *statev1.GetSessionResponse) bool {
+	awaited, suspended, _ := awaits(root)
+	return awaited > suspended
+}
+
+// AwaitsOthers reports whether the root is suspended, and goes on without a client: it awaits a sub-agent that is executing,
+// or a callback, or a sub-agent that awaits one.
+func AwaitsOthers(root *statev1.GetSessionResponse) bool {
+	awaited, suspended, callbacks := awaits(root)
+	return awaited+callbacks > suspended
+}
+
+// awaits counts what a root awaits that is suspended on no client: the sub-agents in its tree, those of them that are
+// suspended themselves, and the callbacks.
+func awaits(root *statev1.GetSessionResponse) (awaited, suspended, callbacks int) {
 	if root.GetSession().GetStatus() != statev1.SessionStatus_SESSION_STATUS_SUSPENDED_AWAITING_CHILDREN {
-		return false
+		return 0, 0, 0
 	}
-	own, awaited, suspended := root.GetSession().GetSessionId(), 0, map[string]bool{}
+	own, waiting := root.GetSession().GetSessionId(), map[string]bool{}
 	for _, c := range root.GetCalls() {
 		if c.GetAnswer() != nil {
 			continue
 		}
-		if isOfSubAgent(c) {
+		switch {
+		case isOfSubAgent(c):
 			awaited++
+		case isForCallback(c):
+			callbacks++
 		}
 		if c.GetSessionId() != own && (isOfSubAgent(c) || !isCompanion(root, c.GetSessionId())) {
-			suspended[c.GetSessionId()] = true
+			waiting[c.GetSessionId()] = true
 		}
 	}
-	return awaited > len(suspended)
+	return awaited, len(waiting), callbacks
 }
 
 func isCompanion(parent *statev1.GetSessionResponse, sessionID string) bool {
@@ -50,13 +70,14 @@ func isCompanion(parent *statev1.GetSessionResponse, sessionID string) bool {
 }
 
 // PendingCalls returns the calls of client tools and approvals, with their answers, until a step
-// takes the answer: the session's own, and for a root those of the sessions below it.
+// takes the answer: the session's own, and for a root those of the sessions below it. Of the calls for callbacks it
+// returns the session's own: a client has nothing to do with the others.
 func PendingCalls(s *statev1.GetSessionResponse) []uistream.PendingCall {
 	var pending []uistream.PendingCall
 	for _, c := range ClientCalls(s.GetCalls()) {
 		p := pendingCall(c)
 		if c.GetSessionId() != s.GetSession().GetSessionId() {
-			if !Suspended(s.GetSession()) { // it was stopped
+			if !Suspended(s.GetSession()) || isForCallback(c) { // it was stopped, or no client answers
 				continue
 			}
 			p.Step, p.Message = 0, s.GetCurrentRun().GetMessageId()
@@ -78,7 +99,7 @@ func pendingCall(c *statev1.Call) uistream.PendingCall {
 	case *statev1.CallAnswer_Result:
 		a.Answer = &uistream.Answer{Result: answer.Result, Success: true}
 	case *statev1.CallAnswer_Error:
-		a.Answer = &uistream.Answer{Error: answer.Error}
+		a.Answer = &uistream.Answer{Error: cmp.Or(c.GetAnswer().GetPublicError(), answer.Error)}
 	}
 	return a
 }

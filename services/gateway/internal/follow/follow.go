@@ -255,7 +255,7 @@ func (f *Follow) readSteps(ctx context.Context) error {
 }
 
 // awaitSubAgents reports whether the follow goes on after the end of its run: another run continues
-// the message, or will when the sub-agents have ended. If all of them wait for a client, it does not.
+// the message, or will when the sub-agents have ended or a callback has come. If all of them wait for a client, it does not.
 func (f *Follow) awaitSubAgents(ctx context.Context) (bool, error) {
 	f.awaiting = false
 	if !awaitsSubAgents(f.run) || f.request.OnlyRun || f.request.StoredOnly {
@@ -266,7 +266,7 @@ func (f *Follow) awaitSubAgents(ctx context.Context) (bool, error) {
 	case err != nil:
 		return false, err
 	case session.GetCurrentRun().GetRunId() == f.run.GetRunId():
-		f.awaiting = conversation.AwaitsSubAgents(session)
+		f.awaiting = conversation.AwaitsOthers(session)
 		return f.awaiting, nil
 	case len(session.GetMessageRuns()) == 0:
 		return false, nil

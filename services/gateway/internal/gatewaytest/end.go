@@ -64,12 +64,12 @@ func (r *Run) requestStop() {
 	}
 }
 
-// Suspend is Complete for a run that leaves calls open. If all are of sub-agents, the run awaits those.
+// Suspend is Complete for a run that leaves calls open. If all are of sub-agents or for callbacks, the run awaits those.
 func (r *Run) Suspend(calls []*statev1.Call, messages ...*eventv1.Message) {
 	r.t.Helper()
 	status := statev1.RunStatus_RUN_STATUS_SUSPENDED_AWAITING_CHILDREN
 	for _, c := range calls {
-		if c.GetKind() != statev1.CallKind_CALL_KIND_SUB_AGENT {
+		if c.GetKind() != statev1.CallKind_CALL_KIND_SUB_AGENT && c.GetKind() != statev1.CallKind_CALL_KIND_CALLBACK {
 			status = statev1.RunStatus_RUN_STATUS_SUSPENDED_CLIENT_TOOL
 		}
 	}
@@ -105,7 +105,7 @@ func (r *Run) end(e *ending, messages []*eventv1.Message) {
 		e.chunk = r.ending
 	}
 	e.outcome.FinishReason, e.outcome.Usage = e.chunk.GetRunCompleted().GetFinishReason(), e.chunk.GetRunCompleted().GetUsage()
-	suspends := e.outcome.GetStatus() == statev1.RunStatus_RUN_STATUS_SUSPENDED_CLIENT_TOOL
+	suspends := len(e.calls) > 0
 	switch {
 	case len(r.now.chunks) > 0 && (e.outcome.GetFailure() == nil || len(messages) > 0), suspends:
 		r.commitStep(e, messages)

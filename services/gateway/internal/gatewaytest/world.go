@@ -27,6 +27,9 @@ const (
 	StreamAddress = "stream"
 )
 
+// CallbackKeys is the state service's secret of callbacks.
+const CallbackKeys = "the secret of the callbacks of tests"
+
 // directAddress serves both services without faults.
 const directAddress = "direct"
 
@@ -91,7 +94,7 @@ func services(t testing.TB, ids *idSequence) (*state.Service, *stream.Service) {
 	var streamConfig stream.Config
 	err := errors.Join(
 		config.Load(&stateConfig, []string{
-			"HOLDFAST_STATE_STORE=memory",
+			"HOLDFAST_STATE_STORE=memory", "HOLDFAST_CALLBACK_KEYS=" + CallbackKeys,
 			"HOLDFAST_STATE_SILENT_AFTER=24h", "HOLDFAST_STATE_BROKEN_AFTER=0s", // the executor sends no heartbeats
 			"HOLDFAST_STATE_MAX_WAITING=3",
 			// Under fake time, polls run for all of a long pause. A claim that misses its signal waits for a poll.

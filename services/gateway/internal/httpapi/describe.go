@@ -96,6 +96,8 @@ func statusOf(f *fault.Fault) int {
 		return http.StatusUpgradeRequired
 	case StopNotObserved:
 		return http.StatusGatewayTimeout
+	case callbackExpired:
+		return http.StatusGone
 	default:
 		return rpc.HTTPStatus(f.Kind)
 	}

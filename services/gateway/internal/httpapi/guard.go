@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"net/http"
+	"strings"
 	"time"
 
 	connectcors "connectrpc.com/cors"
@@ -23,7 +24,7 @@ const preflightAge = 10 * time.Minute
 
 // guarded refuses requests of forbidden pages, and lets browsers read the answers to pages of
 // allowed origins. Those may send any header: credentials are in a header known to the page, never
-// in a cookie.
+// in a cookie. No page posts the results of calls: their paths have no CORS headers.
 func (s *Server) guarded(next http.Handler) http.Handler {
 	shared := cors.New(cors.Options{
 		AllowOriginFunc: s.Origins.Allows,
@@ -46,6 +47,10 @@ func (s *Server) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := s.Origins.Check(r); err != nil {
 			WriteError(w, err)
+			return
+		}
+		if strings.HasPrefix(r.URL.Path, CallbackPath) {
+			next.ServeHTTP(w, r)
 			return
 		}
 		shared.ServeHTTP(w, r)

@@ -31,6 +31,12 @@ const UpgradeRequired = "UPGRADE_REQUIRED"
 // and DEADLINE_EXCEEDED over Connect.
 const StopNotObserved = "STOP_NOT_OBSERVED"
 
+// callbackExpired is the reason of a result that comes after the time of its URL: 410.
+const callbackExpired = "CALLBACK_EXPIRED"
+
+// CallbackPath begins the paths of URLs for results by callback. The token behind it is a secret.
+const CallbackPath = "/callbacks/"
+
 // Route is a handler with its method, pattern and description.
 type Route struct {
 	Method  string

@@ -26,13 +26,21 @@ func (s *Server) traced(next http.Handler) http.Handler {
 		}
 		ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 		ctx, span := otel.Tracer(tracerName).Start(ctx, r.Method, trace.WithSpanKind(trace.SpanKindServer),
-			trace.WithAttributes(attribute.String("http.request.method", r.Method), attribute.String("url.path", r.URL.Path)))
+			trace.WithAttributes(attribute.String("http.request.method", r.Method), attribute.String("url.path", tracedPath(r.URL.Path))))
 		r = r.WithContext(ctx)
 		recorded := &recorder{ResponseWriter: w}
 		began := s.Now()
 		defer func() { s.finish(recorded, r, span, began, recover()) }()
 		next.ServeHTTP(recorded, r)
 	})
+}
+
+// tracedPath returns the path without a secret in it.
+func tracedPath(path string) string {
+	if strings.HasPrefix(path, CallbackPath) {
+		return CallbackPath + "{token}"
+	}
+	return path
 }
 
 func (s *Server) mounted(path string) bool {

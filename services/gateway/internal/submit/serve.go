@@ -141,6 +141,8 @@ func (s *submission) approval() (*statev1.CallAnswer, error) {
 	return &statev1.CallAnswer{Answer: &statev1.CallAnswer_Approval{Approval: approval}}, nil
 }
 
+const answerInvalid = "ANSWER_INVALID"
+
 func invalid(format string, args ...any) error {
-	return fault.New(fault.Invalid, "ANSWER_INVALID", format, args...)
+	return fault.New(fault.Invalid, answerInvalid, format, args...)
 }

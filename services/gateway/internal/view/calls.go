@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"encoding/json"
 	"strings"
 
@@ -22,7 +23,7 @@ type calls struct {
 type snapshotCall struct {
 	ToolCallID  string            `json:"toolCallId"`
 	ToolName    string            `json:"toolName"`
-	Kind        string            `json:"kind"` // client-tool or approval
+	Kind        string            `json:"kind"` // client-tool, approval or callback
 	ApprovalID  string            `json:"approvalId,omitempty"`
 	Input       json.RawMessage   `json:"input,omitempty"`
 	RunID       string            `json:"runId,omitempty"`
@@ -70,8 +71,11 @@ func pendingOf(c *statev1.Call) snapshotCall {
 		RunID: c.GetRunId(), StepID: c.GetStepId(), CreatedAt: c.GetCreatedAt(), DeadlineAt: c.GetDeadlineAt(),
 		SubmittedAt: c.GetAnsweredAt(), Approvers: conversation.ApproversOf(c), AnsweredBy: c.GetAnsweredBy(),
 	}
-	if c.GetKind() == statev1.CallKind_CALL_KIND_APPROVAL {
+	switch c.GetKind() {
+	case statev1.CallKind_CALL_KIND_APPROVAL:
 		p.Kind = "approval"
+	case statev1.CallKind_CALL_KIND_CALLBACK:
+		p.Kind, p.ApprovalID = "callback", ""
 	}
 	if c.GetAnswer() != nil {
 		p.Response = responseOf(c.GetKind(), c.GetAnswer())
@@ -88,7 +92,7 @@ func responseOf(kind statev1.CallKind, a *statev1.CallAnswer) *snapshotResponse 
 	case *statev1.CallAnswer_Result:
 		out.Result = jsonValue(answer.Result)
 	case *statev1.CallAnswer_Error:
-		out.Error = answer.Error
+		out.Error = cmp.Or(a.GetPublicError(), answer.Error)
 	case *statev1.CallAnswer_Approval:
 		approved := answer.Approval.GetApproved()
 		out.Approved, out.Reason = &approved, answer.Approval.GetReason()

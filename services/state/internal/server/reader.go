@@ -544,7 +544,7 @@ func (x *reader) answer(callID string, given *statev1.CallAnswer) session.Answer
 			x.refuse("ANSWER_INVALID", "the result is not one JSON text")
 		}
 	case *statev1.CallAnswer_Error:
-		oversized(len(answer.Error), x.limits.ErrorBytes)
+		oversized(max(len(answer.Error), len(given.GetPublicError())), x.limits.ErrorBytes)
 		if answer.Error == "" {
 			x.refuse("ANSWER_INVALID", "the error has no text; say what went wrong")
 		}

@@ -188,8 +188,9 @@ func (c Commit) suspend(v *View, change *Change, r *Run) error {
 		return fault.New(fault.Invalid, "OUTCOME_INVALID",
 			"outcome %s needs a call that is unconsumed after the step; add the calls to the same step", r.Status)
 	}
-	if r.Status == RunSuspendedAwaitingChildren && !slices.ContainsFunc(calls, func(c Call) bool { return c.Kind == SubAgent }) {
-		return fault.New(fault.Invalid, "OUTCOME_INVALID", "outcome %s needs an unconsumed call of a sub-agent", r.Status)
+	ofOthers := func(c Call) bool { return c.Kind == SubAgent || c.Kind == Callback }
+	if r.Status == RunSuspendedAwaitingChildren && !slices.ContainsFunc(calls, ofOthers) {
+		return fault.New(fault.Invalid, "OUTCOME_INVALID", "outcome %s needs an unconsumed call of a sub-agent or for a callback", r.Status)
 	}
 	if r.Stop != nil {
 		s.applyStop(*r.Stop, r.RunID, c.Now)

@@ -116,13 +116,14 @@ type Peers struct {
 
 // New returns the tool with an Execute that performs the request within the tool's time limit, with the call's
 // key in the header Idempotency-Key and with a traceparent. Tools that are Repeatable retry statuses 429 and
-// 503.
+// 503. If the tool has LaterWithin, a successful response means that the result comes by callback: see agent.Later.
 //
 // Invalid (HTTP_TOOL_INVALID): the detail has one line per mistake, beginning with the field, as in "url: …".
 func New(t agent.Tool, c Config, p Peers) (agent.Tool, error) {
 	b := &builder{config: c, peers: p, properties: properties(t.InputSchema)}
 	r := b.request()
 	r.safe = t.Repeatable()
+	r.later = t.LaterWithin > 0
 	if len(b.mistakes) > 0 {
 		return t, fault.New(fault.Invalid, "HTTP_TOOL_INVALID", "%s", strings.Join(b.mistakes, "\n"))
 	}
@@ -151,6 +152,7 @@ type request struct {
 	result   Result
 	maxBytes int
 	safe     bool
+	later    bool // a success means that the result comes by callback
 	shown    bool // users see whole errors
 	client   *http.Client
 	jitter   func() float64 // in [0, 1)

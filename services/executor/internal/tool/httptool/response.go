@@ -63,6 +63,9 @@ func (r *request) attempt(ctx context.Context, call *agent.Call, attempt int) (v
 		return nil, 0, err
 	}
 	if r.succeeded(response.StatusCode) {
+		if r.later {
+			return nil, 0, agent.Later
+		}
 		value, err := r.value(response, body)
 		return value, 0, r.withPossibleEffect(err)
 	}

@@ -19,7 +19,7 @@ var conditions = map[string]func(protoreflect.Value) bool{
 	"this >= 0 && this <= 253402300799999": func(v protoreflect.Value) bool { return v.Int() >= 0 && v.Int() <= 253402300799999 },
 	"this >= -100 && this <= 100":          func(v protoreflect.Value) bool { return v.Int() >= -100 && v.Int() <= 100 },
 	"this == 0 || this >= 1000":            func(v protoreflect.Value) bool { return v.Int() == 0 || v.Int() >= 1000 },
-	"this in [0, 1, 2]":                    func(v protoreflect.Value) bool { return v.Enum() >= 0 && v.Enum() <= 2 },
+	"this in [0, 1, 2, 4]":                 func(v protoreflect.Value) bool { return v.Enum() >= 0 && v.Enum() <= 4 && v.Enum() != 3 },
 	"this in [0, 1, 2, 3, 4]":              func(v protoreflect.Value) bool { return v.Enum() >= 0 && v.Enum() <= 4 },
 
 	oneOf("this", statuses):        func(v protoreflect.Value) bool { return slices.Contains(statuses, v.String()) },

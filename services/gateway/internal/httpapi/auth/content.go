@@ -17,6 +17,7 @@ func (i Identity) checkContent(request any) error {
 	case *statev1.StartRunRequest:
 		return i.checkStart(r)
 	case *statev1.SubmitCallRequest:
+		r.Operates = i.May(Operate)
 		return i.checkAnswer(r.GetAnswer())
 	case *statev1.SubmitCallsRequest:
 		return i.checkSubmitted(r)

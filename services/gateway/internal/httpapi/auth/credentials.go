@@ -95,6 +95,20 @@ func (c *Credentials) refuse(r *http.Request, refusal error) error {
 	return refusal
 }
 
+// Forged records a request whose URL has a forged token, and throttles it as a wrong credential. It returns the refusal, or
+// Exhausted (AUTH_THROTTLED). The token of a URL is in no record.
+func (c *Credentials) Forged(r *http.Request, refusal error) error {
+	if err := c.Throttle.fail(r, c.Log); err != nil {
+		return err
+	}
+	record(
+		r.Context(),
+		c.Audit,
+		Event{Action: CredentialRefused, Target: r.Pattern, Address: clientOf(r).String(), Detail: map[string]string{"reason": fault.ReasonOf(refusal)}},
+	)
+	return refusal
+}
+
 // identify returns the caller of a request by its credential.
 func (c *Credentials) identify(r *http.Request) (Identity, error) {
 	if c.Open {
