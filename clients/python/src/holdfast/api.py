@@ -590,6 +590,8 @@ class _PendingCall(TypedDict):
     createdAt: int
     deadlineAt: int
     """When the call is answered without a client, in milliseconds since the Unix epoch; 0 for never."""
+    kind: Literal['client_tool', 'approval', 'callback', '']
+    """What the call waits for."""
     rootSessionId: str
     """The rest is set only by ListPendingCalls: the session at the top of the tree, and the agent and the user of
     the session that waits.
@@ -604,9 +606,32 @@ class _PendingCall(TypedDict):
 
 
 class PendingCall(_PendingCall, total=False):
-    """PendingCall is a call that waits for SubmitToolResult."""
+    """PendingCall is a call that waits for an answer: SubmitToolResult, or a result by callback."""
     input: Any
     """The arguments."""
+
+
+class PostTaken(TypedDict):
+    status: Literal['accepted', 'already_completed', 'late_answer_after_timeout']
+    """already_completed: an equal result was posted before"""
+
+
+class Posted(TypedDict, total=False):
+    error: PostedError
+    result: Any
+    """any JSON value"""
+
+
+class _PostedError(TypedDict):
+    message: str
+    """for the model"""
+
+
+class PostedError(_PostedError, total=False):
+    code: str
+    """for the sender; it is not stored"""
+    publicMessage: str
+    """for users; they read the message without it"""
 
 
 class _Problem(TypedDict):

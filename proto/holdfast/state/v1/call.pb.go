@@ -818,7 +818,8 @@ type SubmitCallRequest struct {
 	// The service sets its source.
 	Answer *CallAnswer `protobuf:"bytes,4,opt,name=answer,proto3" json:"answer,omitempty"`
 	// The token of the URL to which the answer was posted. It is the right to answer this call, and
-	// no other. The caller needs no right of its own then.
+	// no other. The caller needs no right of its own then. It is checked first: a request without
+	// an answer fails with ANSWER_INVALID only if the token is valid.
 	CallbackToken string `protobuf:"bytes,5,opt,name=callback_token,json=callbackToken,proto3" json:"callback_token,omitempty"`
 	// The caller may answer a call that waits for a callback. SubmitCalls cannot.
 	Operates      bool    `protobuf:"varint,6,opt,name=operates,proto3" json:"operates,omitempty"`
