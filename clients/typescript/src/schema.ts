@@ -159,6 +159,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/callbacks/{token}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Takes the result of a call whose tool has answered "later". The URL was given to the call; it is the only credential. An equal repetition changes nothing. */
+        post: operations["postCallback"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/calls": {
         parameters: {
             query?: never;
@@ -1359,7 +1376,7 @@ export interface components {
             /** @description the arguments of the method, any JSON values */
             args?: unknown[];
         };
-        /** @description PendingCall is a call that waits for SubmitToolResult. */
+        /** @description PendingCall is a call that waits for an answer: SubmitToolResult, or a result by callback. */
         PendingCall: {
             agentType: string;
             /** @description Set if the call waits for an approval. */
@@ -1375,6 +1392,11 @@ export interface components {
             deadlineAt: number;
             /** @description The arguments. */
             input?: unknown;
+            /**
+             * @description What the call waits for.
+             * @enum {string}
+             */
+            kind: "client_tool" | "approval" | "callback" | "";
             /** @description The rest is set only by ListPendingCalls: the session at the top of the tree, and the agent and the user of the session that waits. */
             rootSessionId: string;
             /** @description The session that waits. Any session above it accepts the answer. */
@@ -1384,6 +1406,26 @@ export interface components {
             toolCallId: string;
             toolName: string;
             userId: string;
+        };
+        PostTaken: {
+            /**
+             * @description already_completed: an equal result was posted before
+             * @enum {string}
+             */
+            status: "accepted" | "already_completed" | "late_answer_after_timeout";
+        };
+        Posted: {
+            error?: components["schemas"]["PostedError"];
+            /** @description any JSON value */
+            result?: unknown;
+        };
+        PostedError: {
+            /** @description for the sender; it is not stored */
+            code?: string;
+            /** @description for the model */
+            message: string;
+            /** @description for users; they read the message without it */
+            publicMessage?: string;
         };
         Problem: {
             /** @description the agent that has the tool or the fallback */
@@ -3233,6 +3275,115 @@ export interface operations {
             };
         };
     };
+    postCallback: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description the last segment of the URL */
+                token: string;
+            };
+            cookie?: never;
+        };
+        /** @description at most 8388608 bytes */
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Posted"];
+            };
+        };
+        responses: {
+            /** @description the result is stored */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PostTaken"];
+                };
+            };
+            /** @description ANSWER_INVALID, BODY_INVALID */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description HOST_REFUSED, ORIGIN_REFUSED */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description CALLBACK_UNKNOWN, SESSION_NOT_FOUND, UNKNOWN_TOOL_CALL */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description CALL_ANSWERED, OWNER_NOT_CONTINUABLE */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description CALLBACK_EXPIRED */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description BODY_TOO_LARGE, RESULT_TOO_LARGE */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description AUTH_THROTTLED, BODY_MEMORY_FULL */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description INTERNAL */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description CALL_NOT_OPEN */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
     listPendingCalls: {
         parameters: {
             query?: {
@@ -3240,8 +3391,8 @@ export interface operations {
                 userId?: string;
                 agentType?: string;
                 toolName?: string;
-                /** @description Unspecified for both. */
-                kind?: "client_tool" | "approval";
+                /** @description Unspecified for all. */
+                kind?: "client_tool" | "approval" | "callback";
                 /** @description The `next_cursor` of the previous page. */
                 cursor?: string;
                 /** @description 1 to 200; 0 means 50. */
