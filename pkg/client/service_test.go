@@ -73,10 +73,13 @@ var every = map[string]func(context.Context, *client.Client) error{
 	"PutSubSession": func(ctx context.Context, c *client.Client) error {
 		return c.PutSubSession(ctx, "s", &agentv1.SubSession{})
 	},
-	"RecordUsage":      func(ctx context.Context, c *client.Client) error { return c.RecordUsage(ctx, "s", "r") },
-	"DeleteSession":    func(ctx context.Context, c *client.Client) error { return second(c.DeleteSession(ctx, "s")) },
-	"ListMessages":     func(ctx context.Context, c *client.Client) error { return drain(c.Messages(ctx, "s")) },
-	"AppendMessages":   func(ctx context.Context, c *client.Client) error { return second(c.AppendMessages(ctx, "s")) },
+	"RecordUsage":    func(ctx context.Context, c *client.Client) error { return c.RecordUsage(ctx, "s", "r") },
+	"DeleteSession":  func(ctx context.Context, c *client.Client) error { return second(c.DeleteSession(ctx, "s")) },
+	"ListMessages":   func(ctx context.Context, c *client.Client) error { return drain(c.Messages(ctx, "s")) },
+	"AppendMessages": func(ctx context.Context, c *client.Client) error { return second(c.AppendMessages(ctx, "s")) },
+	"AddContext": func(ctx context.Context, c *client.Client) error {
+		return second(c.AddContext(ctx, &agentv1.AddContextRequest{SessionId: "s"}))
+	},
 	"TruncateMessages": func(ctx context.Context, c *client.Client) error { return second(c.TruncateMessages(ctx, "s", 1)) },
 	"ListCheckpoints":  func(ctx context.Context, c *client.Client) error { return drain(c.Checkpoints(ctx, "s")) },
 	"GetCheckpoint":    func(ctx context.Context, c *client.Client) error { return second(c.Checkpoint(ctx, "s", "")) },
@@ -103,6 +106,11 @@ var every = map[string]func(context.Context, *client.Client) error{
 	},
 	"ListKeys":   func(ctx context.Context, c *client.Client) error { return second(c.Keys(ctx)) },
 	"ListAgents": func(ctx context.Context, c *client.Client) error { return second(c.Agents(ctx)) },
+	"PutAgent": func(ctx context.Context, c *client.Client) error {
+		return second(c.PutAgent(ctx, &agentv1.PutAgentRequest{AgentType: "a"}))
+	},
+	"GetAgent":    func(ctx context.Context, c *client.Client) error { return second(c.StoredAgent(ctx, "a")) },
+	"DeleteAgent": func(ctx context.Context, c *client.Client) error { return c.DeleteAgent(ctx, "a", nil) },
 }
 
 func TestTheClientHasEveryRPCAndItsFailuresAreFaults(t *testing.T) {
@@ -132,7 +140,11 @@ func refusing() http.Handler {
 
 func TestReadsAreRepeatedInAnOutageAndWritesAreNot(t *testing.T) {
 	t.Parallel()
-	writes := []string{"Start", "Resume", "Interrupt", "Abort", "UpdateSession", "DeleteSession", "AppendMessages", "TruncateMessages", "Branch", "Rewind", "SubmitToolResult", "EraseUser", "EraseTenant", "CreateToken", "MergeState", "SetStatus", "RecordUsage", "DeleteStoreEntries"}
+	writes := []string{
+		"Start", "Resume", "Interrupt", "Abort", "UpdateSession", "DeleteSession", "AppendMessages", "AddContext", "TruncateMessages", "Branch",
+		"Rewind", "SubmitToolResult", "EraseUser", "EraseTenant", "CreateToken", "MergeState", "SetStatus", "RecordUsage", "DeleteStoreEntries",
+		"DeleteAgent",
+	}
 	for name, method := range every {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -119,6 +119,16 @@ func (c *Client) AppendMessages(
 	return call(ctx, c.agents.AppendMessages, &agentv1.AppendMessagesRequest{SessionId: session, Messages: messages})
 }
 
+// AddContext appends rows of context, which the model sees and users do not. With a request key it may be repeated, and is
+// repeated in an outage. NotFound (SESSION_NOT_FOUND), Invalid (CONTEXT_INVALID, CONTEXT_TOO_LARGE, CONTEXT_TOO_MANY), Conflict
+// (MESSAGE_EXISTS), Denied (SCOPE_MISSING).
+func (c *Client) AddContext(ctx context.Context, r *agentv1.AddContextRequest) (*agentv1.AddContextResponse, error) {
+	if r.GetRequestKey() == "" {
+		return call(ctx, c.agents.AddContext, r)
+	}
+	return callWithRetry(ctx, c, c.agents.AddContext, r)
+}
+
 // TruncateMessages removes all messages after the first ones. NotFound (SESSION_NOT_FOUND), Conflict (SESSION_BUSY),
 // Invalid (COUNT_INVALID).
 func (c *Client) TruncateMessages(ctx context.Context, session string, count int64) (*agentv1.TruncateMessagesResponse, error) {
