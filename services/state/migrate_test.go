@@ -60,7 +60,8 @@ func TestASessionSuspendedByAnEarlierReleaseContinuesItsTrace(t *testing.T) {
 			if got.GetCalls()[0].GetOutcome() != statev1.SubmittedCall_OUTCOME_ACCEPTED || got.GetRun().GetRunId() != next.GetRunId() {
 				t.Errorf("got %v and the claim %v", got, claim)
 			}
-			if next.GetTraceparent() != "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01" || next.GetTracestate() != "vendor=1" ||
+			if next.GetTraceparent() != "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01" ||
+				next.GetTracestate() != "holdfast=b7ad6b7169203331,vendor=1" || // the span that suspended, for a link
 				next.GetMessageId() != suspended.GetMessageId() || next.GetEntry() != statev1.RunEntry_RUN_ENTRY_CONTINUATION {
 				t.Errorf("got %v, want it to go on with %v", next, suspended)
 			}
