@@ -34,6 +34,7 @@ var scripts = []script{
 	{name: "text", agent: "text", end: completed},
 	{name: "safe tool", agent: "safe", end: completed},
 	{name: "never tool", agent: "never", end: completed},
+	{name: "rows of context", agent: "briefed", end: completed},
 	{name: "parallel calls and state", agent: "parallel", end: completed},
 	{name: "output by schema", agent: "finish", end: completed},
 	{name: "answer at the limit", agent: "cut", end: completed},

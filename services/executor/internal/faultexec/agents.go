@@ -62,6 +62,11 @@ models:
       - when: {step: 2}
         reply: [{text: 'It is done.'}, {usage: {prompt: 20, completion: 3}}]
       - reply: [{call: {name: record_never, arguments: {label: '{{.LastUser}} never'}}}]
+  briefed:
+    rules:
+      - when: {step: 2}
+        reply: 'It is done.'
+      - reply: [{call: {name: record_safe, arguments: {label: '{{.LastUser}} safe'}}}]
   parallel:
     rules:
       - when: {step: 3}
@@ -234,6 +239,7 @@ func (c *agentServer) agents() []agent.Agent {
 		{Name: "text"},
 		{Name: "safe", Tools: []agent.Tool{safe}},
 		{Name: "never", Tools: []agent.Tool{never}},
+		{Name: "briefed", Tools: []agent.Tool{safe}, StepContext: brief},
 		{Name: "parallel", Tools: []agent.Tool{safe, never, remember}, Hooks: agent.Hooks{BeforeModel: noteStep}},
 		{Name: "finish", Tools: []agent.Tool{safe}, OutputSchema: json.RawMessage(
 			`{"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"], "additionalProperties": false}`)},
@@ -260,6 +266,11 @@ func (c *agentServer) agents() []agent.Agent {
 		agents[i].Model = "scripted/" + agents[i].Name
 	}
 	return agents
+}
+
+// brief gives the model a new row of context before each of its replies.
+func brief(_ context.Context, _ *agent.HookCall, v agent.StepView) ([]agent.ContextRow, error) {
+	return []agent.ContextRow{{Kind: agent.ContextNotice, Key: "replies", Text: fmt.Sprintf("You have replied %d times.", v.Steps)}}, nil
 }
 
 func subAgent(name string) agent.Tool { return agent.SubAgent[agent.Task](name, "Does a part.") }
