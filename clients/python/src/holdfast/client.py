@@ -180,7 +180,7 @@ class Holdfast:
         request_key: str | None = None,
         timeout: float | None = None,
         priority: int | None = None,
-        tools: Sequence[api.CallerTool] | None = None,
+        tools: Sequence[api.InputCallerTool] | None = None,
         instructions: str | None = None,
     ) -> api.StartResponse:
         """start begins the next run of a session, or of a new one. It is repeated after a broken connection, and
