@@ -334,7 +334,7 @@ func (c *Copier) commit(ctx context.Context, commit loop.Commit) error {
 func (c *Copier) maxSteps() int { return cmp.Or(c.MaxSteps, agent.DefaultRemoteMaxSteps) }
 
 // afterPause waits until the remote session continues with another run, and returns that. If it waits for a client, the
-// run here waits for the client too.
+// run here waits for the client too. Results by callback are posted to the other Holdfast, and nobody here may give them.
 func (c *Copier) afterPause(ctx, interruptible context.Context, run string) (next string, err error) {
 	deadline := c.Now().Add(c.Patience)
 	for {
@@ -344,12 +344,13 @@ func (c *Copier) afterPause(ctx, interruptible context.Context, run string) (nex
 		if err == nil {
 			deadline = c.Now().Add(c.Patience)
 		}
+		waiting := slices.DeleteFunc(found.GetPendingCalls(), isForCallback)
 		switch {
 		case err != nil && (isRefusal(err) || c.Now().After(deadline)):
 			return "", err
 		case err != nil:
 		case c.pending != nil:
-			own := slices.DeleteFunc(found.GetPendingCalls(), func(p *agentv1.PendingCall) bool { return p.GetSessionId() != c.session })
+			own := slices.DeleteFunc(waiting, func(p *agentv1.PendingCall) bool { return p.GetSessionId() != c.session })
 			if found.GetRunId() == run && len(own) > 0 {
 				return "", c.suspend(ctx, own)
 			}
@@ -359,8 +360,8 @@ func (c *Copier) afterPause(ctx, interruptible context.Context, run string) (nex
 			continue
 		case found.GetRunId() != run:
 			return c.runAfter(interruptible, run, found.GetRunId())
-		case len(found.GetPendingCalls()) > 0:
-			return "", c.suspend(ctx, found.GetPendingCalls())
+		case len(waiting) > 0:
+			return "", c.suspend(ctx, waiting)
 		case found.GetStatus() == "interrupted":
 			return "", c.finish(ctx, loop.Stop{Kind: loop.StopInterrupt}.Outcome())
 		case found.GetStatus() == "failed":
@@ -370,6 +371,10 @@ func (c *Copier) afterPause(ctx, interruptible context.Context, run string) (nex
 			return "", err
 		}
 	}
+}
+
+func isForCallback(p *agentv1.PendingCall) bool {
+	return p.GetKind() == agentv1.CallKind_CALL_KIND_CALLBACK
 }
 
 // pausedInterval is the time between two looks at a paused remote session.

@@ -12,7 +12,8 @@
 // of the run, in a new attempt. Each commit here stores the number of the step there, so a committed step is not copied
 // again.
 //
-// Calls there that wait for a client become calls of the session here. Their answers are sent to the other Holdfast.
+// Calls there that wait for a client become calls of the session here. Their answers are sent to the other Holdfast. A call
+// there whose result comes by callback does not: the run here goes on as its result is posted there.
 //
 // A Run is what the Copier needs of the run here. Package worker implements it.
 package remote

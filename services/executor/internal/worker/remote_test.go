@@ -466,3 +466,46 @@ func TestAWrongClockOfAnExecutorMovesNoDeadlineOfARemoteRun(t *testing.T) {
 		})
 	}
 }
+
+// Nobody here may give the result that another system posts there: the run here has no call for it, and goes on by itself.
+func TestARemoteCallThatWaitsForAnotherSystemIsNobodysCallHere(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newSystem(t)
+		var play func(s *farSession)
+		play = func(s *farSession) {
+			if s.newest() != "far0" {
+				s.chunks(&eventv1.Chunk{Event: &eventv1.Chunk_RunResumed{RunResumed: &eventv1.RunResumed{PreviousRunId: "far0"}}},
+					&eventv1.Chunk{Event: &eventv1.Chunk_ToolEnd{ToolEnd: &eventv1.ToolEnd{ToolCallId: "c", ToolName: "pay", Success: true, Result: `1`}}})
+				s.say("Paid.")
+				s.commit()
+				s.end("completed")
+				return
+			}
+			s.chunks(&eventv1.Chunk{Event: &eventv1.Chunk_ToolStart{ToolStart: &eventv1.ToolStart{ToolCallId: "c", ToolName: "pay", Arguments: `{}`}}})
+			s.mu.Lock()
+			s.pending = &agentv1.PendingCall{ToolCallId: "c", ToolName: "pay", Input: `{}`, Kind: agentv1.CallKind_CALL_KIND_CALLBACK}
+			s.mu.Unlock()
+			s.commit()
+			s.end("paused")
+			time.Sleep(time.Minute)
+			s.mu.Lock()
+			s.pending = nil
+			s.mu.Unlock()
+			s.begin(play)
+		}
+		definition, _ := p.remoteAgent("far", play)
+		p.agents["far"] = definition
+		p.open()
+		p.startRun("s", "far", "hi")
+		time.Sleep(30 * time.Second)
+		waiting := p.session("s")
+		if calls := openClientCalls(waiting); len(calls) != 0 || waiting.GetSession().GetStatus() != statev1.SessionStatus_SESSION_STATUS_ACTIVE {
+			t.Errorf("while the other system works, the session has the calls %v and is %v", calls, waiting.GetSession().GetStatus())
+		}
+		found := p.settle()
+		if found.GetSession().GetStatus() != statev1.SessionStatus_SESSION_STATUS_COMPLETED || found.GetSession().GetStepCount() != 2 {
+			t.Errorf("got %v, want both steps of the remote agent", found.GetSession())
+		}
+	})
+}
