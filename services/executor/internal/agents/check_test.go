@@ -191,7 +191,8 @@ func (d *drawn) ways(isRoot bool) []string {
 	ofSections := s.Items != nil && isSection(s.Items) // whose items are read one by one
 	add((s.Type != "" || s.AnyOf != nil) && !isRoot && !ofSections, "[[7]]")
 	add(s.Type == "string" || s.Type == "boolean", "7")
-	add(s.AnyOf != nil || s.Type == "string" || s.Type == "integer" || s.Type == "number", "true")
+	takesBoolean := slices.ContainsFunc(s.AnyOf, func(one *jsonschema.Schema) bool { return one.Type == "boolean" })
+	add(s.AnyOf != nil && !takesBoolean || s.Type == "string" || s.Type == "integer" || s.Type == "number", "true")
 	add(s.Enum != nil || s.Format != "" || s.Type == "integer" || s.Type == "boolean", `"unknown"`)
 	add(s.Type == "integer", "1.5")
 	if s.Maximum != nil {
