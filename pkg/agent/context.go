@@ -128,7 +128,8 @@ func CheckContext(rows []ContextRow) error {
 
 // TooManyContextRows returns TooLarge (CONTEXT_TOO_MANY).
 func TooManyContextRows(n int) error {
-	return fault.New(fault.TooLarge, "CONTEXT_TOO_MANY", "there are %d rows of context; the limit is %d: join some of them", n, MaxContextRows).
+	return fault.New(fault.TooLarge, "CONTEXT_TOO_MANY",
+		"there are %d rows of context; the limit is %d: join some of them", n, MaxContextRows).
 		WithSizes(int64(n), MaxContextRows)
 }
 

@@ -64,7 +64,8 @@ func open(t *testing.T, c Config, agents []agent.Agent, crash int) *System {
 		Gateway gateway.Config
 	}
 	s.must(config.Load(&services, []string{
-		"HOLDFAST_STATE_STORE=memory", "HOLDFAST_CALLBACK_KEYS=" + callbackKeys, "HOLDFAST_STREAM_BUS=memory", "HOLDFAST_GATEWAY_INSECURE_NO_AUTH=true",
+		"HOLDFAST_STATE_STORE=memory", "HOLDFAST_CALLBACK_KEYS=" + callbackKeys, "HOLDFAST_STREAM_BUS=memory",
+		"HOLDFAST_GATEWAY_INSECURE_NO_AUTH=true",
 		// Frequent ticks would only slow down days on a fake clock.
 		"HOLDFAST_STATE_SILENT_AFTER=1h", "HOLDFAST_STATE_SWEEP_EVERY=1m", "HOLDFAST_STATE_CLAIM_POLL=1m",
 		"HOLDFAST_STATE_STOP_POLL=10m", "HOLDFAST_STATE_EXPIRE_EVERY=1h", "HOLDFAST_STREAM_CHECK=10m",

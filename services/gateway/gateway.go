@@ -193,7 +193,8 @@ func (s *Service) build(origins auth.Origins) error {
 	}
 	limits := s.limits(s.config.MaxBodyBytes, "send less, or raise HOLDFAST_GATEWAY_MAX_BODY_BYTES")
 	own := slices.Concat(s.chatRoutes(p), s.agentRoutes(p), s.streamRoutes(p), s.viewRoutes(p), p.stops.Routes(), p.answers.Routes(),
-		p.callbacks.Routes(), p.files.Routes(), p.export.Routes(), s.health().Routes(), openapi.Routes(), page.Routes(), flat.Routes(methods, limits))
+		p.callbacks.Routes(), p.files.Routes(), p.export.Routes(), s.health().Routes(), openapi.Routes(), page.Routes(),
+		flat.Routes(methods, limits))
 	routes, err := s.programRoutes(own, mounts)
 	if err != nil {
 		return err

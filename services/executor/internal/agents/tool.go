@@ -203,7 +203,9 @@ func (ts *tools) use(what string, item value) []placedTool {
 // find returns a list with the tool of a name, or an empty list with a mistake.
 func (ts *tools) find(what string, at value, name string) []placedTool {
 	if t, ok := ts.declared[name]; ok {
-		return []placedTool{{tool: t.tool, at: at, wrong: t.wrong, request: t.request, callbacks: t.callbacks, storeReads: t.storeReads, setState: t.setState}}
+		return []placedTool{{
+			tool: t.tool, at: at, wrong: t.wrong, request: t.request, callbacks: t.callbacks, storeReads: t.storeReads, setState: t.setState,
+		}}
 	}
 	if t, ok := ts.builtIn[name]; ok {
 		return []placedTool{{tool: t, at: at}}
@@ -241,7 +243,10 @@ func (ts *tools) read(v value, what string) placedTool {
 	if name == "" && !s.wrong["name"] && v.kind() == "object" {
 		s.mistakeAt("name", "the tool has no name")
 	}
-	t := agent.Tool{Name: f.Name, Description: f.Description, InputSchema: f.InputSchema, OutputSchema: f.OutputSchema, Client: f.Client, LaterWithin: f.Later}
+	t := agent.Tool{
+		Name: f.Name, Description: f.Description, InputSchema: f.InputSchema, OutputSchema: f.OutputSchema,
+		Client: f.Client, LaterWithin: f.Later,
+	}
 	if t.InputSchema == nil {
 		t.InputSchema = json.RawMessage(anyInput)
 	}

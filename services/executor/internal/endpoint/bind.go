@@ -333,7 +333,9 @@ func (b Binding) hook(h *agent.Hooks, callback string) {
 		}
 	case "hooks.afterSubAgent":
 		h.AfterSubAgent = func(ctx context.Context, c *agent.HookCall, call agent.SubAgentCall, result agent.ToolResult) {
-			b.notify(ctx, c, "afterSubAgent", members{"toolCall": callOf(call.ToolCall), "subAgent": subAgentOf(call), "toolResult": resultOf(result)})
+			b.notify(ctx, c, "afterSubAgent", members{
+				"toolCall": callOf(call.ToolCall), "subAgent": subAgentOf(call), "toolResult": resultOf(result),
+			})
 		}
 	case "hooks.onStateChange":
 		h.OnStateChange = func(ctx context.Context, c *agent.HookCall, ops []agent.Op) {

@@ -84,7 +84,8 @@ func (c *Catalog) refresh(ctx context.Context, log *slog.Logger) {
 	if announced == nil {
 		return
 	}
-	if now := c.current(); !slices.EqualFunc(now.types, announced.types, catalog.Type.Equal) || !slices.Equal(now.problems, announced.problems) {
+	now := c.current()
+	if !slices.EqualFunc(now.types, announced.types, catalog.Type.Equal) || !slices.Equal(now.problems, announced.problems) {
 		c.registry.mu.Lock()
 		close(c.registry.changed)
 		c.registry.changed = make(chan struct{})

@@ -196,8 +196,8 @@ func (a *Agents) fit(limit int, former *Agents) {
 		a.unread = append(a.unread, name)
 		a.problems = append(a.problems, agents.Problem{
 			Part: agents.Part{Kind: agents.EndpointPart, Name: name},
-			Text: fmt.Sprintf("its %d agents are left out: one executor serves at most %d; spread the endpoints over several executors (TOO_MANY_AGENTS)",
-				count[name], maxAgents),
+			Text: fmt.Sprintf("its %d agents are left out: one executor serves at most %d; "+
+				"spread the endpoints over several executors (TOO_MANY_AGENTS)", count[name], maxAgents),
 		})
 	}
 }

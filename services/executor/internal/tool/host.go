@@ -65,7 +65,9 @@ type Host struct {
 // NewHost begins with the custom state at the start of the step; the state must not change any more. schema and
 // stateBytes are as in Scope. A nil emit drops events.
 func NewHost(state agent.State, schema *agent.Schema, stateBytes int, emit Emit) *Host {
-	return &Host{Draft: agent.NewDraft(state, schema, stateBytes), store: agent.NewStore(nil), emit: emit, cancel: map[int]context.CancelFunc{}}
+	return &Host{
+		Draft: agent.NewDraft(state, schema, stateBytes), store: agent.NewStore(nil), emit: emit, cancel: map[int]context.CancelFunc{},
+	}
 }
 
 // runtimeEvents are the names of data parts that the runtime writes itself. A chat shows an event as the data part with

@@ -21,13 +21,16 @@ func (s *Server) ReadStore(ctx context.Context, r *agentv1.ReadStoreRequest) (*a
 	if err != nil {
 		return nil, err
 	}
-	return &agentv1.ReadStoreResponse{HasMore: page.GetHasMore(), Entries: each(page.GetEntries(), func(e *statev1.StoreEntry) *agentv1.StoreEntry {
+	entries := each(page.GetEntries(), func(e *statev1.StoreEntry) *agentv1.StoreEntry {
 		return &agentv1.StoreEntry{Key: e.GetKey(), Value: e.GetValue(), Bytes: e.GetBytes()}
-	})}, nil
+	})
+	return &agentv1.ReadStoreResponse{HasMore: page.GetHasMore(), Entries: entries}, nil
 }
 
 // DeleteStoreEntries implements the service.
-func (s *Server) DeleteStoreEntries(ctx context.Context, r *agentv1.DeleteStoreEntriesRequest) (*agentv1.DeleteStoreEntriesResponse, error) {
+func (s *Server) DeleteStoreEntries(
+	ctx context.Context, r *agentv1.DeleteStoreEntriesRequest,
+) (*agentv1.DeleteStoreEntriesResponse, error) {
 	write := &statev1.WriteStoreRequest{Tenant: tenantOf(ctx), SessionId: r.GetSessionId()}
 	for _, key := range r.GetKeys() {
 		write.Writes = append(write.Writes, &statev1.StoreWrite{Key: key, Op: &statev1.StoreWrite_Delete{Delete: true}})

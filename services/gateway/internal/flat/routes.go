@@ -43,9 +43,11 @@ var (
 	otherUser      = []string{"OWNER_REFUSED"}
 	badContext     = []string{"CONTEXT_TOO_LARGE", "CONTEXT_TOO_MANY"}
 	badMessage     = []string{"CONTEXT_INVALID", "FILE_INVALID", "ID_INVALID", "MESSAGE_INVALID", "STATE_INVALID", "TIMEOUT_INVALID"}
-	tooLarge       = []string{"CONTEXT_TOO_LARGE", "CONTEXT_TOO_MANY", "FILE_TOO_LARGE", "MESSAGE_TOO_LARGE", "STATE_SIZE_EXCEEDED", "TOO_MANY_MESSAGES"}
-	ofQuotas       = []string{"QUOTA_BYTES", "QUOTA_QUEUED", "QUOTA_STARTS", "TOO_MANY_FILES"}
-	notNow         = []string{
+	tooLarge       = []string{
+		"CONTEXT_TOO_LARGE", "CONTEXT_TOO_MANY", "FILE_TOO_LARGE", "MESSAGE_TOO_LARGE", "STATE_SIZE_EXCEEDED", "TOO_MANY_MESSAGES",
+	}
+	ofQuotas = []string{"QUOTA_BYTES", "QUOTA_QUEUED", "QUOTA_STARTS", "TOO_MANY_FILES"}
+	notNow   = []string{
 		"MESSAGE_EXISTS",
 		"REQUEST_KEY_REUSED",
 		"RUN_CANCELLED",

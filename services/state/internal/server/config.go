@@ -64,7 +64,9 @@ type Limits struct {
 const minAgentGone = time.Second
 
 func (l Limits) sessionLimits() session.Limits {
-	return session.Limits{State: l.StateBytes, Journal: l.StepBytes, Waiting: l.Waiting, Tree: l.Tree, Store: l.StoreBytes, StoreStep: l.StoreStepBytes}
+	return session.Limits{
+		State: l.StateBytes, Journal: l.StepBytes, Waiting: l.Waiting, Tree: l.Tree, Store: l.StoreBytes, StoreStep: l.StoreStepBytes,
+	}
 }
 
 // Check gives Invalid (CONFIG_INVALID) for an unusable configuration, and names the variable.
@@ -83,7 +85,8 @@ func (c Config) Check() error {
 		{"MAX_USAGE_ENTRIES", int64(l.UsageEntries)}, {"MAX_USAGE_SUMS", int64(l.UsageSums)}, {"MAX_MEMORY_BYTES", int64(l.MemoryBytes)},
 		{"MAX_STORED_AGENTS", int64(l.StoredAgents)}, {"MAX_DEFINITION_BYTES", int64(l.DefinitionBytes)},
 		{"MAX_FILE_BYTES", int64(l.FileBytes)}, {"FILE_GRACE", int64(c.FileGrace)},
-		{"COUNT_LIMIT", int64(l.Count)}, {"MAX_STORE_BYTES", int64(l.StoreBytes)}, {"MAX_STORE_STEP_BYTES", int64(l.StoreStepBytes)}, {"MAX_PAGE_BYTES", int64(l.PageBytes)},
+		{"COUNT_LIMIT", int64(l.Count)}, {"MAX_PAGE_BYTES", int64(l.PageBytes)},
+		{"MAX_STORE_BYTES", int64(l.StoreBytes)}, {"MAX_STORE_STEP_BYTES", int64(l.StoreStepBytes)},
 		{"WEBHOOK_RETRY_FOR", int64(c.Webhooks.RetryFor)}, {"WEBHOOK_CONCURRENCY", int64(c.Webhooks.AtOnce)},
 		{"MAX_WEBHOOKS", int64(c.Webhooks.PerTenant)}, {"MAX_DELIVERIES", int64(c.Webhooks.Undelivered)},
 		{"WEBHOOK_MAX_CONTENT_BYTES", int64(c.Webhooks.ContentBytes)}, {"WEBHOOK_KEEP_DEAD", int64(c.Webhooks.KeepDead)},

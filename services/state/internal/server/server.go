@@ -63,7 +63,8 @@ func New(c Config, s store.Store, keys grant.Keys, now func() time.Time, newID f
 			grants: grants, store: s, files: s, lister: s, registry: s, stored: s, counts: s, runner: r, admissions: admissions, queue: waits,
 		},
 		work: &workService{
-			grants: grants, registry: s, stored: s, runner: r, scheduler: r.scheduler, suspects: suspects, suspendedTTL: c.SuspendedTTL, clock: clock,
+			grants: grants, registry: s, stored: s, runner: r, scheduler: r.scheduler, suspects: suspects,
+			suspendedTTL: c.SuspendedTTL, clock: clock,
 			callbacks: c.Callbacks,
 		},
 		checkpoints: &checkpointService{store: s, runner: r, admissions: admissions},

@@ -94,7 +94,8 @@ func (s *callService) SubmitCall(ctx context.Context, r *statev1.SubmitCallReque
 // call. Conflict (CALLBACK_EXPIRED).
 func (s *callService) verify(r *statev1.SubmitCallRequest) (grant.Callback, error) {
 	token, err := s.callbacks.Verify(r.GetCallbackToken(), s.now())
-	if err == nil && (token.Tenant != r.GetTenant() || token.Session != r.GetSessionId() || token.Call != r.GetToolCallId() || token.Run == "") {
+	ofCall := token.Tenant == r.GetTenant() && token.Session == r.GetSessionId() && token.Call == r.GetToolCallId() && token.Run != ""
+	if err == nil && !ofCall {
 		return token, fault.New(fault.NotFound, "CALLBACK_UNKNOWN", "the token is of another call")
 	}
 	return token, err

@@ -65,7 +65,8 @@ func (in CallerInput) checkPermitted(name string, a *Agent) error {
 				"the agent %q does not take the tool %q of a caller; omit it, or add its name to callerTools.allow in the definition",
 				name, tool)
 		case slices.Contains(permitted.Taken, tool):
-			return fault.New(fault.Invalid, "CALLER_TOOLS_INVALID", "the agent %q has a tool %q of its own; rename the tool of the caller", name, tool)
+			return fault.New(fault.Invalid, "CALLER_TOOLS_INVALID",
+				"the agent %q has a tool %q of its own; rename the tool of the caller", name, tool)
 		}
 	}
 	return nil

@@ -11,7 +11,8 @@ import (
 func (s *Session) beginContinuation(suspended *Run, runID string, now Millis) *Run {
 	s.ResumeCount++
 	r := &Run{
-		RunID: runID, AgentType: suspended.AgentType, StoredAgent: suspended.StoredAgent, Entry: EntryContinuation, MessageID: suspended.MessageID,
+		RunID: runID, AgentType: suspended.AgentType, StoredAgent: suspended.StoredAgent,
+		Entry: EntryContinuation, MessageID: suspended.MessageID,
 		DeadlineAt: suspended.DeadlineAt, Traceparent: suspended.Traceparent, Tracestate: suspended.Tracestate,
 		StartedBy: suspended.StartedBy, Author: suspended.Author, Priority: suspended.Priority,
 		UserID: s.UserID, CreatedAt: now, Stop: suspended.Stop,

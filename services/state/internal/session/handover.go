@@ -27,7 +27,10 @@ func (c HandOver) Decide(v *View, own *Change) (*View, *Change, error) {
 	if !v.ExecutorRegistered || !own.CanHandOver() || v.Live != nil || v.Journal != nil {
 		return nil, nil, nil
 	}
-	begun := &View{Session: own.Session, Run: own.NewRun, Definition: own.NewRun.Definition, Calls: own.carriedCalls(v), Tail: c.Tail.extend(v.Tail, own.Messages)}
+	begun := &View{
+		Session: own.Session, Run: own.NewRun, Definition: own.NewRun.Definition,
+		Calls: own.carriedCalls(v), Tail: c.Tail.extend(v.Tail, own.Messages),
+	}
 	if begun.claimSize() > c.MaxBytes {
 		return nil, nil, nil
 	}

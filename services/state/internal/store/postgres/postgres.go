@@ -136,7 +136,8 @@ func (s *Store) Parts() store.Store {
 	audit := auditLog{s}
 	return store.Store{
 		Updater: s, Reader: ownedReader{Store: s}, Registry: registry{s}, Lister: s, Accounts: s, Memories: memories{s}, Files: files{s},
-		StoredAgents: storedAgents{s}, Governors: s, Counts: s, AuditLog: audit, Erasures: audit, Outbox: outbox{s}, Closer: s, Blobs: files{s}, Signals: s,
+		StoredAgents: storedAgents{s}, Governors: s, Counts: s, AuditLog: audit, Erasures: audit, Outbox: outbox{s},
+		Closer: s, Blobs: files{s}, Signals: s,
 	}
 }
 

@@ -260,7 +260,9 @@ var (
 )
 
 // StoreEntries implements store.Reader.
-func (s ownedReader) StoreEntries(ctx context.Context, key session.Key, q store.StoreQuery) (page []store.StoredEntry, more bool, err error) {
+func (s ownedReader) StoreEntries(
+	ctx context.Context, key session.Key, q store.StoreQuery,
+) (page []store.StoredEntry, more bool, err error) {
 	found := 0
 	scan := scanEach(func(to []any, e *store.StoredEntry) []any { return append(to, &e.Key, &e.Value, &e.Bytes, &found) },
 		func(e *store.StoredEntry) { page = append(page, *e) })

@@ -145,7 +145,9 @@ const (
 )
 
 // StoreEntries implements store.Reader.
-func (s ownedReader) StoreEntries(ctx context.Context, key session.Key, q store.StoreQuery) (page []store.StoredEntry, more bool, err error) {
+func (s ownedReader) StoreEntries(
+	ctx context.Context, key session.Key, q store.StoreQuery,
+) (page []store.StoredEntry, more bool, err error) {
 	query, args := storeWithKeys, arguments(key.Tenant, key.SessionID, q.KeysOnly, q.MaxBytes)
 	if q.Keys != nil {
 		args = append(args, jsonList(q.Keys))

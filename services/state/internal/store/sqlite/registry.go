@@ -132,7 +132,8 @@ func (s registry) UnregisterUnseen(ctx context.Context, since map[string]session
 // Agents implements store.Registry.
 func (s registry) Agents(ctx context.Context) (agents []session.Agent, err error) {
 	err = s.read(ctx, func(c *connection) error {
-		return c.forEach(ctx, `SELECT `+agentFields+` FROM agents WHERE agent_type <> ? ORDER BY agent_type`, arguments(session.StoredAgents), func(row scanner) error {
+		query := `SELECT ` + agentFields + ` FROM agents WHERE agent_type <> ? ORDER BY agent_type`
+		return c.forEach(ctx, query, arguments(session.StoredAgents), func(row scanner) error {
 			var a session.Agent
 			err := row.Scan(agentDestinations(&a)...)
 			agents = append(agents, a)

@@ -146,5 +146,6 @@ func definition(ctx context.Context, c *connection, tenant, hash string) (text s
 
 // EraseAgents implements store.StoredAgents.
 func (s storedAgents) EraseAgents(ctx context.Context, tenant string) (int64, error) {
-	return auditLog(s).changeRows(ctx, arguments(tenant), `DELETE FROM definitions WHERE tenant = ?`, `DELETE FROM stored_agents WHERE tenant = ?`)
+	return auditLog(s).changeRows(ctx, arguments(tenant),
+		`DELETE FROM definitions WHERE tenant = ?`, `DELETE FROM stored_agents WHERE tenant = ?`)
 }

@@ -279,7 +279,9 @@ func del(key string) session.StoreWrite { return session.StoreWrite{Op: session.
 
 // tryStore records the result of a call with writes to the store.
 func (h *harness) tryStore(ref session.ClaimRef, step int32, call string, writes ...session.StoreWrite) (repeated bool, err error) {
-	c := session.RecordResult{ClaimRef: ref, Step: step, Result: session.Result{CallID: call, Body: []byte("r")}, Store: writes, Limits: limits}
+	c := session.RecordResult{
+		ClaimRef: ref, Step: step, Result: session.Result{CallID: call, Body: []byte("r")}, Store: writes, Limits: limits,
+	}
 	err = h.sendWidened(c.Key, c.Need(), capturing(&repeated, c.Decide))
 	return repeated, err
 }

@@ -14,7 +14,8 @@ func Descriptions() []Description {
 		), describe(&States), describe(&Runs), describe(&WaitingInputs), describe(&Messages), describe(&Plans), describe(&Results),
 		describe(
 			&Checkpoints,
-		), describe(&UsageEntries), describe(&Calls), describe(&SubSessions), describe(&Memories), describe(&Files), describe(&StoreEntries), describe(&Audit), describe(&LogErasures),
+		), describe(&UsageEntries), describe(&Calls), describe(&SubSessions), describe(&Memories), describe(&Files), describe(&StoreEntries),
+		describe(&Audit), describe(&LogErasures),
 		describe(&StoredAgents), describe(&Subscriptions), describe(&Deliveries),
 	}
 }
